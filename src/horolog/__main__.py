@@ -1,0 +1,7 @@
+"""`python -m horolog` is `horolog`."""
+
+from __future__ import annotations
+
+from horolog.cli.main import main
+
+main()

@@ -1,0 +1,85 @@
+"""The admin API as a starlette app; docs/reference/http.md says what each path does.
+
+Answers are {"result": {…}} or {"error": {code, message, field, limit, retriable}}, whatever happens.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from horolog.admin import broker, messages, pending, topics
+from horolog.admin.answers import JSON
+from horolog.admin.engine import Engine
+from horolog.admin.status import error_body, http_status
+from horolog.errors import ErrorCode, HorologError
+
+log = logging.getLogger("horolog.admin")
+
+ROUTES = (
+    Route("/healthz", broker.health, methods=["GET"]),
+    Route("/v1/topics", topics.list_topics, methods=["GET"]),
+    Route("/v1/topics", topics.create_topic, methods=["POST"]),
+    Route("/v1/topics/{name}", topics.describe_topic, methods=["GET"]),
+    Route("/v1/topics/{name}/groups/{group}", topics.describe_group, methods=["GET"]),
+    Route("/v1/pending", pending.count_pending, methods=["GET"]),
+    Route("/v1/pending/messages", pending.list_pending, methods=["GET"]),
+    Route("/v1/messages", messages.send, methods=["POST"]),
+    Route("/v1/recall", messages.recall, methods=["POST"]),
+    Route("/v1/receive", messages.receive, methods=["POST"]),
+    Route("/v1/ack", messages.ack, methods=["POST"]),
+    Route("/v1/broker", broker.describe_broker, methods=["GET"]),
+    Route("/v1/clock", broker.show_clock, methods=["GET"]),
+    Route("/v1/clock/advance", broker.advance_clock, methods=["POST"]),
+)
+
+
+def make_app(engine: Engine, *, broker_name: str) -> Starlette:
+    """An app that serves `engine`; `broker_name` goes into recall handles."""
+    app = Starlette(
+        routes=list(ROUTES),
+        exception_handlers={
+            HorologError: _refused,
+            HTTPException: _not_routed,
+            Exception: _broken,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.engine = engine
+    app.state.broker_name = broker_name
+    return app
+
+
+def _error(error: HorologError, status: int) -> Response:
+    return Response(orjson.dumps(error_body(error)), status, media_type=JSON)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HorologError)
+    return _error(error, http_status(error))
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        told = HorologError(ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path")
+    else:
+        told = HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"method: {request.method} is not allowed on {request.url.path}",
+            field="method",
+        )
+    return _error(told, error.status_code)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("request failed path=%s", request.url.path, exc_info=error)
+    told = HorologError(ErrorCode.INTERNAL, f"internal error: {type(error).__name__}")
+    return _error(told, 500)

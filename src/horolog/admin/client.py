@@ -1,0 +1,102 @@
+"""A client of the admin API on the standard library alone; the CLI and `horolog.testing` speak through it.
+
+    admin = AdminClient("http://127.0.0.1:8090")
+    admin.post("/v1/topics", {"name": "orders", "type": "delay"})
+
+Blocking; one connection per call, so a broker that is restarted is found again without further ado.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from horolog.admin.status import error_from_body
+from horolog.errors import ErrorCode, HorologError
+
+DEFAULT_URL = "http://127.0.0.1:8090"
+TIMEOUT_S = 30.0
+ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
+
+
+class UnreachableError(Exception):
+    """No broker answered at the URL; the text says which URL and why."""
+
+
+class AdminClient:
+    """Calls to one broker.  Refusals raise HorologError, silence raises `UnreachableError`."""
+
+    def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port or 80
+        except ValueError:
+            port = 0
+        if parts.scheme != "http" or not parts.hostname or not port or parts.path not in ("", "/"):
+            raise HorologError(
+                ErrorCode.CONFIG, f"--admin: {url!r} is not a URL such as {DEFAULT_URL}", field="--admin"
+            )
+        self.url = f"http://{parts.netloc}"
+        self._host = parts.hostname
+        self._port = port
+        self._timeout_s = timeout_s
+
+    def get(self, path: str, parameters: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """The result of GET; parameters that are None or "" are left out."""
+        given = {
+            name: str(setting)
+            for name, setting in (parameters or {}).items()
+            if setting is not None and setting != ""
+        }
+        return self._call("GET", f"{path}?{urlencode(given)}" if given else path, None)
+
+    def post(
+        self, path: str, body: Mapping[str, object], *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """The result of POST; fields that are None are left out."""
+        given = {name: setting for name, setting in body.items() if setting is not None}
+        return self._call("POST", path, json.dumps(given).encode(), timeout_s)
+
+    def advance(self, by_ms: int) -> dict[str, Any]:
+        """Move the simulated clock; returns the clock when everything due is handed over."""
+        return self.post("/v1/clock/advance", {"by_ms": by_ms}, timeout_s=ADVANCE_TIMEOUT_S)
+
+    def _call(
+        self, method: str, path: str, body: bytes | None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        connection = http.client.HTTPConnection(
+            self._host, self._port, timeout=timeout_s or self._timeout_s
+        )
+        headers = {"content-type": "application/json"} if body is not None else {}
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise UnreachableError(
+                f"no broker answers at {self.url} ({why}); start one with `horolog serve`,"
+                " or name another with --admin URL"
+            ) from None
+        finally:
+            connection.close()
+        return _result(text)
+
+
+def _result(text: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise error_from_body(text[:200]) from None
+    if isinstance(answer, dict) and isinstance(answer.get("result"), dict):
+        result: dict[str, Any] = answer["result"]
+        return result
+    raise error_from_body(answer)
+
+
+def path_of(*parts: str) -> str:
+    """A path under /v1 with its parts escaped (topic names may hold % and |)."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)

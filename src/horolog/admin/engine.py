@@ -1,0 +1,28 @@
+"""What the admin API needs of the running broker; `server.loop.Engine` has it, and so have the fakes of tests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from horolog.clock import Clock
+from horolog.protocol.commands import Command
+
+
+class Engine(Protocol):
+    """Commands in, results as futures; see `protocol.commands` for which result belongs to which command."""
+
+    failed: asyncio.Future[None]
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's clock; due times mean this one."""
+        ...
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """A future of the command's result; a refusal is a HorologError."""
+        ...
+
+    async def advance(self, by_ms: int) -> None:
+        """Move a simulated clock; returns when everything that became due is handed over and committed."""
+        ...

@@ -1,0 +1,181 @@
+"""Messages over HTTP: send one, receive and ack, recall.  For people and scripts; programs use a RocketMQ client."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.message_id import MessageIds
+from horolog.admin.requests import (
+    AckBody,
+    MessageBody,
+    RecallBody,
+    ReceiveBody,
+    bad_request,
+    read_body,
+)
+from horolog.admin.status import error_body
+from horolog.admin.views import delivered_view, iso
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import POLL_MARGIN_MS
+from horolog.protocol.commands import (
+    Ack,
+    Acked,
+    CancelReceive,
+    MessageType,
+    NewMessage,
+    Recall,
+    Recalled,
+    RecallStatus,
+    Receive,
+    Received,
+    SendMessages,
+    Sent,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.protocol.rocketmq.recall_handle import RecallHandle
+from horolog.ready.filter import parse_tags
+
+CLIENT_ID = "admin"
+_IDS = MessageIds()
+_RECALL_REFUSALS = {
+    RecallStatus.ALREADY_DELIVERED: ErrorCode.ALREADY_DELIVERED,
+    RecallStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
+}
+
+
+async def send(request: Request) -> Response:
+    """POST /v1/messages → 201 once the message is durable as `--flush` promises."""
+    wanted = await read_body(request, MessageBody)
+    engine = engine_of(request)
+    message = _new_message(wanted, engine.clock.wall_ms())
+    sent: Sent = await engine.submit(SendMessages(wanted.topic, [message]))
+    if sent.refused:
+        raise sent.refused[0]
+    handle = ""
+    if message.due_ms:
+        handle = RecallHandle(
+            wanted.topic, broker_name(request), message.due_ms, message.message_id, sent.origins[0]
+        ).encode()
+    return answer(
+        {
+            "message_id": message.message_id,
+            "topic": wanted.topic,
+            "deliver_at_ms": message.due_ms,
+            "deliver_at": iso(message.due_ms),
+            "queue_id": sent.queue_ids[0],
+            "queue_offset": sent.queue_offsets[0],
+            "recall_handle": handle,
+        },
+        201,
+    )
+
+
+def _new_message(wanted: MessageBody, wall_ms: int) -> NewMessage:
+    if wanted.deliver_at_ms is not None and wanted.in_ms is not None:
+        raise bad_request("in_ms", "give either deliver_at_ms or in_ms")
+    due_ms = wanted.deliver_at_ms or 0
+    if wanted.in_ms is not None:
+        due_ms = wall_ms + wanted.in_ms
+    return encode(
+        topic=check_topic(wanted.topic),
+        body=wanted.payload(),
+        message_id=_IDS.next(wall_ms),
+        type=MessageType.DELAY if due_ms else MessageType.NORMAL,
+        due_ms=due_ms,
+        tag=wanted.tag,
+        keys=wanted.keys,
+        user_properties=wanted.properties,
+        born_ms=wall_ms,
+    )
+
+
+async def recall(request: Request) -> Response:
+    """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
+    wanted = await read_body(request, RecallBody)
+    command = _recall_command(wanted)
+    recalled: Recalled = await engine_of(request).submit(command)
+    refusal = _RECALL_REFUSALS.get(recalled.status)
+    if refusal is not None:
+        raise HorologError(refusal, recalled.detail, field="handle")
+    return answer(
+        {
+            "status": recalled.status.value,
+            "detail": recalled.detail,
+            "message_id": recalled.message_id,
+        }
+    )
+
+
+def _recall_command(wanted: RecallBody) -> Recall:
+    if wanted.handle is not None:
+        if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
+            raise bad_request("handle", "give either a handle or topic, message_id and deliver_at_ms")
+        handle = RecallHandle.decode(wanted.handle)
+        return Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
+    if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:
+        raise bad_request("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
+    return Recall(check_topic(wanted.topic), wanted.message_id, wanted.deliver_at_ms)
+
+
+async def receive(request: Request) -> Response:
+    """POST /v1/receive → leased messages; they come again unless they are acked within `invisible_ms`."""
+    wanted = await read_body(request, ReceiveBody)
+    parse_tags(wanted.filter)
+    engine = engine_of(request)
+    parked: asyncio.Future[Received] = engine.submit(
+        Receive(
+            group=check_group(wanted.group),
+            topic=check_topic(wanted.topic),
+            queue_id=-1,
+            filter_expression=wanted.filter,
+            batch=wanted.limit,
+            invisible_ms=wanted.invisible_ms,
+            auto_renew=False,
+            poll_ms=wanted.poll_ms,
+            client_id=CLIENT_ID,
+        )
+    )
+    received = await _wait_for_messages(request, parked, wanted.poll_ms)
+    return answer({"messages": [delivered_view(delivered) for delivered in received.messages]})
+
+
+async def _wait_for_messages(
+    request: Request, parked: asyncio.Future[Received], poll_ms: int
+) -> Received:
+    """The result, or none when the caller went away or its own time is over (a simulated clock may stand still)."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        timeout_s = (poll_ms + POLL_MARGIN_MS) / 1_000
+        waited_for: set[asyncio.Future[Any]] = {parked, gone}
+        await asyncio.wait(waited_for, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not parked.done():
+            await engine_of(request).submit(CancelReceive(parked))
+    finally:
+        gone.cancel()
+        with suppress(asyncio.CancelledError):
+            await gone
+    if parked.cancelled() or not parked.done():
+        return Received([])
+    return parked.result()
+
+
+async def ack(request: Request) -> Response:
+    """POST /v1/ack → how many handles were good, and what was wrong with the others."""
+    wanted = await read_body(request, AckBody)
+    handles = wanted.receipt_handles
+    acked: Acked = await engine_of(request).submit(
+        Ack(check_group(wanted.group), check_topic(wanted.topic), handles)
+    )
+    refused = [
+        {"receipt_handle": handle, **error_body(error)}
+        for handle, error in zip(handles, acked.refused, strict=True)
+        if error is not None
+    ]
+    return answer({"acked": len(handles) - len(refused), "refused": refused})

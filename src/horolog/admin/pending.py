@@ -1,0 +1,52 @@
+"""Scheduled messages over HTTP: exact counts per hour and second, and a list in hand-over order (P10)."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog import limits
+from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.requests import query, query_int
+from horolog.admin.views import counts_view, pending_message_view
+from horolog.protocol.commands import CountPending, ListPending, PendingCounts, PendingMessage
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.rocketmq.recall_handle import RecallHandle
+from horolog.units import TIME_MAX_MS, parse_hour, parse_time_ms
+
+
+def _topic(parameters: dict[str, str]) -> str:
+    topic = parameters.get("topic", "")
+    return check_topic(topic) if topic else ""
+
+
+async def count_pending(request: Request) -> Response:
+    """GET /v1/pending: per hour, or with ?hour= per second of that hour."""
+    parameters = query(request, "hour", "topic")
+    topic = _topic(parameters)
+    hour = parse_hour(parameters["hour"]) if "hour" in parameters else None
+    counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour))
+    return answer(counts_view(counts, topic, "hour" if hour is None else "second"))
+
+
+async def list_pending(request: Request) -> Response:
+    """GET /v1/pending/messages?from=&to=&topic=&limit=: those due in [from, to)."""
+    parameters = query(request, "from", "to", "topic", "limit")
+    topic = _topic(parameters)
+    from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
+    to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
+    limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
+    found: list[PendingMessage] = await engine_of(request).submit(
+        ListPending(from_ms, to_ms, topic, limit)
+    )
+    broker = broker_name(request)
+    messages = [
+        pending_message_view(
+            pending,
+            RecallHandle(
+                pending.topic, broker, pending.due_ms, pending.message_id, pending.origin
+            ).encode(),
+        )
+        for pending in found
+    ]
+    return answer({"messages": messages})

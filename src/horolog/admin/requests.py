@@ -1,0 +1,152 @@
+"""What the admin API accepts: bodies and query parameters, strict, with every refusal naming its field."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from horolog import limits
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import TopicType
+from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
+
+
+class Body(BaseModel):
+    """A JSON object without unknown fields and without conversions ("5" is not a number)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TopicBody(Body):
+    """POST /v1/topics."""
+
+    name: str
+    type: TopicType = Field(TopicType.DELAY, strict=False)
+    queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
+
+
+class MessageBody(Body):
+    """POST /v1/messages: one message; scheduled with `deliver_at_ms` or `in_ms`, at once with neither."""
+
+    topic: str
+    body: str | None = None
+    body_base64: str | None = None
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    tag: str | None = None
+    keys: list[str] = []
+    properties: dict[str, str] = {}
+
+    def payload(self) -> bytes:
+        """The bytes of the message; both or neither of `body` and `body_base64` is BAD_REQUEST."""
+        if (self.body is None) == (self.body_base64 is None):
+            raise bad_request("body", "give either body (text) or body_base64")
+        if self.body is not None:
+            return self.body.encode()
+        try:
+            return base64.b64decode(self.body_base64 or "", validate=True)
+        except binascii.Error as error:
+            raise bad_request("body_base64", f"not base64: {error}") from None
+
+
+class RecallBody(Body):
+    """POST /v1/recall: by handle, or by topic, message id and due time."""
+
+    handle: str | None = None
+    topic: str | None = None
+    message_id: str | None = None
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+
+
+class ReceiveBody(Body):
+    """POST /v1/receive: lease up to `limit` messages for `invisible_ms`, waiting up to `poll_ms` for a first."""
+
+    topic: str
+    group: str
+    filter: str = "*"
+    limit: int = Field(1, ge=1, le=limits.RECEIVE_BATCH_MAX)
+    invisible_ms: int = Field(30_000, ge=limits.INVISIBLE_MIN_MS, le=limits.INVISIBLE_MAX_MS)
+    poll_ms: int = Field(0, ge=0, le=limits.POLL_MAX_MS)
+
+
+class AckBody(Body):
+    """POST /v1/ack."""
+
+    topic: str
+    group: str
+    receipt_handles: list[str] = Field(min_length=1, max_length=limits.MESSAGES_PER_SEND_MAX)
+
+
+class AdvanceBody(Body):
+    """POST /v1/clock/advance."""
+
+    by_ms: int = Field(ge=0, le=DURATION_MAX_MS)
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+def bad_request(field: str, why: str, limit: str = "") -> HorologError:
+    """A BAD_REQUEST whose message begins with the field."""
+    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
+
+
+async def read_body(request: Request, model: type[BodyT]) -> BodyT:
+    """The request's JSON as `model`.  Not JSON, too large, or a field that is wrong: BAD_REQUEST."""
+    # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise bad_request("content-type", "must be application/json")
+    received = bytearray()
+    async for piece in request.stream():
+        received += piece
+        if len(received) > limits.ADMIN_REQUEST_MAX:
+            raise HorologError(
+                ErrorCode.BODY_TOO_LARGE,
+                f"request: more than {limits.ADMIN_REQUEST_MAX} bytes",
+                field="request",
+                limit=f"{limits.ADMIN_REQUEST_MAX} bytes",
+            )
+    try:
+        content = orjson.loads(received)
+    except orjson.JSONDecodeError as error:
+        raise bad_request("request", f"not JSON: {error}") from None
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise explain(error) from None
+
+
+def explain(error: ValidationError) -> HorologError:
+    """The first complaint of pydantic in our words: field, reason and limit."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "request"
+    context: dict[str, Any] = first.get("ctx", {})
+    bounds = [f"{name} {context[name]}" for name in ("ge", "le", "min_length", "max_length") if name in context]
+    why = first["msg"]
+    return bad_request(field, why[:1].lower() + why[1:], ", ".join(bounds))
+
+
+def query(request: Request, *allowed: str) -> dict[str, str]:
+    """The query parameters, none but `allowed`; unknown or repeated ones are BAD_REQUEST."""
+    for name in request.query_params:
+        if name not in allowed:
+            known = ", ".join(allowed) or "none"
+            raise bad_request(name, f"unknown query parameter; allowed: {known}")
+        if len(request.query_params.getlist(name)) > 1:
+            raise bad_request(name, "given twice")
+    return dict(request.query_params)
+
+
+def query_int(parameters: dict[str, str], name: str, default: int, low: int, high: int) -> int:
+    """An integer query parameter within [low, high], or the default."""
+    text = parameters.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
+        raise bad_request(name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}")
+    return int(text)

@@ -1,0 +1,60 @@
+"""The one place where an error becomes HTTP: a status and the one error shape.
+
+    {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "", "retriable": false}}
+
+A code that is not in the table is the caller's mistake (400) unless it is fatal (503: the broker cannot go on).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horolog.errors import ErrorCode, HorologError
+
+HTTP_STATUS = {
+    ErrorCode.TOPIC_NOT_FOUND: 404,
+    ErrorCode.GROUP_NOT_FOUND: 404,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOPIC_EXISTS: 409,
+    ErrorCode.TYPE_CONFLICT: 409,
+    ErrorCode.ALREADY_DELIVERED: 409,
+    ErrorCode.BODY_TOO_LARGE: 413,
+    ErrorCode.PROPERTIES_TOO_LARGE: 413,
+    ErrorCode.TOO_MANY_REQUESTS: 429,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.NOT_IMPLEMENTED: 501,
+    ErrorCode.DISK_FULL: 507,
+}
+
+
+def http_status(error: HorologError) -> int:
+    """The HTTP status that an error is answered with."""
+    return HTTP_STATUS.get(error.code, 503 if error.fatal else 400)
+
+
+def error_body(error: HorologError) -> dict[str, Any]:
+    """The one error shape."""
+    return {
+        "error": {
+            "code": error.code.value,
+            "message": error.message,
+            "field": error.field,
+            "limit": error.limit,
+            "retriable": error.retriable,
+        }
+    }
+
+
+def error_from_body(body: Any) -> HorologError:
+    """Back from the error shape, for clients; what is not that shape becomes INTERNAL."""
+    try:
+        told = body["error"]
+        return HorologError(
+            ErrorCode(told["code"]),
+            str(told["message"]),
+            field=str(told["field"]),
+            limit=str(told["limit"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return HorologError(ErrorCode.INTERNAL, f"unexpected answer: {str(body)[:200]}")

@@ -1,0 +1,127 @@
+"""Results of the core as JSON objects: plain names, units last, a readable time beside each instant."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from typing import Any
+
+from horolog.clock import Clock
+from horolog.protocol.commands import (
+    BrokerView,
+    Delivered,
+    GroupQueueView,
+    PendingCounts,
+    PendingMessage,
+    TopicView,
+)
+from horolog.protocol.rocketmq import properties as names
+from horolog.protocol.rocketmq.layout import COMPRESSED, decode
+from horolog.units import TIME_MAX_MS, format_time_ms
+
+
+def iso(epoch_ms: int) -> str | None:
+    """The instant as text, None when there is none (0) or it is beyond what text can say."""
+    return format_time_ms(epoch_ms) if 0 < epoch_ms <= TIME_MAX_MS else None
+
+
+def payload_view(body: bytes, *, compressed: bool) -> dict[str, str]:
+    """`body` when the payload is text, else `body_base64`: exactly one of them."""
+    if not compressed:
+        try:
+            return {"body": body.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {"body_base64": base64.b64encode(body).decode()}
+
+
+def message_view(layout: bytes) -> dict[str, Any]:
+    """What a stored message says about itself; `deliver_at_ms` is 0 for one that was never scheduled."""
+    stored = decode(layout)
+    found = names.decode(stored.properties)
+    due_text = found.get(names.TIMER_DELIVER_MS, "0")
+    due_ms = int(due_text) if due_text.isdigit() else 0
+    return {
+        "message_id": found.get(names.UNIQ_KEY, ""),
+        "topic": stored.topic,
+        "tag": found.get(names.TAGS, ""),
+        "keys": found.get(names.KEYS, "").split(),
+        "properties": {name: text for name, text in found.items() if name not in names.HIDDEN},
+        "born_ms": stored.born_ms,
+        "deliver_at_ms": due_ms,
+        "deliver_at": iso(due_ms),
+        "store_ms": stored.store_ms,
+        **payload_view(stored.body, compressed=bool(stored.sys_flag & COMPRESSED)),
+    }
+
+
+def delivered_view(delivered: Delivered) -> dict[str, Any]:
+    """A leased message: what it says, where it lies, and the handle that acks it."""
+    return {
+        **message_view(delivered.layout),
+        "queue_id": delivered.queue_id,
+        "queue_offset": delivered.queue_offset,
+        "attempt": delivered.attempt,
+        "receipt_handle": delivered.receipt_handle,
+    }
+
+
+def pending_message_view(pending: PendingMessage, recall_handle: str) -> dict[str, Any]:
+    """A scheduled message in a list: all but its payload, which may be large."""
+    view = message_view(pending.layout)
+    return {
+        "deliver_at_ms": pending.due_ms,
+        "deliver_at": iso(pending.due_ms),
+        "topic": pending.topic,
+        "message_id": pending.message_id,
+        "tag": view["tag"],
+        "keys": view["keys"],
+        "size_bytes": pending.size,
+        "origin": pending.origin,
+        "recall_handle": recall_handle,
+    }
+
+
+def counts_view(counts: PendingCounts, topic: str, by: str) -> dict[str, Any]:
+    """Counts per hour or second; `total` covers all hours even when one hour is shown."""
+    return {
+        "topic": topic,
+        "total": counts.total,
+        "by": by,
+        "rows": [
+            {"start_ms": start_ms, "start": iso(start_ms), "count": count}
+            for start_ms, count in counts.rows
+        ],
+    }
+
+
+def topic_view(topic: TopicView) -> dict[str, Any]:
+    """A topic."""
+    return {**asdict(topic), "type": topic.type.value}
+
+
+def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> dict[str, Any]:
+    """Progress of a group; `waiting` counts what it has not consumed, leased messages included."""
+    waiting = sum(max(queue.max_offset - queue.ack_floor, 0) for queue in queues)
+    return {
+        "group": group,
+        "topic": topic,
+        "waiting": waiting,
+        "leased": sum(queue.leased for queue in queues),
+        "queues": [asdict(queue) for queue in queues],
+    }
+
+
+def broker_view(view: BrokerView, version: str, broker_name: str) -> dict[str, Any]:
+    """Figures of the whole broker."""
+    return {"version": version, "broker_name": broker_name, **asdict(view)}
+
+
+def clock_view(clock: Clock) -> dict[str, Any]:
+    """The broker's clock."""
+    wall_ms = clock.wall_ms()
+    return {
+        "kind": "simulated" if clock.simulated else "system",
+        "wall_ms": wall_ms,
+        "wall": iso(wall_ms),
+    }

@@ -1,0 +1,1 @@
+"""The core: one step at a time, told the time, returning effects."""

@@ -1,0 +1,77 @@
+"""Patching many records of a frame body at once (the layout's fixed fields, DESIGN §4).
+
+A body is one buffer; `at` are the offsets of its records.  Fields of the stored layout are big-endian and
+unaligned, so values are written as rows of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.rocketmq import layout
+
+_WIDTHS = {4: np.arange(4), 8: np.arange(8)}
+
+
+def put(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
+    """Write the values (4 or 8 bytes wide, in their byte order) at these offsets."""
+    width = values.dtype.itemsize
+    raw[at[:, None] + _WIDTHS[width]] = values.view(np.uint8).reshape(len(values), width)
+
+
+def get(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
+    """Read values of that dtype at these offsets."""
+    width = np.dtype(dtype).itemsize
+    rows: npt.NDArray[np.uint8] = raw[at[:, None] + _WIDTHS[width]]
+    return rows.view(dtype).reshape(len(at))
+
+
+def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Queue id of each message record."""
+    ids: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_ID_AT), ">i4").astype(np.int64)
+    return ids
+
+
+def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Queue offset of each message record."""
+    found: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_OFFSET_AT), ">i8").astype(
+        np.int64
+    )
+    return found
+
+
+def stamp(
+    raw: npt.NDArray[np.uint8],
+    at: npt.NDArray[np.int64],
+    *,
+    base: int,
+    queue_offset: npt.NDArray[np.int64],
+    store_ms: int,
+    store_host: bytes,
+) -> None:
+    """Write queue offset, log position, store time and store host into message records.
+
+    base        log position of the body
+    store_host  4 bytes of IPv4 and 4 of port; a layout with an IPv6 born host has the fields 12 bytes later,
+                one with room for an IPv6 store host keeps the IPv4 address in its first 4 bytes
+    """
+    body = at + HEAD_BYTES
+    put(raw, body + layout.QUEUE_OFFSET_AT, queue_offset.astype(">i8"))
+    put(raw, body + layout.POSITION_AT, (at + base).astype(">i8"))
+    flags = get(raw, body + layout.SYS_FLAG_AT, ">u4")
+    if bool((flags & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)).any()):
+        body = body + np.where(flags & layout.BORN_HOST_V6, 12, 0)
+        port = np.where(flags & layout.STORE_HOST_V6, 12, 0)
+        put(raw, body + layout.STORE_HOST_AT + 4 + port, _same(store_host[4:], len(at)))
+        put(raw, body + layout.STORE_HOST_AT, _same(store_host[:4], len(at)))
+    else:
+        put(raw, body + layout.STORE_HOST_AT, _same(store_host, len(at)))
+    put(raw, body + layout.STORE_MS_AT, np.full(len(at), store_ms, ">i8"))
+
+
+def _same(value: bytes, count: int) -> npt.NDArray[Any]:
+    return np.full(count, np.frombuffer(value, f">u{len(value)}")[0], f">u{len(value)}")

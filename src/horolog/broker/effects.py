@@ -1,0 +1,42 @@
+"""What one step of the core asks for; the loop performs it in this order.
+
+1. `prompt` answers go out at once: they promise nothing that is not committed.
+2. `writes` go to the log, then, by the flush policy, a sync.  Later steps may run meanwhile.
+3. When the commit position has reached `end`, the loop tells the core (`step(..., commit, durable)`) and then
+   releases `replies`: nothing above the commit position is visible to anybody.
+4. `checkpoint` is carried out in a thread (`broker.snapshot.CheckpointJob`), and its end is told.
+5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a loop looks
+   at a system clock more often than that, since it may be stepped).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from horolog.log.segment import Write
+
+if TYPE_CHECKING:
+    from horolog.broker.snapshot import CheckpointJob
+
+
+@dataclass(slots=True)
+class Reply:
+    """The result of a command (or the HorologError that refuses it) for the token it came with."""
+
+    token: object
+    result: object
+
+
+@dataclass(slots=True)
+class Effects:
+    """Everything that one step wants done."""
+
+    writes: list[Write] = field(default_factory=list)
+    end: int = 0  # log end after this step
+    replies: list[Reply] = field(default_factory=list)
+    prompt: list[Reply] = field(default_factory=list)
+    checkpoint: CheckpointJob | None = None
+    wake_in_ms: int | None = None  # by the monotonic clock; None: nothing to wake for
+    due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
+    problems: list[str] = field(default_factory=list)  # new ones, for the log of the process

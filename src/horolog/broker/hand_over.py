@@ -1,0 +1,111 @@
+"""Hand-over: due messages are appended once more, now with their queue offsets.
+
+The frame holds, for every hour touched, one HAND_OVER record with the origins, and the messages themselves: so
+the log says what has been handed over, and no crash can hand a message over twice or leave it out.  Until the
+frame is committed the entries carry the mark HANDING_OVER in memory, which keeps recalls truthful.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.shard import Applied, Settled, Shard
+from horolog.delay.hour import Hour
+from horolog.delay.state import SECONDS, EntryState
+from horolog.limits import TURN_HAND_OVER_MAX
+from horolog.log.consume_queue import UNIT
+from horolog.log.record import ENVELOPE_BYTES, Kind, encode_hand_over, heads_of, origins_of
+from horolog.wheel.wheel import indexes_of
+
+_KIND_AT = 4
+
+
+class _Part(NamedTuple):
+    hour: Hour
+    index: npt.NDArray[np.int64]
+    entries: npt.NDArray[Any]
+    records: list[memoryview]
+
+
+def hand_over(shard: Shard, wall_ms: int) -> int:
+    """Hand over what is due, within the budget of one turn; gives how many messages that were."""
+    due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
+    parts = []
+    budget = min(shard.settings.turn_bytes, shard.log.segment_bytes // 4)
+    for second, keys in due:
+        if budget <= 0:
+            shard.wheel.give_back(second, keys)
+            continue
+        part, used, rest = _read(shard, second, keys, budget)
+        budget -= used
+        if len(rest):
+            shard.wheel.give_back(second, rest)
+            budget = 0
+        if len(part.index):
+            parts.append(part)
+    if not parts:
+        return 0
+    _append(shard, parts, wall_ms)
+    return sum(len(part.index) for part in parts)
+
+
+def _read(
+    shard: Shard, second: int, keys: npt.NDArray[np.int64], budget: int
+) -> tuple[_Part, int, npt.NDArray[np.int64]]:
+    hour = shard.delay.hours[second // SECONDS]
+    keys = keys[hour.states[indexes_of(keys)] == EntryState.WAITING]  # others were recalled meanwhile
+    index = indexes_of(keys)
+    ends = np.cumsum(hour.entries(index)["size"].astype(np.int64))
+    fits = max(1, int(np.searchsorted(ends, budget, side="right")))
+    used = int(ends[min(fits, len(ends)) - 1]) if len(ends) else 0
+    index, entries, records = shard.delay.verified(hour, index[:fits])
+    return _Part(hour, index, entries, records), used, keys[fits:]
+
+
+def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
+    pieces: list[bytes | memoryview] = []
+    starts = []  # of the message records in the body
+    at = 0
+    settled = []
+    for part in parts:
+        control = encode_hand_over(part.hour.hour, origins_of(part.entries["origin"]))
+        pieces.append(control)
+        pieces += part.records
+        at += len(control)
+        sizes = part.entries["size"].astype(np.int64)
+        ends = at + np.cumsum(sizes)
+        starts.append(ends - sizes)
+        at = int(ends[-1])
+        part.hour.mark_inflight(part.index, EntryState.HANDING_OVER)
+        settled.append(Settled(part.hour.hour, part.index, EntryState.HANDED_OVER))
+    body = bytearray(b"".join(pieces))
+    offsets = np.concatenate(starts)
+    raw = np.frombuffer(body, np.uint8)
+    raw[offsets + _KIND_AT] = Kind.HANDED
+    heads = heads_of(body, offsets)
+    base = shard.log.place(len(body))
+    queue_offset, groups = shard.topics.assign(heads["topic"], queue_ids(raw, offsets))
+    stamp(
+        raw,
+        offsets,
+        base=base,
+        queue_offset=queue_offset,
+        store_ms=shard.stamp_ms(wall_ms),
+        store_host=shard.settings.store_host,
+    )
+    units = []
+    for topic, queue_id, rows in groups:
+        unit = np.empty(len(rows), UNIT)
+        unit["position"] = offsets[rows] + base
+        unit["size"] = heads["size"][rows]
+        unit["tags"] = heads["tags"][rows]
+        units.append((topic, queue_id, unit))
+    shard.log.append(body, len(parts) + len(offsets), wall_ms)
+    shard.uncommitted.append(Applied(shard.log.end, units, None, settled))
+
+
+assert ENVELOPE_BYTES > _KIND_AT

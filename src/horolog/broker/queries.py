@@ -1,0 +1,132 @@
+"""Questions that change nothing; what they see is committed, and the reply waits like any other."""
+
+from __future__ import annotations
+
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.commands import (
+    BrokerView,
+    CountPending,
+    DescribeBroker,
+    DescribeGroup,
+    DescribeTopic,
+    GroupQueueView,
+    ListPending,
+    ListTopics,
+    PendingCounts,
+    PendingMessage,
+    TopicView,
+)
+from horolog.protocol.rocketmq import layout, properties
+
+_LIST_MAX = 10_000
+
+Query = DescribeTopic | ListTopics | DescribeGroup | CountPending | ListPending | DescribeBroker
+
+
+def answer(shard: Shard, query: Query) -> object:
+    """The result that the command's docstring names."""
+    match query:
+        case DescribeTopic(name):
+            return view_topic(shard, shard.topics.get(name))
+        case ListTopics():
+            return [view_topic(shard, t) for _, t in sorted(shard.topics.by_name.items())]
+        case DescribeGroup():
+            return _group(shard, query)
+        case CountPending():
+            return _counts(shard, query)
+        case ListPending():
+            return _list(shard, query)
+        case DescribeBroker():
+            return _broker(shard)
+
+
+def view_topic(shard: Shard, topic: Topic) -> TopicView:
+    """A topic as operators see it."""
+    pending = sum(hour.by_topic.get(topic.number, 0) for hour in shard.delay.hours.values())
+    lengths = [queue.length for queue in topic.queues]
+    return TopicView(topic.name, topic.type, len(topic.queues), lengths, pending)
+
+
+def _topic_number(shard: Shard, name: str) -> int | None:
+    return shard.topics.get(name).number if name else None
+
+
+def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
+    topic = shard.topics.get(query.topic)
+    number = shard.ready.groups.get(query.group)
+    if number is None:
+        raise HorologError(
+            ErrorCode.GROUP_NOT_FOUND,
+            f"consumer group {query.group!r} does not exist",
+            field="consumer group",
+        )
+    views = []
+    for queue_id, queue in enumerate(topic.queues):
+        progress = shard.ready.of(number, topic.number, queue_id)
+        views.append(
+            GroupQueueView(
+                queue_id, progress.floor, progress.next, len(progress.leases), queue.length
+            )
+        )
+    return views
+
+
+def _counts(shard: Shard, query: CountPending) -> PendingCounts:
+    topic = _topic_number(shard, query.topic)
+    if query.hour is None:
+        rows = [(h * HOUR_MS, n) for h, n in shard.delay.waiting_by_hour(topic)]
+    else:
+        rows = [(s * 1000, n) for s, n in shard.delay.waiting_by_second(query.hour, topic)]
+    return PendingCounts(sum(n for _, n in rows), rows)
+
+
+def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
+    if not 1 <= query.limit <= _LIST_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"limit: {query.limit}; 1 to {_LIST_MAX} are allowed",
+            field="limit",
+            limit=f"1 to {_LIST_MAX}",
+        )
+    topic = _topic_number(shard, query.topic)
+    found: list[PendingMessage] = []
+    for entry, record in shard.delay.waiting_between(query.from_ms, query.to_ms, topic):
+        stored = bytes(record[HEAD_BYTES:])
+        fields = layout.decode(stored)
+        message_id = properties.decode(fields.properties).get(properties.UNIQ_KEY, "")
+        found.append(
+            PendingMessage(
+                int(entry["due_ms"]),
+                fields.topic,
+                message_id,
+                int(entry["origin"]),
+                int(entry["size"]),
+                stored,
+            )
+        )
+        if len(found) == query.limit:
+            break
+    return found
+
+
+def _broker(shard: Shard) -> BrokerView:
+    log = shard.log
+    return BrokerView(
+        epoch=log.epoch,
+        log_end=log.end,
+        commit_position=log.commit_position,
+        durable_position=log.durable_position,
+        checkpoint_position=shard.checkpoint_position,
+        pending=shard.delay.waiting + sum(len(u.heads) for u in shard.stalled),
+        handed_over=shard.handed_over,
+        recalled=shard.recalled,
+        topics=len(shard.topics.by_name),
+        groups=len(shard.ready.groups),
+        parked_polls=shard.ready.parked,
+        loaded=shard.wheel.loaded,
+        problems=list(shard.problems),
+    )

@@ -1,0 +1,394 @@
+"""Receives, acks and changes of invisible time: leases granted, ended and renewed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horolog.broker.effects import Reply
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import (
+    AUTO_RENEW_MS,
+    AUTO_RENEW_TOTAL_MAX_MS,
+    CLIENT_EXPIRY_MS,
+    CLIENT_GONE_INVISIBLE_MS,
+    GROUPS_MAX,
+    INVISIBLE_MAX_MS,
+    PARKED_POLLS_MAX,
+    POLL_MAX_MS,
+    RECEIVE_BATCH_MAX,
+    RENEW_AHEAD_MS,
+)
+from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant, encode_group
+from horolog.protocol.commands import (
+    Ack,
+    Acked,
+    ChangeInvisible,
+    Changed,
+    Delivered,
+    Receive,
+    Received,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.names import check_group
+from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.ready import Picked, Waiter, lease_duration
+from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt
+
+
+class Now(NamedTuple):
+    """The time of a step: UTC epoch ms, and monotonic ms."""
+
+    wall_ms: int
+    mono_ms: int
+
+
+class Receives:
+    """The consumers' commands of a shard; `records` collects control records for the turn's frame."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.records: list[bytes] = []
+        self._renewals: dict[tuple[int, int, int], set[int]] = {}
+
+    # --- receive --------------------------------------------------------------------------------
+
+    def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
+        """Lease messages; None if there are none yet and the poll was parked."""
+        topic = self._shard.topics.get(command.topic)
+        if command.queue_id >= len(topic.queues):
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"message_queue: topic {topic.name!r} has no queue {command.queue_id}",
+                field="message_queue",
+                limit=f"0 to {len(topic.queues) - 1}",
+            )
+        tags = parse_tags(command.filter_expression)
+        group = self._group(command.group)
+        self.see(command.client_id, now)
+        messages = self._lease(topic, group, command, tags, now)
+        if messages or command.poll_ms <= 0:
+            return Reply(token, Received(messages))
+        if self._shard.ready.parked >= PARKED_POLLS_MAX:
+            raise HorologError(
+                ErrorCode.TOO_MANY_REQUESTS,
+                f"{PARKED_POLLS_MAX} polls are waiting already, the most that are allowed",
+                field="long_polling_timeout",
+                limit=f"{PARKED_POLLS_MAX} polls",
+            )
+        deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
+        self._shard.ready.park(Waiter(token, command, group, topic.number, deadline))
+        return None
+
+    def _group(self, name: str) -> int:
+        ready = self._shard.ready
+        number = ready.groups.get(name)
+        if number is None:
+            check_group(name)
+            number = len(ready.groups) + 1
+            if number > GROUPS_MAX:
+                raise HorologError(
+                    ErrorCode.BAD_REQUEST,
+                    f"there are {GROUPS_MAX} consumer groups already, the most that are allowed",
+                    field="consumer group",
+                    limit=f"{GROUPS_MAX} groups",
+                )
+            ready.add_group(number, name)
+            self.records.append(encode_group(number, name))
+        return number
+
+    def see(self, client_id: str, now: Now) -> None:
+        """A client has shown itself."""
+        if client_id:
+            self._shard.clients[client_id] = now.mono_ms
+
+    def _lease(
+        self, topic: Topic, group: int, command: Receive, tags: TagFilter, now: Now
+    ) -> list[Delivered]:
+        ready = self._shard.ready
+        limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
+        order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues))
+        delivered: list[Delivered] = []
+        for queue_id in order:
+            queue = topic.queues[queue_id]
+            progress = ready.of(group, topic.number, queue_id)
+            while len(delivered) < limit:
+                picked, upto = ready.pick(
+                    progress, queue_id, queue, tags, limit - len(delivered), now.mono_ms, self._tag
+                )
+                delivered += self._grant(topic, group, progress, picked, upto, command, now)
+                if picked or upto >= queue.length:
+                    break
+            if len(delivered) >= limit:
+                break
+        return delivered
+
+    def _grant(
+        self,
+        topic: Topic,
+        group: int,
+        progress: QueueProgress,
+        picked: list[Picked],
+        upto: int,
+        command: Receive,
+        now: Now,
+    ) -> list[Delivered]:
+        readable = [(p, self._layout(topic, p)) for p in picked]
+        good = [(p, stored) for p, stored in readable if stored is not None]
+        progress.skip_to(upto, {p.offset for p in picked})
+        if not good:
+            return []
+        ready = self._shard.ready
+        duration = AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
+        granted = np.zeros(len(good), GRANTED)
+        delivered = []
+        queue_id = good[0][0].queue
+        for row, (p, stored) in enumerate(good):
+            grant = ready.new_grant()
+            progress.lease(
+                p.offset,
+                Lease(
+                    p.attempt,
+                    grant,
+                    now.mono_ms + duration,
+                    now.wall_ms,
+                    duration,
+                    command.client_id if command.auto_renew else "",
+                    now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS,
+                ),
+            )
+            granted[row] = (p.offset, p.attempt, grant & 0xFFFFFFFF)
+            if command.auto_renew:
+                self._renewals.setdefault((group, topic.number, queue_id), set()).add(p.offset)
+            receipt = Receipt(
+                group,
+                topic.number,
+                queue_id,
+                p.attempt,
+                grant & 0xFFFFFFFF,
+                ready.epoch,
+                p.offset,
+                now.wall_ms + duration,
+            )
+            delivered.append(
+                Delivered(stored, queue_id, p.offset, p.attempt, encode_receipt(receipt))
+            )
+        self.records.append(
+            encode_grant(group, topic.number, queue_id, progress.next, duration, granted)
+        )
+        return delivered
+
+    def _layout(self, topic: Topic, picked: Picked) -> bytes | None:
+        try:
+            record = self._shard.log.read(picked.position, picked.size)
+            at = HEAD_BYTES + layout.QUEUE_OFFSET_AT
+            if int.from_bytes(record[at : at + 8], "big") == picked.offset:
+                return record[HEAD_BYTES:]
+            why = f"log position {picked.position} holds another message"
+        except HorologError as error:
+            why = error.message
+        self._shard.problems.append(
+            f"topic {topic.name}: queue {picked.queue} offset {picked.offset} is unreadable: {why}"
+        )
+        return None
+
+    def _tag(self, position: int, size: int) -> str:
+        stored = layout.decode(self._shard.log.read(position, size)[HEAD_BYTES:])
+        return properties.decode(stored.properties).get(properties.TAGS, "")
+
+    # --- waiting polls --------------------------------------------------------------------------
+
+    def serve(self, topic_number: int, now: Now) -> list[Reply]:
+        """Answer parked polls of a topic that now get something, first come first served."""
+        replies = []
+        ready = self._shard.ready
+        topic = self._shard.topics.by_number[topic_number]
+        for group, number in [key for key in ready.buckets if key[1] == topic_number]:
+            for bucket in ready.waiting(group, number):
+                while bucket.waiters:
+                    waiter = bucket.waiters[0]
+                    if waiter.live:
+                        messages = self._lease(topic, group, waiter.command, bucket.filter, now)
+                        if not messages:
+                            break
+                        ready.release(waiter)
+                        replies.append(Reply(waiter.token, Received(messages)))
+                    bucket.waiters.popleft()
+        return replies
+
+    def time_out(self, now: Now) -> list[Reply]:
+        """Answer parked polls whose time is over: empty."""
+        over = self._shard.ready.timed_out(now.mono_ms)
+        for waiter in over:
+            self._shard.ready.release(waiter)
+        return [Reply(waiter.token, Received([])) for waiter in over]
+
+    def topics_with_ended_leases(self, now: Now) -> set[int]:
+        """Topics for which a poll waits and a lease has ended."""
+        ready = self._shard.ready
+        found = set()
+        for key in ready.buckets:
+            for progress in ready.progress.get(key, {}).values():
+                ends_at = progress.next_end()
+                if progress.free or (ends_at is not None and ends_at <= now.mono_ms):
+                    found.add(key[1])
+        return found
+
+    # --- ack and change -------------------------------------------------------------------------
+
+    def ack(self, command: Ack, now: Now) -> Acked:
+        """Consume messages by their handles; each refusal stands in its place."""
+        shard = self._shard
+        topic = shard.topics.get(command.topic)
+        group = self._known_group(command.group)
+        refused: list[HorologError | None] = []
+        consumed: dict[int, list[int]] = {}
+        for handle in command.receipt_handles:
+            try:
+                receipt = decode_receipt(handle)
+                progress, _ = shard.ready.check(
+                    receipt, group, topic.number, now.mono_ms, now.wall_ms
+                )
+                if progress.consume(receipt.offset):
+                    consumed.setdefault(receipt.queue, []).append(receipt.offset)
+                refused.append(None)
+            except HorologError as error:
+                refused.append(error)
+        for queue_id, offsets in consumed.items():
+            self.records.append(encode_ack(group, topic.number, queue_id, offsets))
+        return Acked(refused)
+
+    def _known_group(self, name: str) -> int:
+        number = self._shard.ready.groups.get(name)
+        if number is None:
+            check_group(name)
+            raise HorologError(
+                ErrorCode.INVALID_RECEIPT_HANDLE,
+                f"receipt_handle: consumer group {name!r} has received nothing",
+                field="receipt_handle",
+            )
+        return number
+
+    def change(self, command: ChangeInvisible, now: Now) -> Changed:
+        """Give a lease a new end; the old handle is void from here on."""
+        shard = self._shard
+        if not 0 <= command.invisible_ms <= INVISIBLE_MAX_MS:
+            raise HorologError(
+                ErrorCode.ILLEGAL_INVISIBLE_TIME,
+                f"invisible_duration: {command.invisible_ms} ms; 0 to {INVISIBLE_MAX_MS} are allowed",
+                field="invisible_duration",
+                limit=f"0 to {INVISIBLE_MAX_MS} ms",
+            )
+        topic = shard.topics.get(command.topic)
+        group = self._known_group(command.group)
+        receipt = decode_receipt(command.receipt_handle)
+        progress, lease = shard.ready.check(
+            receipt, group, topic.number, now.mono_ms, now.wall_ms
+        )
+        if lease is None:
+            raise HorologError(
+                ErrorCode.INVALID_RECEIPT_HANDLE,
+                "receipt_handle: the message is consumed",
+                field="receipt_handle",
+            )
+        duration = lease_duration(command.invisible_ms)
+        grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
+        self._log_regrant(group, topic.number, receipt.queue, progress, [receipt.offset], duration)
+        changed = receipt._replace(
+            grant=grant & 0xFFFFFFFF, epoch=shard.ready.epoch, expires_ms=now.wall_ms + duration
+        )
+        return Changed(encode_receipt(changed))
+
+    def _regrant(
+        self, progress: QueueProgress, offset: int, lease: Lease, duration: int, now: Now
+    ) -> int:
+        grant = self._shard.ready.new_grant()
+        progress.lease(
+            offset,
+            lease._replace(
+                grant=grant,
+                ends_at=now.mono_ms + duration,
+                granted_ms=now.wall_ms,
+                duration_ms=duration,
+            ),
+        )
+        return grant
+
+    def _log_regrant(
+        self,
+        group: int,
+        topic: int,
+        queue: int,
+        progress: QueueProgress,
+        offsets: list[int],
+        duration: int,
+    ) -> None:
+        rows = np.zeros(len(offsets), GRANTED)
+        for row, offset in enumerate(offsets):
+            lease = progress.leases[offset]
+            rows[row] = (offset, lease.attempt, lease.grant & 0xFFFFFFFF)
+        self.records.append(encode_grant(group, topic, queue, progress.next, duration, rows))
+
+    # --- clients --------------------------------------------------------------------------------
+
+    def client_gone(self, client_id: str, now: Now) -> None:
+        """What the client holds with auto-renew becomes visible soon."""
+        self._shard.clients.pop(client_id, None)
+        self.renew(now, gone=client_id)
+
+    def renew(self, now: Now, gone: str = "") -> None:
+        """Keep the auto-renewed leases of living clients; let those of `gone` and of silent clients end.
+
+        A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.
+        """
+        for key, offsets in list(self._renewals.items()):
+            group, topic, queue = key
+            progress = self._shard.ready.of(group, topic, queue)
+            kept, left = [], []
+            for offset in list(offsets):
+                lease = progress.leases.get(offset)
+                if lease is None or not lease.client_id or lease.ends_at <= now.mono_ms:
+                    offsets.discard(offset)
+                elif lease.client_id == gone:
+                    offsets.discard(offset)
+                    left.append(offset)
+                elif lease.ends_at - now.mono_ms <= RENEW_AHEAD_MS and self._lives(lease, now):
+                    kept.append(offset)
+            self._extend(key, progress, kept, AUTO_RENEW_MS, now)
+            self._extend(key, progress, left, CLIENT_GONE_INVISIBLE_MS, now)
+            if not offsets:
+                del self._renewals[key]
+
+    def _extend(
+        self,
+        key: tuple[int, int, int],
+        progress: QueueProgress,
+        offsets: list[int],
+        duration: int,
+        now: Now,
+    ) -> None:
+        for offset in offsets:
+            progress.lease(
+                offset,
+                progress.leases[offset]._replace(
+                    ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
+                ),
+            )
+        if offsets:
+            self._log_regrant(*key, progress, offsets, duration)
+
+    def _lives(self, lease: Lease, now: Now) -> bool:
+        seen = self._shard.clients.get(lease.client_id)
+        return (
+            seen is not None
+            and now.mono_ms - seen <= CLIENT_EXPIRY_MS
+            and now.mono_ms < lease.renew_until
+        )
+
+    def next_renewal_in(self, now: Now) -> int | None:
+        """Milliseconds until a lease must be renewed; looked at once a second while there are any."""
+        return 1_000 if self._renewals else None

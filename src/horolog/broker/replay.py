@@ -1,0 +1,151 @@
+"""Replay: what a frame of the log changes, read from its bytes.
+
+The same `Applied` as online, then the same `Shard.apply`; reads neither clock nor configuration.  Leases get
+the time of the restart, because what is left of them runs on its monotonic clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from horolog.broker.columns import queue_ids, queue_offsets
+from horolog.broker.sends import unfiled_of
+from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.snapshot import restored_lease
+from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.log.consume_queue import UNIT
+from horolog.log.frame import FrameHeader, HEADER_BYTES
+from horolog.log.record import (
+    ENVELOPE,
+    ENVELOPE_BYTES,
+    MESSAGE_KINDS,
+    Kind,
+    decode_ack,
+    decode_grant,
+    decode_hand_over,
+    decode_recall,
+    heads_of,
+    kinds_of,
+    offsets_of,
+)
+from horolog.protocol.commands import TopicType
+
+_MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
+
+
+class Replay:
+    """Applies frames to a shard in log order."""
+
+    def __init__(self, shard: Shard, wall_ms: int, mono_ms: int) -> None:
+        self._shard = shard
+        self._wall_ms = wall_ms
+        self._mono_ms = mono_ms
+
+    def apply(self, header: FrameHeader, body: bytes) -> None:
+        """Apply one valid frame."""
+        shard = self._shard
+        shard.store_ms = max(shard.store_ms, header.append_ms)
+        if not header.count:
+            shard.applied = header.end
+            return
+        offsets = offsets_of(body, header.count)
+        kinds = kinds_of(body, offsets)
+        settled: list[Settled] = []
+        is_message = np.isin(kinds, _MESSAGES)
+        for at in offsets[~is_message].tolist():
+            self._control(header, body, at, settled)
+        messages = offsets[is_message]
+        base = header.base + HEADER_BYTES
+        heads = heads_of(body, messages)
+        unfiled = unfiled_of(heads, messages, base, body) if len(messages) else None
+        units = self._units(body, base, heads, messages)
+        shard.apply(Applied(header.end, units, unfiled, settled))
+        if shard.stalled:
+            raise HorologError(ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log")
+
+    def _units(
+        self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]
+    ) -> list[Any]:
+        rows = np.flatnonzero(heads["kind"] != Kind.SCHEDULED)
+        if not len(rows):
+            return []
+        raw = np.frombuffer(body, np.uint8)
+        starts, sub = at[rows], heads[rows]
+        found = []
+        numbers = queue_offsets(raw, starts)
+        for topic, queue_id, chosen in self._shard.topics.by_queue(
+            sub["topic"], queue_ids(raw, starts)
+        ):
+            unit = np.empty(len(chosen), UNIT)
+            unit["position"] = starts[chosen] + base
+            unit["size"] = sub["size"][chosen]
+            unit["tags"] = sub["tags"][chosen]
+            expected = topic.queues[queue_id].length + np.arange(len(chosen))
+            if not bool((numbers[chosen] == expected).all()):
+                raise HorologError(
+                    ErrorCode.DAMAGED,
+                    f"topic {topic.name} queue {queue_id}: the log has queue offset "
+                    f"{int(numbers[chosen][0])} where {int(expected[0])} was expected",
+                )
+            found.append((topic, queue_id, unit))
+        return found
+
+    def _control(self, header: FrameHeader, body: bytes, at: int, settled: list[Settled]) -> None:
+        size, kind, _, _, due_ms = ENVELOPE.unpack_from(body, at)
+        payload = body[at + ENVELOPE_BYTES : at + size]
+        shard = self._shard
+        match kind:
+            case Kind.HAND_OVER:
+                record = decode_hand_over(payload)
+                _, index = shard.delay.resolve(record.hour, record.origins["position"])
+                settled.append(Settled(record.hour, index, EntryState.HANDED_OVER))
+            case Kind.RECALL:
+                hour = due_ms // HOUR_MS
+                _, index = shard.delay.resolve(hour, decode_recall(payload).origins["position"])
+                settled.append(Settled(hour, index, EntryState.RECALLED))
+            case Kind.TOPIC:
+                row = orjson.loads(payload)
+                shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
+            case Kind.GROUP:
+                row = orjson.loads(payload)
+                shard.ready.add_group(row["number"], row["name"])
+            case Kind.GRANT:
+                self._grant(header, payload)
+            case Kind.ACK:
+                ack = decode_ack(payload)
+                progress = shard.ready.of(ack.group, ack.topic, ack.queue)
+                for offset in ack.offsets.tolist():
+                    progress.consume(offset)
+            case Kind.EPOCH:
+                pass
+            case _:
+                raise HorologError(
+                    ErrorCode.VERSION_UNSUPPORTED,
+                    f"log position {header.base}: record kind {kind} is of a newer horolog",
+                    field="record",
+                )
+
+    def _grant(self, header: FrameHeader, payload: bytes) -> None:
+        record = decode_grant(payload)
+        progress = self._shard.ready.of(record.group, record.topic, record.queue)
+        for offset, attempt, grant in record.granted.tolist():
+            if offset < progress.floor or offset in progress.acked:
+                continue
+            progress.lease(
+                offset,
+                restored_lease(
+                    attempt,
+                    header.epoch << 32 | grant,
+                    header.append_ms,
+                    record.duration_ms,
+                    self._wall_ms,
+                    self._mono_ms,
+                ),
+            )
+        progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))

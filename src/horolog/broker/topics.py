@@ -1,0 +1,135 @@
+"""Topics and their queues: numbers, types, and the next queue offset of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_MAX, TOPICS_MAX
+from horolog.log.consume_queue import ConsumeQueue
+from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.storage.api import Storage
+
+_QUEUE_BITS = 16
+assert QUEUES_MAX < 1 << _QUEUE_BITS
+
+
+class Topic:
+    """One topic.  `tails` are the next queue offsets to assign; the queues hold what is committed."""
+
+    def __init__(self, number: int, name: str, type: TopicType) -> None:
+        self.number = number
+        self.name = name
+        self.type = type
+        self.queues: list[ConsumeQueue] = []
+        self.tails: list[int] = []
+        self.next_queue = 0
+
+
+class Topics:
+    """All topics of a shard, by name and by number."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._directory = directory
+        self.by_name: dict[str, Topic] = {}
+        self.by_number: dict[int, Topic] = {}
+
+    def get(self, name: str) -> Topic:
+        """The topic, or TOPIC_NOT_FOUND."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise HorologError(
+                ErrorCode.TOPIC_NOT_FOUND, f"topic {name!r} does not exist", field="topic"
+            )
+        return topic
+
+    def plan(self, command: CreateTopic) -> tuple[int, bool]:
+        """The number that the topic has or will have, and whether anything changes; else why not."""
+        check_topic(command.name)
+        if not 1 <= command.queues <= QUEUES_MAX:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"queues: {command.queues}; a topic has 1 to {QUEUES_MAX}",
+                field="queues",
+                limit=f"1 to {QUEUES_MAX}",
+            )
+        known = self.by_name.get(command.name)
+        if known is None:
+            number = max(self.by_number, default=0) + 1
+            if number > TOPICS_MAX:
+                raise HorologError(
+                    ErrorCode.BAD_REQUEST,
+                    f"there are {TOPICS_MAX} topics already, the most that are allowed",
+                    field="topic",
+                    limit=f"{TOPICS_MAX} topics",
+                )
+            return number, True
+        if known.type is not command.type:
+            raise HorologError(
+                ErrorCode.TOPIC_EXISTS,
+                f"topic {command.name!r} exists with type {known.type.value}; "
+                f"a type cannot be changed to {command.type.value}",
+                field="type",
+            )
+        if command.queues < len(known.queues):
+            raise HorologError(
+                ErrorCode.TOPIC_EXISTS,
+                f"topic {command.name!r} has {len(known.queues)} queues; "
+                f"their number cannot be lowered to {command.queues}",
+                field="queues",
+            )
+        return known.number, command.queues != len(known.queues)
+
+    def put(self, number: int, name: str, type: TopicType, queues: int) -> Topic:
+        """Make or extend a topic as the log says."""
+        topic = self.by_number.get(number)
+        if topic is None:
+            topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
+        while len(topic.queues) < queues:
+            directory = f"{self._directory}/{number:05d}-{len(topic.queues):05d}"
+            topic.queues.append(ConsumeQueue(self._storage, directory))
+            topic.tails.append(0)
+        return topic
+
+    def all_queues(self) -> Iterable[tuple[Topic, int, ConsumeQueue]]:
+        """(topic, queue id, queue) of every queue."""
+        for topic in self.by_number.values():
+            for queue_id, queue in enumerate(topic.queues):
+                yield topic, queue_id, queue
+
+    def assign(
+        self, topics: npt.NDArray[Any], queues: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.int64], list[tuple[Topic, int, npt.NDArray[np.int64]]]]:
+        """Give messages (columns of topic number and queue id, in order) their queue offsets.
+
+        Returns the offsets, and the rows of each queue as (topic, queue id, row numbers).
+        """
+        offsets = np.empty(len(topics), np.int64)
+        groups = []
+        for topic, queue_id, rows in self.by_queue(topics, queues):
+            tail = topic.tails[queue_id]
+            offsets[rows] = np.arange(tail, tail + len(rows))
+            topic.tails[queue_id] = tail + len(rows)
+            groups.append((topic, queue_id, rows))
+        return offsets, groups
+
+    def by_queue(
+        self, topics: npt.NDArray[Any], queues: npt.NDArray[Any]
+    ) -> list[tuple[Topic, int, npt.NDArray[np.int64]]]:
+        """Row numbers of each (topic, queue), in order within a queue."""
+        if not len(topics):
+            return []
+        both = topics.astype(np.int64) << _QUEUE_BITS | queues.astype(np.int64)
+        order = np.argsort(both, kind="stable")
+        ordered = both[order]
+        groups = []
+        for rows in np.split(order, np.flatnonzero(np.diff(ordered)) + 1):
+            key = int(both[rows[0]])
+            groups.append((self.by_number[key >> _QUEUE_BITS], key & 0xFFFF, rows))
+        return groups

@@ -1,0 +1,52 @@
+"""Exit codes, and the one place where an error becomes one.
+
+====  ============  ==========================================================================
+code  name          meaning
+====  ============  ==========================================================================
+0     ok            done
+1     failure       the broker, its disk or a file failed; `inspect`: the file is damaged
+2     usage         a flag, an argument, a setting or a port that cannot be used
+3     not found     no such topic, group, message or file
+4     refused       the broker or the data directory refused: a limit, a type, already delivered
+5     unreachable   no broker answers at --admin
+====  ============  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from horolog.errors import ErrorCode, HorologError
+
+
+class Exit(IntEnum):
+    """What `horolog` exits with."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+
+
+EXIT_HELP = (
+    "Exit codes: 0 ok, 1 failure (broker, disk, damaged file), 2 usage (flag, setting, port),"
+    " 3 not found, 4 refused, 5 unreachable (no broker at --admin)."
+)
+
+_EXITS = {
+    ErrorCode.CONFIG: Exit.USAGE,
+    ErrorCode.BAD_REQUEST: Exit.USAGE,
+    ErrorCode.TOPIC_NOT_FOUND: Exit.NOT_FOUND,
+    ErrorCode.GROUP_NOT_FOUND: Exit.NOT_FOUND,
+    ErrorCode.NOT_FOUND: Exit.NOT_FOUND,
+    ErrorCode.INTERNAL: Exit.FAILURE,
+    ErrorCode.DISK_FAILED: Exit.FAILURE,
+    ErrorCode.DAMAGED: Exit.FAILURE,
+}
+
+
+def exit_of(error: HorologError) -> Exit:
+    """The exit code for an error; what is not in the table was refused."""
+    return _EXITS.get(error.code, Exit.REFUSED)

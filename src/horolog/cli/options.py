@@ -1,0 +1,34 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from horolog.cli.exits import EXIT_HELP
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
+
+EPILOG = EXIT_HELP
+
+Admin = Annotated[
+    str,
+    typer.Option(
+        "--admin",
+        envvar="HOROLOG_ADMIN",
+        metavar="URL",
+        help="URL of the broker's admin port.",
+    ),
+]
+ADMIN_DEFAULT = "http://127.0.0.1:8090"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def connect(admin: str) -> AdminClient:
+    """A client for that URL; imported here to keep `horolog --help` quick."""
+    from horolog.admin.client import AdminClient
+
+    return AdminClient(admin)

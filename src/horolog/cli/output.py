@@ -1,0 +1,40 @@
+"""What commands print: tables with aligned columns, or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import typer
+
+
+def print_json(result: Mapping[str, object]) -> None:
+    """One JSON object, indented."""
+    typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns under their names; a column of nothing but numbers is aligned to the right."""
+    listed = list(rows)
+    texts = [[str(cell) for cell in row] for row in listed]
+    columns = range(len(head))
+    widths = [max([len(head[i]), *(len(row[i]) for row in texts)]) for i in columns]
+    right = [bool(listed) and all(isinstance(row[i], int) for row in listed) for i in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(cells, widths, right, strict=True)
+        ).rstrip()
+
+    typer.echo(line(head))
+    for row in texts:
+        typer.echo(line(row))
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """One `name  value` line a field; empty values are left out."""
+    width = max((len(name) for name in fields), default=0)
+    for name, shown in fields.items():
+        if shown not in ("", None):
+            typer.echo(f"{name.ljust(width)}  {shown}")

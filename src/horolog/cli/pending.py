@@ -1,0 +1,71 @@
+"""horolog pending."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.output import print_json, print_table
+
+
+def pending(
+    hour: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Per second of the hour in which this time lies."),
+    ] = "",
+    list_: Annotated[bool, typer.Option("--list", help="The messages, in hand-over order.")] = False,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="With --list: due at or after.")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="TIME", help="With --list: due before.")] = "",
+    limit: Annotated[int, typer.Option(metavar="N", help="With --list: at most so many.")] = 100,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Of this topic only.")] = "",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Count scheduled messages that wait, per hour or second, or list them; exact, in UTC.
+
+    \b
+    Examples:
+      horolog pending
+      horolog pending --hour 2026-03-08T10:00Z --topic reminders
+      horolog pending --list --from 2026-03-08T10:00Z --to 2026-03-08T10:05Z
+    """
+    if list_:
+        _list(admin, {"from": from_, "to": to, "topic": topic, "limit": limit}, as_json=as_json)
+        return
+    if from_ or to:
+        from horolog.errors import ErrorCode, HorologError
+
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, "--from and --to: only with --list", field="--from"
+        )
+    counts = connect(admin).get("/v1/pending", {"hour": hour, "topic": topic})
+    if as_json:
+        print_json(counts)
+        return
+    shown = sum(row["count"] for row in counts["rows"])
+    print_table(
+        (counts["by"].upper(), "PENDING"),
+        [*((_start(row), row["count"]) for row in counts["rows"]), ("total", shown)],
+    )
+
+
+def _start(row: dict[str, Any]) -> str:
+    return str(row["start"]).replace(".000Z", "Z")
+
+
+def _list(admin: str, parameters: dict[str, object], *, as_json: bool) -> None:
+    result = connect(admin).get("/v1/pending/messages", parameters)
+    if as_json:
+        print_json(result)
+        return
+    print_table(
+        ("DUE", "TOPIC", "MESSAGE ID", "TAG", "BYTES"),
+        [
+            (row["deliver_at"], row["topic"], row["message_id"], row["tag"], row["size_bytes"])
+            for row in result["messages"]
+        ],
+    )

@@ -1,0 +1,94 @@
+"""horolog send."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.output import print_fields, print_json
+
+
+def send(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")],
+    at: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Due time, ISO 8601 with a zone, or epoch milliseconds."),
+    ] = "",
+    in_: Annotated[
+        str, typer.Option("--in", metavar="DURATION", help="Due after 90s, 24h, 1500ms, 1h30m …")
+    ] = "",
+    tag: Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A key; may be repeated.")] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Send one message: now, or due at a time (--at) or after a while (--in).
+
+    The recall handle that is printed cancels it with `horolog recall`. --in counts from the
+    broker's clock.
+
+    \b
+    Examples:
+      horolog send reminders "stand up" --in 90s
+      horolog send reminders "boarding" --at 2026-03-08T10:20:00Z --tag gate --key UA1545
+      horolog send audit - --property source=cron < report.txt
+    """
+    from horolog.errors import ErrorCode, HorologError
+    from horolog.units import parse_duration_ms, parse_time_ms
+
+    if at and in_:
+        raise HorologError(ErrorCode.BAD_REQUEST, "--in: give either --at or --in", field="--in")
+    sent = connect(admin).post(
+        "/v1/messages",
+        {
+            "topic": topic,
+            **_payload(body),
+            "deliver_at_ms": parse_time_ms(at, field="--at") if at else None,
+            "in_ms": parse_duration_ms(in_, field="--in") if in_ else None,
+            "tag": tag,
+            "keys": key or None,
+            "properties": _properties(property_ or []),
+        },
+    )
+    if as_json:
+        print_json(sent)
+        return
+    scheduled = sent["queue_offset"] < 0
+    print_fields(
+        {
+            "message id": sent["message_id"],
+            "due": sent["deliver_at"],
+            "queue": "" if scheduled else f"{sent['queue_id']}, offset {sent['queue_offset']}",
+            "recall handle": sent["recall_handle"],
+        }
+    )
+
+
+def _payload(body: str) -> dict[str, str]:
+    if body != "-":
+        return {"body": body}
+    import base64
+    import sys
+
+    return {"body_base64": base64.b64encode(sys.stdin.buffer.read()).decode()}
+
+
+def _properties(pairs: list[str]) -> dict[str, str] | None:
+    from horolog.errors import ErrorCode, HorologError
+
+    properties = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, f"--property: {pair!r} is not NAME=VALUE", field="--property"
+            )
+        properties[name] = text
+    return properties or None

@@ -1,0 +1,117 @@
+"""horolog serve."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Flush(StrEnum):
+    """Values of --flush."""
+
+    SYNC = "sync"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+class ClockKind(StrEnum):
+    """Values of --clock."""
+
+    SYSTEM = "system"
+    SIMULATED = "simulated"
+
+
+def _port(default: int, help_text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="N", help=f"{help_text}  [default: {default}]", show_default=False
+    )
+    return option
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"
+        ),
+    ] = None,
+    grpc_port: Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")] = None,
+    remoting_port: Annotated[
+        int | None, _port(10911, "Port for RocketMQ 4.x clients; accepted, not opened yet.")
+    ] = None,
+    namesrv_port: Annotated[
+        int | None, _port(9876, "Port of the 4.x name server; accepted, not opened yet.")
+    ] = None,
+    admin_port: Annotated[
+        int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")
+    ] = None,
+    flush: Annotated[
+        Flush | None,
+        typer.Option(
+            help="When the log is synced: before every reply (sync), twice a second (interval),"
+            " or by the kernel (os).  [default: sync]"
+        ),
+    ] = None,
+    clock: Annotated[
+        ClockKind | None,
+        typer.Option(
+            help="The machine's clock, or one that moves only by `horolog clock advance`;"
+            " fixed for the life of a data directory.  [default: system]"
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address for clients, also told to them.  [default: 127.0.0.1]"),
+    ] = None,
+    broker_name: Annotated[
+        str | None, typer.Option(help="Name in routes and recall handles.  [default: broker-a]")
+    ] = None,
+    cluster_name: Annotated[
+        str | None, typer.Option(help="Name of the cluster.  [default: DefaultCluster]")
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="TOML file with these settings (data_dir = \"…\")."),
+    ] = None,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Prints one line with the real ports when it is ready. A setting comes from its flag, else from
+    the environment (HOROLOG_GRPC_PORT …), else from --config, else it is the default.
+
+    \b
+    Examples:
+      horolog serve
+      horolog serve --data-dir /var/lib/horolog --flush interval
+      horolog serve --data-dir "$(mktemp -d)" --grpc-port 0 --admin-port 0 --clock simulated
+    """
+    from horolog.config import load
+
+    settings = load(
+        {
+            "data_dir": data_dir,
+            "grpc_port": grpc_port,
+            "remoting_port": remoting_port,
+            "namesrv_port": namesrv_port,
+            "admin_port": admin_port,
+            "flush": flush and flush.value,
+            "clock": clock and clock.value,
+            "host": host,
+            "broker_name": broker_name,
+            "cluster_name": cluster_name,
+            "log_level": log_level,
+        },
+        config_file=config,
+    )
+    import uvloop
+
+    from horolog.server import main as server
+
+    return uvloop.run(server.serve(settings))

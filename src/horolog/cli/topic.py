@@ -1,0 +1,128 @@
+"""horolog topic create | list | describe."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect
+from horolog.cli.output import print_fields, print_json, print_table
+
+app = typer.Typer(
+    help="Create, list and describe topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+
+
+class Type(StrEnum):
+    """Values of --type."""
+
+    DELAY = "delay"
+    NORMAL = "normal"
+    FIFO = "fifo"
+    TRANSACTION = "transaction"
+    MIXED = "mixed"
+
+
+@app.command("create", epilog=EPILOG)
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")],
+    type_: Annotated[Type, typer.Option("--type", help="Which messages it takes.")] = Type.DELAY,
+    queues: Annotated[int, typer.Option(metavar="N", help="Number of queues, 1 to 1024.")] = 8,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic; with more queues than it has, add queues to it.
+
+    \b
+    Examples:
+      horolog topic create reminders --type delay --queues 4
+      horolog topic create audit --type normal
+    """
+    from horolog.admin.client import path_of
+
+    view = connect(admin).post(
+        path_of("topics"), {"name": name, "type": type_.value, "queues": queues}
+    )
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(f"topic {view['name']}: type {view['type']}, {view['queues']} queues")
+
+
+@app.command("list", epilog=EPILOG)
+def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """List all topics: type, queues, messages that were visible so far, messages that wait.
+
+    \b
+    Example:
+      horolog topic list
+    """
+    from horolog.admin.client import path_of
+
+    result = connect(admin).get(path_of("topics"))
+    if as_json:
+        print_json(result)
+        return
+    print_table(
+        ("TOPIC", "TYPE", "QUEUES", "VISIBLE", "PENDING"),
+        [_row(topic) for topic in result["topics"]],
+    )
+
+
+def _row(topic: dict[str, Any]) -> tuple[object, ...]:
+    visible = sum(topic["queue_offsets"])
+    return topic["name"], topic["type"], topic["queues"], visible, topic["pending"]
+
+
+@app.command("describe", epilog=EPILOG)
+def describe(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    group: Annotated[
+        str, typer.Option(metavar="G", help="Also the progress of this consumer group.")
+    ] = "",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Describe one topic, and the progress of a consumer group on it.
+
+    \b
+    Examples:
+      horolog topic describe reminders
+      horolog topic describe reminders --group me
+    """
+    from horolog.admin.client import path_of
+
+    client = connect(admin)
+    view = client.get(path_of("topics", name))
+    if group:
+        view["group"] = client.get(path_of("topics", name, "groups", group))
+    if as_json:
+        print_json(view)
+        return
+    print_fields(
+        {
+            "topic": view["name"],
+            "type": view["type"],
+            "queues": view["queues"],
+            "visible": sum(view["queue_offsets"]),
+            "pending": view["pending"],
+        }
+    )
+    typer.echo()
+    if group:
+        _print_group(view["group"])
+    else:
+        print_table(("QUEUE", "NEXT OFFSET"), enumerate(view["queue_offsets"]))
+
+
+def _print_group(group: dict[str, Any]) -> None:
+    names = ("queue_id", "ack_floor", "next_offset", "leased", "max_offset")
+    print_table(
+        ("QUEUE", "CONSUMED BELOW", "NEXT TO LEASE", "LEASED", "END"),
+        [tuple(queue[name] for name in names) for queue in group["queues"]],
+    )

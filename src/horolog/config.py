@@ -1,0 +1,157 @@
+"""Node settings of one broker process: frozen, checked once, and every complaint names what the user typed.
+
+A setting comes from, in this order: a flag of `horolog serve`, an environment variable `HOROLOG_<NAME>`, the TOML
+file given with `--config`, the default.  These are settings of a *node*: they may differ between starts of the same
+data directory.  What the directory itself is (format version, log id, kind of clock) is written in its `meta` file
+and refused on mismatch when it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.rocketmq.names import check_topic
+
+ENVIRONMENT_PREFIX = "HOROLOG_"
+
+
+class Settings(BaseSettings):
+    """What `horolog serve` runs with.  Make it with `load`, which explains bad values."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid", validate_default=False
+    )
+
+    data_dir: Path = Field(Path("horolog-data"), description="directory that keeps everything")
+    host: str = Field("127.0.0.1", description="address that clients connect to and routes name")
+    grpc_port: int = Field(8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port")
+    remoting_port: int = Field(
+        10911, ge=0, le=65_535, description="RocketMQ 4.x clients; accepted, not opened yet"
+    )
+    namesrv_port: int = Field(
+        9876, ge=0, le=65_535, description="RocketMQ 4.x name server; accepted, not opened yet"
+    )
+    admin_port: int = Field(8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port")
+    flush: Literal["sync", "interval", "os"] = Field(
+        "sync",
+        description="when the log is synced: before every reply, twice a second, or by the kernel",
+    )
+    clock: Literal["system", "simulated"] = Field(
+        "system", description="the machine's clock, or one that moves only by `horolog clock advance`"
+    )
+    broker_name: str = Field("broker-a", min_length=1, max_length=127, description="name in routes and handles")
+    cluster_name: str = Field("DefaultCluster", min_length=1, max_length=127, description="name of the cluster")
+    auto_create_topics: bool = Field(
+        default=False, description="whether the first send makes an unknown topic (a NORMAL one)"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="what is logged to stderr"
+    )
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_not_blank(cls, host: str) -> str:
+        if not host.strip():
+            raise ValueError("an address such as 127.0.0.1 or 0.0.0.0 is needed")
+        return host
+
+    @field_validator("broker_name", "cluster_name")
+    @classmethod
+    def _name_is_a_word(cls, name: str) -> str:
+        try:
+            return check_topic(name)  # handles are blank-separated, so a name is one word
+        except HorologError as error:
+            raise ValueError(error.message.replace("topic", "name", 1)) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands in: it has merged flags, environment and file, and knows which was which."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting: `grpc_port` → `--grpc-port`."""
+    return "--" + name.replace("_", "-")
+
+
+def load(
+    flags: Mapping[str, Any],
+    *,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Merge flags (None: not given), environment and file into `Settings`.
+
+    A value that is not allowed, an unknown setting, or a file that cannot be read is a HorologError with code
+    CONFIG whose `field` is the flag, the variable, or the key and file the value came from.
+    """
+    environment = os.environ if environment is None else environment
+    merged: dict[str, Any] = {}
+    came_from: dict[str, str] = {}
+    for name, setting in _read_file(config_file).items():
+        merged[name] = setting
+        came_from[name] = f"{name} in {config_file}"
+    for name in Settings.model_fields:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if variable in environment:
+            merged[name] = environment[variable]
+            came_from[name] = variable
+    for name, setting in flags.items():
+        if setting is not None:
+            merged[name] = setting
+            came_from[name] = flag_of(name)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise _explain(error, came_from) from None
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise _config_error("--config", f"cannot read {path}: {why}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _config_error("--config", f"{path} is not TOML: {error}") from None
+    unknown = sorted(set(table) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(Settings.model_fields)
+        raise _config_error("--config", f"{path} has no setting {unknown[0]!r}; there are {known}")
+    return table
+
+
+def _explain(error: ValidationError, came_from: Mapping[str, str]) -> HorologError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    why = first["msg"].removeprefix("Value error, ")
+    why = why[:1].lower() + why[1:]
+    field = came_from.get(name, flag_of(name))
+    return _config_error(field, f"{first['input']!r} is refused: {why}")
+
+
+def _config_error(field: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)

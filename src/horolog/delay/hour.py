@@ -1,0 +1,247 @@
+"""One near hour: delay log, delay index, heads and states (DESIGN §4; formats in `entry` and `state`).
+
+The delay log holds the records as they stand in the commit log, in its order; the index one entry for each.
+Both are only appended to, without sync, until a checkpoint syncs them and names their length; a start cuts them
+to that length and files the rest anew from the commit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, ENTRY_WORDS, PREVIOUS_AT, entry_sums
+from horolog.delay.keys import KeyRuns
+from horolog.delay.state import (
+    SECONDS,
+    EntryState,
+    HourState,
+    empty_heads,
+    state_name,
+)
+from horolog.storage.api import File, Storage
+
+LOG_NAME = "delay.log"
+INDEX_NAME = "delay.idx"
+
+
+class Filing(NamedTuple):
+    """Messages of one hour in log order: columns of equal length, and their records one after the other."""
+
+    due_ms: npt.NDArray[np.int64]
+    origin: npt.NDArray[np.uint64]
+    size: npt.NDArray[np.int64]
+    key: npt.NDArray[np.uint64]
+    topic: npt.NDArray[np.uint32]
+    crc: npt.NDArray[np.uint32]
+    records: bytes
+
+
+class Hour:
+    """The messages due in one hour, `hour` = due ms // 3 600 000."""
+
+    def __init__(self, storage: Storage, directory: str, hour: int) -> None:
+        self.hour = hour
+        self.directory = directory
+        self.count = 0
+        self.log_bytes = 0
+        self.heads = empty_heads()
+        self.states = np.zeros(256, np.uint8)
+        self.by_topic: dict[int, int] = {}
+        self.handed_over = 0
+        self.recalled = 0
+        self.version = 0
+        self.changed = True
+        self.unsynced = True
+        self._storage = storage
+        storage.make_dir(directory)
+        self._log: File = storage.open(f"{directory}/{LOG_NAME}", create=True)
+        self._index: File = storage.open(f"{directory}/{INDEX_NAME}", create=True)
+        self._log_view = memoryview(b"")
+        self._index_view = memoryview(b"")
+        self.keys = KeyRuns(storage, directory)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are neither handed over nor recalled nor quarantined, by what is committed."""
+        return sum(self.by_topic.values())
+
+    def restore(self, state: HourState, version: int) -> bool:
+        """Take over a state file and cut the files to it; False if they are shorter (then rebuild)."""
+        if (
+            self._index.size() < state.count * ENTRY_BYTES or self._log.size() < state.log_bytes
+        ):
+            return False
+        self._index.truncate(state.count * ENTRY_BYTES)
+        self._log.truncate(state.log_bytes)
+        self.count, self.log_bytes = state.count, state.log_bytes
+        self.heads, self.by_topic = state.heads, state.by_topic
+        self.handed_over, self.recalled = state.handed_over, state.recalled
+        self.states = state.states if len(state.states) else np.zeros(256, np.uint8)
+        self.version, self.changed, self.unsynced = version, False, False
+        self.keys.open(self.count, self._read_keys)
+        return True
+
+    def _read_keys(self, first: int, stop: int) -> npt.NDArray[np.uint64]:
+        raw = self._index.read(first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES)
+        return np.frombuffer(raw, ENTRY)["key"].copy()
+
+    def file(self, filing: Filing) -> npt.NDArray[np.int64]:
+        """Append messages; gives their global indexes.  DISK_FULL changes nothing."""
+        n = len(filing.due_ms)
+        second = filing.due_ms // 1000 - self.hour * SECONDS
+        order = np.argsort(second, kind="stable")
+        ordered = second[order]
+        is_first = np.empty(n, bool)
+        is_first[0] = True
+        np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+        starts = np.flatnonzero(is_first)
+        lengths = np.diff(np.append(starts, n))
+        touched = ordered[starts]
+        filed = self.heads["filed"][touched].astype(np.int64)
+        index = self.count + order
+        previous = np.empty(n, np.int64)
+        previous[1:] = index[:-1]
+        previous[starts] = self.heads["newest"][touched]
+        entries = np.zeros(n, ENTRY)
+        entries["position"] = self.log_bytes + np.cumsum(filing.size) - filing.size
+        entries["size"] = filing.size
+        entries["local"][order] = np.repeat(filed - starts, lengths) + np.arange(n)
+        entries["previous"][order] = previous
+        entries["due_ms"] = filing.due_ms
+        entries["origin"] = filing.origin
+        entries["key"] = filing.key
+        entries["topic"] = filing.topic
+        entries["crc"] = filing.crc
+        entries["sum"] = entry_sums(entries)
+        self._log.write(self.log_bytes, filing.records)
+        self._index.write(self.count * ENTRY_BYTES, entries.tobytes())
+        self.heads["newest"][touched] = index[np.append(starts[1:], n) - 1]
+        self.heads["filed"][touched] += lengths.astype(np.uint32)
+        self.heads["waiting"][touched] += lengths.astype(np.uint32)
+        self._count_topics(filing.topic, 1)
+        self.keys.add(filing.key)
+        self.log_bytes += len(filing.records)
+        first, self.count = self.count, self.count + n
+        self._grow_states()
+        self.changed = self.unsynced = True
+        return np.arange(first, self.count)
+
+    def _grow_states(self) -> None:
+        if self.count > len(self.states):
+            grown = np.zeros(max(self.count, len(self.states) + len(self.states) // 2), np.uint8)
+            grown[: len(self.states)] = self.states
+            self.states = grown
+
+    def _count_topics(self, topics: npt.NDArray[Any], sign: int) -> None:
+        if len(topics) and bool((topics == topics[0]).all()):
+            counts = {int(topics[0]): len(topics)}
+        else:
+            numbers, amounts = np.unique(topics, return_counts=True)
+            counts = dict(zip(numbers.tolist(), amounts.tolist(), strict=True))
+        for topic, n in counts.items():
+            left = self.by_topic.get(topic, 0) + sign * n
+            if left:
+                self.by_topic[topic] = left
+            else:
+                self.by_topic.pop(topic, None)
+
+    def entries(self, index: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """ENTRY rows of these global indexes (a contiguous copy)."""
+        return np.frombuffer(self._mapped_index(), ENTRY, self.count)[index]
+
+    def _mapped_index(self) -> memoryview:
+        if len(self._index_view) < self.count * ENTRY_BYTES:
+            self._index_view = self._index.view()
+        return self._index_view
+
+    def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
+        """The bytes of these entries' records, as they are on the disk: not verified."""
+        if len(self._log_view) < self.log_bytes:
+            self._log_view = self._log.view()
+        view = self._log_view
+        starts = entries["position"].tolist()
+        ends = (entries["position"] + entries["size"]).tolist()
+        return [view[a:b] for a, b in zip(starts, ends, strict=True)]
+
+    def walk(self, index: int, limit: int) -> tuple[list[int], int]:
+        """Follow a chain back from `index` for at most `limit` entries: them, and where to go on (−1: end)."""
+        words = self._mapped_index().cast("i")
+        found = []
+        while index >= 0 and limit > 0:
+            if index >= self.count:
+                return found, -1  # damaged link: the caller counts and finds out
+            found.append(index)
+            index = words[index * ENTRY_WORDS + PREVIOUS_AT]
+            limit -= 1
+        return found, index
+
+    def scan(self, chunk: int = 65_536) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """All entries in order, for repair and inspection: (first global index, ENTRY rows)."""
+        for first in range(0, self.count, chunk):
+            stop = min(self.count, first + chunk)
+            yield first, self.entries(np.arange(first, stop))
+
+    def find_origins(self, origins: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Global index of each origin, −1 where no entry has it; a binary search in log order."""
+        low = np.zeros(len(origins), np.int64)
+        high = np.full(len(origins), self.count, np.int64)
+        column = np.frombuffer(self._mapped_index(), ENTRY, self.count)["origin"]
+        while self.count and bool((low < high).any()):
+            middle = np.minimum((low + high) // 2, self.count - 1)
+            below = (column[middle] < origins) & (low < high)
+            low = np.where(below, middle + 1, low)
+            high = np.where(below, high, middle)
+        if not self.count:
+            return np.full(len(origins), -1, np.int64)
+        found = np.minimum(low, self.count - 1)
+        return np.where((low < self.count) & (column[found] == origins), found, -1)
+
+    def mark_inflight(self, index: npt.NDArray[np.int64], bits: EntryState) -> None:
+        """Note what has been appended for these entries but is not committed yet."""
+        self.states[index] |= np.uint8(bits)
+
+    def settle(self, index: npt.NDArray[np.int64], state: EntryState) -> None:
+        """These waiting entries are now handed over, recalled or quarantined, for good."""
+        self.states[index] = np.uint8(state)
+        entries = self.entries(index)
+        seconds = entries["due_ms"] // 1000 - self.hour * SECONDS
+        if len(index) and bool((seconds == seconds[0]).all()):
+            self.heads["waiting"][seconds[0]] -= np.uint32(len(index))
+        else:
+            np.subtract.at(self.heads["waiting"], seconds, np.uint32(1))
+        self._count_topics(entries["topic"], -1)
+        if state is EntryState.HANDED_OVER:
+            self.handed_over += len(index)
+        elif state is EntryState.RECALLED:
+            self.recalled += len(index)
+        self.changed = True
+
+    def capture(self) -> tuple[str, HourState]:
+        """A copy of the state for a new state file, and the file's name; `encode_state` it elsewhere."""
+        self.version += 1
+        self.changed = self.unsynced = False
+        return f"{self.directory}/{state_name(self.version)}", HourState(
+            self.hour,
+            self.count,
+            self.log_bytes,
+            self.handed_over,
+            self.recalled,
+            self.heads.copy(),
+            dict(self.by_topic),
+            self.states[: self.count].copy(),
+        )
+
+    def sync_paths(self) -> list[str]:
+        """The files to sync before a checkpoint names their lengths."""
+        return [f"{self.directory}/{LOG_NAME}", f"{self.directory}/{INDEX_NAME}"]
+
+    def close(self) -> None:
+        """Give views and files back."""
+        self._log_view = self._index_view = memoryview(b"")
+        self.keys.close()
+        self._log.close()
+        self._index.close()

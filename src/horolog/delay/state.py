@@ -1,0 +1,139 @@
+"""The state file of an hour: heads, and what became of each entry.  Rebuilt (truth, once log is dropped).
+
+Written at a checkpoint as a new version, `state.<version>`, and never changed.  Little-endian.
+
+======  ======  =================  =================================================================
+offset  bytes   field              meaning
+======  ======  =================  =================================================================
+0       4       magic              b"HLST"
+4       2       version            1
+6       2       incompatible flags unknown bit: refuse
+8       4       hour               due ms // 3 600 000
+12      4       topics             rows of the topic table
+16      8       count              entries of the delay index that this state covers
+24      8       log bytes          length of the delay log that belongs to them
+32      8       handed over        entries with state 1
+40      8       recalled           entries with state 2
+48      4       body CRC           CRC-32 of all that follows the header
+52      4       header CRC         CRC-32 of bytes 0–51
+56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting u32}
+…       n × 12  topic table        {topic u32, waiting u64}
+…       count   states             one byte an entry: `EntryState`
+======  ======  =================  =================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.errors import ErrorCode, HorologError
+
+MAGIC = b"HLST"
+VERSION = 1
+_HEAD = struct.Struct("<4sHHIIQQQQI")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CRC.size
+assert HEADER_BYTES == 56
+HEAD = np.dtype([("newest", "<i8"), ("filed", "<u4"), ("waiting", "<u4")])
+assert HEAD.itemsize == 16
+SECONDS = 3_600
+TOPIC_ROW = np.dtype([("topic", "<u4"), ("waiting", "<u8")])
+assert TOPIC_ROW.itemsize == 12
+
+
+class EntryState(IntEnum):
+    """What became of a message; the high bits mark what is appended but not yet committed."""
+
+    WAITING = 0
+    HANDED_OVER = 1
+    RECALLED = 2
+    QUARANTINED = 3  # its record does not verify: reported, never handed over
+    SETTLED_BITS = 0x0F
+    HANDING_OVER = 0x10  # in memory only
+    RECALLING = 0x20  # in memory only
+
+
+def empty_heads() -> npt.NDArray[Any]:
+    """Heads of an hour without entries."""
+    heads = np.zeros(SECONDS, HEAD)
+    heads["newest"] = -1
+    return heads
+
+
+@dataclass
+class HourState:
+    """What a state file says."""
+
+    hour: int
+    count: int
+    log_bytes: int
+    handed_over: int
+    recalled: int
+    heads: npt.NDArray[Any]
+    by_topic: dict[int, int]
+    states: npt.NDArray[np.uint8]
+
+
+def state_name(version: int) -> str:
+    """File name of one version."""
+    return f"state.{version:010d}"
+
+
+def encode_state(state: HourState) -> bytes:
+    """The whole file."""
+    topics = np.array(sorted(state.by_topic.items()), TOPIC_ROW)
+    states = (state.states & np.uint8(EntryState.SETTLED_BITS)).tobytes()
+    body = b"".join((state.heads.tobytes(), topics.tobytes(), states))
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        0,
+        state.hour,
+        len(topics),
+        state.count,
+        state.log_bytes,
+        state.handed_over,
+        state.recalled,
+        crc32(body),
+    )
+    return head + _CRC.pack(crc32(head)) + body
+
+
+def decode_state(content: bytes) -> HourState | None:
+    """What the file says; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    if len(content) < HEADER_BYTES or content[:4] != MAGIC:
+        return None
+    if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
+        return None
+    _, version, flags, hour, topics, count, log_bytes, handed, recalled, crc = _HEAD.unpack_from(
+        content
+    )
+    if version > VERSION or flags:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"state of hour {hour} has version {version}; this horolog reads version {VERSION}",
+            field="state",
+        )
+    body = memoryview(content)[HEADER_BYTES:]
+    heads_bytes = SECONDS * HEAD.itemsize
+    topic_bytes = topics * TOPIC_ROW.itemsize
+    if len(body) != heads_bytes + topic_bytes + count or crc32(body) != crc:
+        return None
+    rows = np.frombuffer(body, TOPIC_ROW, topics, heads_bytes)
+    return HourState(
+        hour,
+        count,
+        log_bytes,
+        handed,
+        recalled,
+        np.frombuffer(body, HEAD, SECONDS).copy(),
+        {int(row["topic"]): int(row["waiting"]) for row in rows},
+        np.frombuffer(body, np.uint8, count, heads_bytes + topic_bytes).copy(),
+    )

@@ -1,0 +1,102 @@
+"""Every error a caller can meet: a code, a sentence, the field and the limit, and two flags.
+
+A `HorologError` is raised (or returned as a value in a batch) by the core and the front ends alike.  The
+translation of a code to a wire protocol happens in one place per protocol: `protocol/grpc/status.py` for
+RocketMQ 5.x, `admin/` for HTTP, `cli/` for exit codes.
+
+`retriable`  the same call may succeed later without being changed.
+`fatal`      the process (or the data directory) cannot go on; the caller must not be answered "try again".
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """What went wrong, in the words of the docs; one row each in docs/reference/errors.md."""
+
+    BAD_REQUEST = "bad_request"
+    ILLEGAL_TOPIC = "illegal_topic"
+    ILLEGAL_GROUP = "illegal_group"
+    ILLEGAL_TAG = "illegal_tag"
+    ILLEGAL_KEY = "illegal_key"
+    ILLEGAL_MESSAGE_GROUP = "illegal_message_group"
+    ILLEGAL_PROPERTY_KEY = "illegal_property_key"
+    ILLEGAL_MESSAGE_ID = "illegal_message_id"
+    ILLEGAL_FILTER = "illegal_filter"
+    ILLEGAL_INVISIBLE_TIME = "illegal_invisible_time"
+    ILLEGAL_DELIVERY_TIME = "illegal_delivery_time"
+    ILLEGAL_POLLING_TIME = "illegal_polling_time"
+    INVALID_RECEIPT_HANDLE = "invalid_receipt_handle"
+    TYPE_CONFLICT = "type_conflict"
+    MESSAGE_CORRUPTED = "message_corrupted"
+    CLIENT_ID_REQUIRED = "client_id_required"
+    UNRECOGNIZED_CLIENT = "unrecognized_client"
+    BODY_EMPTY = "body_empty"
+    BODY_TOO_LARGE = "body_too_large"
+    PROPERTIES_TOO_LARGE = "properties_too_large"
+    TOPIC_NOT_FOUND = "topic_not_found"
+    TOPIC_EXISTS = "topic_exists"
+    GROUP_NOT_FOUND = "group_not_found"
+    NOT_FOUND = "not_found"
+    ALREADY_DELIVERED = "already_delivered"
+    FORBIDDEN = "forbidden"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    DISK_FULL = "disk_full"
+    NOT_IMPLEMENTED = "not_implemented"
+    INTERNAL = "internal"
+    # the data directory and the disk
+    DISK_FAILED = "disk_failed"
+    DAMAGED = "damaged"
+    DIRECTORY_IN_USE = "directory_in_use"
+    DIRECTORY_FOREIGN = "directory_foreign"
+    DIRECTORY_READ_ONLY = "directory_read_only"
+    VERSION_UNSUPPORTED = "version_unsupported"
+    CLOCK_MISMATCH = "clock_mismatch"
+    CONFIG = "config"
+
+
+_RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, ErrorCode.DISK_FULL})
+_FATAL = frozenset(
+    {
+        ErrorCode.DISK_FAILED,
+        ErrorCode.DAMAGED,
+        ErrorCode.DIRECTORY_IN_USE,
+        ErrorCode.DIRECTORY_FOREIGN,
+        ErrorCode.DIRECTORY_READ_ONLY,
+        ErrorCode.VERSION_UNSUPPORTED,
+        ErrorCode.CLOCK_MISMATCH,
+        ErrorCode.CONFIG,
+    }
+)
+
+
+class HorologError(Exception):
+    """One refusal or failure; its text names the field and the limit when there are any.
+
+    code     machine-readable, stable across versions
+    message  one sentence for a person
+    field    the input that was wrong ("body", "delivery_timestamp", "--data-dir"), or ""
+    limit    the limit it broke, as text with its unit ("4194304 bytes"), or ""
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, field: str = "", limit: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+        self.limit = limit
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later unchanged."""
+        return self.code in _RETRIABLE
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the process or its data directory cannot go on."""
+        return self.code in _FATAL
+
+    def __str__(self) -> str:
+        return self.message

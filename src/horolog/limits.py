@@ -1,0 +1,75 @@
+"""Every limit, each with its reason.  Values that a client can meet follow RocketMQ's own."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * 1024
+SECOND_MS = 1_000
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+# --- what a message may be (RocketMQ's published limits) ---------------------------------------
+BODY_MAX = 4 * MIB  # 4 194 304 bytes are allowed, one more is not
+TOPIC_NAME_MAX = 127  # one length byte in the stored layout, one bit reserved
+GROUP_NAME_MAX = 120  # so that "%RETRY%" + group is a topic name
+PROPERTIES_MAX = 16 * KIB  # sum of bytes of user keys and values, tag and keys
+USER_PROPERTIES_MAX = 128  # count
+STORED_PROPERTIES_MAX = 32_767  # the layout's signed 16-bit length
+MESSAGE_GROUP_MAX = 63  # bytes; "< 64"
+MESSAGE_ID_MAX = 255  # bytes; ours: official ids have 34 characters
+MESSAGES_PER_SEND_MAX = 1_024  # ours: bounds the work of one request
+REQUEST_BYTES_MAX = 130 * MIB  # a batch of 32 full bodies and their properties
+
+# --- time -------------------------------------------------------------------------------------
+MAX_DELAY_MS = DAY_MS  # the near window; the far store raises it
+INVISIBLE_MIN_MS = 10 * SECOND_MS  # receive; a shorter lease ends before a client can work
+INVISIBLE_MAX_MS = 12 * HOUR_MS
+REDELIVERY_MIN_MS = 200  # a nack of 0–10 ms (Node's defect) would otherwise spin
+AUTO_RENEW_MS = 60 * SECOND_MS  # lease of a push consumer, renewed while its session lives
+AUTO_RENEW_TOTAL_MAX_MS = 3 * HOUR_MS  # as the official proxy
+RENEW_AHEAD_MS = 10 * SECOND_MS  # renew when less than this is left
+CLIENT_EXPIRY_MS = 60 * SECOND_MS  # six missed heartbeats
+CLIENT_GONE_INVISIBLE_MS = 1 * SECOND_MS  # leases of a client that left
+POLL_MAX_MS = 20 * SECOND_MS  # long poll, as the official proxy
+POLL_MARGIN_MS = 500  # answer this long before the caller's deadline
+
+# --- receive ----------------------------------------------------------------------------------
+RECEIVE_BATCH_MAX = 32  # as the official proxy
+PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
+SCAN_MAX = 4_096  # consume queue units looked at by one receive with a tag filter
+
+# --- topics -----------------------------------------------------------------------------------
+QUEUES_MAX = 1_024  # ours: a route must fit a response
+QUEUES_DEFAULT = 8
+TOPICS_MAX = 65_535  # ours: bounds registry and checkpoint
+GROUPS_MAX = 65_535
+
+# --- turns ------------------------------------------------------------------------------------
+TURN_HAND_OVER_MAX = 4_000  # messages: about 5 ms of work, so that acks are not kept waiting
+TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies
+TURN_COMMANDS_MAX = 2_048  # commands of one step
+LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
+WINDOW_SECONDS = 10  # loaded ahead of the wheel
+UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the disk
+
+# --- the log ----------------------------------------------------------------------------------
+SEGMENT_BYTES = 256 * MIB
+FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit
+FRAME_UNIT_MAX = 8 * MIB  # the largest atomic unit: one request's message, one hand-over
+MARK_IDLE_MS = 100  # an idle log states its durable position this long after the last group
+FLUSH_INTERVAL_MS = 500  # `flush = interval`
+CHECKPOINT_INTERVAL_MS = 10 * SECOND_MS
+CHECKPOINT_LOG_BYTES = 64 * MIB  # so that the tail to replay stays short under load
+CHECKPOINTS_KEPT = 2
+FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
+
+# --- disk -------------------------------------------------------------------------------------
+CONTROL_RESERVE_BYTES = 64 * MIB  # kept for acks, recalls, hand-over and one checkpoint
+HOUR_KEEP_MS = 3 * HOUR_MS  # a finished hour stays this long, so that a late recall is told the truth
+OPEN_FILES_MAX = 512  # handles of consume queues and hours, least recently used ones are closed
+QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
+
+# --- admin API --------------------------------------------------------------------------------
+ADMIN_REQUEST_MAX = 26 * MIB  # the largest body as JSON, where a byte may be written as six characters
+ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`

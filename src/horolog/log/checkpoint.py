@@ -1,0 +1,155 @@
+"""Checkpoints: the state of a shard at one log position, so that a start replays only the tail.
+
+Rebuilt from the log until log has been dropped; truth from then on.  Written atomically by
+`storage.api.replace_file` as `checkpoint/<position>.ckpt`, the two newest are kept.  Little-endian.
+
+======  =====  ====================  ===============================================================
+offset  bytes  field                 meaning
+======  =====  ====================  ===============================================================
+0       4      magic                 b"HLCK"
+4       2      version               1
+6       2      incompatible flags    unknown bit: refuse
+8       2      compatible flags
+10      2      shard
+12      4      epoch                 of the process that wrote it
+16      8      log id
+24      8      position              log position it describes; a frame ends there
+32      8      last frame            base of that frame; 2⁶⁴−1 if the log was empty
+40      8      durable position      of the log, when this was written; ≥ position
+48      8      store ms              newest store time given to a message
+56      4      length                bytes of the body
+60      4      body CRC              CRC-32 of the body
+64      4      header CRC            CRC-32 of bytes 0–63
+======  =====  ====================  ===============================================================
+
+Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON (topics, groups,
+counters, epochs, and the name, length and state version of every hour); the rest are the arrays of the dtypes
+below.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from isal.isal_zlib import crc32
+
+from horolog.errors import ErrorCode, HorologError
+
+MAGIC = b"HLCK"
+VERSION = 1
+_HEAD = struct.Struct("<4sHHHHIQQQQqII")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CRC.size
+assert HEADER_BYTES == 68
+_COLUMN = struct.Struct("<16sQ")
+NO_FRAME = (1 << 64) - 1
+
+QUEUE = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("length", "<u8")])
+PROGRESS = np.dtype(
+    [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("floor", "<u8"), ("next", "<u8")]
+)
+ACKED = np.dtype([("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("offset", "<u8")])
+LEASE = np.dtype(
+    [
+        ("group", "<u4"),
+        ("topic", "<u4"),
+        ("queue", "<u4"),
+        ("attempt", "<u4"),
+        ("grant", "<u8"),
+        ("offset", "<u8"),
+        ("granted_ms", "<i8"),
+        ("duration_ms", "<i8"),
+    ]
+)
+COLUMNS = {"queues": QUEUE, "progress": PROGRESS, "acked": ACKED, "leases": LEASE}
+
+
+@dataclass
+class Checkpoint:
+    """What a checkpoint file says."""
+
+    shard: int
+    epoch: int
+    log_id: int
+    position: int
+    last_frame: int
+    durable: int
+    store_ms: int
+    registry: dict[str, Any]
+    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
+def checkpoint_name(position: int) -> str:
+    """File name of the checkpoint at `position`."""
+    return f"{position:020d}.ckpt"
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The whole file."""
+    parts = []
+    registry = orjson.dumps(checkpoint.registry, option=orjson.OPT_SORT_KEYS)
+    for name, content in [
+        ("registry", registry),
+        *((name, checkpoint.columns[name].tobytes()) for name in COLUMNS),
+    ]:
+        parts += [_COLUMN.pack(name.encode(), len(content)), content]
+    body = b"".join(parts)
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        0,
+        0,
+        checkpoint.shard,
+        checkpoint.epoch,
+        checkpoint.log_id,
+        checkpoint.position,
+        checkpoint.last_frame,
+        checkpoint.durable,
+        checkpoint.store_ms,
+        len(body),
+        crc32(body),
+    )
+    return head + _CRC.pack(crc32(head)) + body
+
+
+def decode_checkpoint(content: bytes) -> Checkpoint | None:
+    """What the file says; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    if len(content) < HEADER_BYTES or content[:4] != MAGIC:
+        return None
+    if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
+        return None
+    head = _HEAD.unpack_from(content)
+    _, version, incompatible, _, shard, epoch, log_id, position, last, durable, store, n, crc = head
+    if version > VERSION or incompatible:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"checkpoint {position} has version {version} and incompatible flags {incompatible:#x}; "
+            f"this horolog reads version {VERSION} without flags",
+            field="checkpoint",
+        )
+    body = content[HEADER_BYTES : HEADER_BYTES + n]
+    if len(body) != n or crc32(body) != crc:
+        return None
+    found: dict[str, bytes] = {}
+    at = 0
+    while at < n:
+        name, length = _COLUMN.unpack_from(body, at)
+        at += _COLUMN.size
+        found[name.rstrip(b"\0").decode()] = body[at : at + length]
+        at += length
+    return Checkpoint(
+        shard,
+        epoch,
+        log_id,
+        position,
+        last,
+        durable,
+        store,
+        orjson.loads(found["registry"]),
+        {name: np.frombuffer(found.get(name, b""), dtype) for name, dtype in COLUMNS.items()},
+    )

@@ -1,0 +1,135 @@
+"""Frames: what the commit log writes, checks and syncs as one.  Truth.
+
+A segment is a sequence of frames; a frame is a header and a body of records (`log.record`).  Little-endian,
+so that numpy reads the columns of a body without swapping (the layout inside a message record stays RocketMQ's
+big-endian).
+
+======  =====  ====================  ===============================================================
+offset  bytes  field                 meaning
+======  =====  ====================  ===============================================================
+0       4      magic                 b"HLGF"
+4       2      version               1
+6       2      incompatible flags    a reader that does not know one of them must refuse; bit 0: padding
+8       2      compatible flags      may be ignored
+10      2      shard
+12      4      count                 records in the body; 0 in a mark and in padding
+16      8      log id                random, the same in every file of this data directory
+24      8      base                  log position of this header; a frame anywhere else is invalid
+32      8      durable position      below it everything was durable when this frame was written
+40      8      append ms             wall clock of the step that appended it
+48      4      epoch                 a frame of an older epoch than the one before it is invalid
+52      4      length                bytes of the body
+56      4      body CRC              CRC-32 of the body; 0 and not checked in padding
+60      4      header CRC            CRC-32 of bytes 0–59 (so it covers the body CRC too)
+======  =====  ====================  ===============================================================
+
+A *mark* is a frame without records: it states the durable position when the log goes idle.  *Padding* fills a
+segment whose rest is too small for the next frame; a rest of less than a header is left zero.
+
+To change this format: new version number, a row in docs/reference/formats.md, a new golden file, and a reader
+for every older version.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from horolog.errors import ErrorCode, HorologError
+
+MAGIC = b"HLGF"
+VERSION = 1
+PADDING = 0x1
+KNOWN_INCOMPATIBLE = PADDING
+
+_HEAD = struct.Struct("<4sHHHHIQQQqIII")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CRC.size
+assert HEADER_BYTES == 64
+
+
+class FrameHeader(NamedTuple):
+    """A frame header whose CRC is right."""
+
+    version: int
+    incompatible: int
+    compatible: int
+    shard: int
+    count: int
+    log_id: int
+    base: int
+    durable: int
+    append_ms: int
+    epoch: int
+    length: int
+    body_crc: int
+
+    @property
+    def end(self) -> int:
+        """Log position behind the frame."""
+        return self.base + HEADER_BYTES + self.length
+
+    @property
+    def padding(self) -> bool:
+        """Whether this frame only fills a segment."""
+        return bool(self.incompatible & PADDING)
+
+
+def seal(
+    *,
+    log_id: int,
+    shard: int,
+    base: int,
+    durable: int,
+    append_ms: int,
+    epoch: int,
+    count: int,
+    body: bytes | bytearray,
+    padding: int = 0,
+) -> bytes:
+    """The header for a body at `base`; with `padding` > 0 the (unwritten) body has that many bytes."""
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        PADDING if padding else 0,
+        0,
+        shard,
+        count,
+        log_id,
+        base,
+        durable,
+        append_ms,
+        epoch,
+        padding or len(body),
+        0 if padding else crc32(body),
+    )
+    return head + _CRC.pack(crc32(head))
+
+
+def parse(buffer: bytes | memoryview, at: int = 0) -> FrameHeader | None:
+    """The header at `at`, or None if there is no intact one (cut short, no magic, wrong CRC)."""
+    if at + HEADER_BYTES > len(buffer):
+        return None
+    head = bytes(buffer[at : at + HEADER_BYTES])
+    if head[:4] != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != crc32(head[: _HEAD.size]):
+        return None
+    return FrameHeader(*_HEAD.unpack_from(head)[1:])
+
+
+def check_version(header: FrameHeader) -> None:
+    """Refuse an intact header that was written by a newer horolog."""
+    if header.version > VERSION or header.incompatible & ~KNOWN_INCOMPATIBLE:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"frame at log position {header.base} has version {header.version} and incompatible flags "
+            f"{header.incompatible:#x}; this horolog reads version {VERSION} and flags "
+            f"{KNOWN_INCOMPATIBLE:#x}",
+            field="frame",
+        )
+
+
+def body_intact(header: FrameHeader, body: bytes | memoryview) -> bool:
+    """Whether `body` is the whole, unharmed body of that header."""
+    return header.padding or (len(body) == header.length and crc32(body) == header.body_crc)

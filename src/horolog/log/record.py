@@ -1,0 +1,253 @@
+"""Records: the entries of a frame.  Truth.
+
+Every record begins with the same envelope of 16 bytes; a record that holds a message goes on with 16 bytes of
+routing and the stored layout, a control record with the fields of its kind.  Little-endian but for the layout.
+
+======  =====  ===========  =========================================================================
+offset  bytes  field        meaning
+======  =====  ===========  =========================================================================
+0       4      size         of the whole record
+4       1      kind         `Kind`
+5       1      flags        0
+6       2      reserved     0
+8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
+16      4      topic        number of the topic                              (message records only)
+20      4      tags code    Java hash of the tag, int32, 0 without a tag     (message records only)
+24      8      key hash     xxh64, seed 42, of topic NUL message id          (message records only)
+32      …      layout       `protocol.rocketmq.layout`                       (message records only)
+======  =====  ===========  =========================================================================
+
+The routing repeats what the layout says at variable positions, so that hand-over, replay and audit can work on
+columns (docs/decisions/0002-routing-in-the-record.md).
+
+Control records, behind the envelope:
+
+=========  ==================================================================================
+HAND_OVER  hour u32, n u32, n × origin; the n HANDED records follow in the same frame
+RECALL     topic u32, n u32, key hash u64, n × origin; envelope's due ms is that of the message
+TOPIC      JSON: number, name, type, queues (the whole new state of that topic)
+GROUP      JSON: number, name
+GRANT      group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
+           n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
+ACK        group u32, topic u32, queue u32, n u32, n × offset u64
+EPOCH      nothing: the first frame of an epoch
+=========  ==================================================================================
+
+An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is
+0 but for rows of adopted runs.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+
+ENVELOPE = struct.Struct("<IBBHq")
+ENVELOPE_BYTES = 16
+assert ENVELOPE.size == ENVELOPE_BYTES
+HEAD = np.dtype(
+    [
+        ("size", "<u4"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("reserved", "<u2"),
+        ("due_ms", "<i8"),
+        ("topic", "<u4"),
+        ("tags", "<i4"),
+        ("key", "<u8"),
+    ]
+)
+HEAD_BYTES = 32
+assert HEAD.itemsize == HEAD_BYTES
+
+ORIGIN = np.dtype([("position", "<u8"), ("row", "<u4")])
+assert ORIGIN.itemsize == 12
+GRANTED = np.dtype([("offset", "<u8"), ("attempt", "<u4"), ("grant", "<u4")])
+assert GRANTED.itemsize == 16
+
+_HAND_OVER = struct.Struct("<II")
+_RECALL = struct.Struct("<IIQ")
+_GRANT = struct.Struct("<IIIIQq")
+_ACK = struct.Struct("<IIII")
+
+
+class Kind(IntEnum):
+    """Kinds of records; a number is never used again for another one."""
+
+    MESSAGE = 1  # visible at once
+    SCHEDULED = 2  # to be handed over at its due time
+    HAND_OVER = 3
+    HANDED = 4  # a message that follows its HAND_OVER
+    RECALL = 5
+    TOPIC = 6
+    GROUP = 7
+    GRANT = 8
+    ACK = 9
+    EPOCH = 10
+
+
+MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
+
+
+class HandOver(NamedTuple):
+    """A decoded HAND_OVER."""
+
+    hour: int
+    origins: npt.NDArray[Any]  # ORIGIN
+
+
+class RecallRecord(NamedTuple):
+    """A decoded RECALL."""
+
+    topic: int
+    key: int
+    origins: npt.NDArray[Any]  # ORIGIN
+
+
+class Grant(NamedTuple):
+    """A decoded GRANT."""
+
+    group: int
+    topic: int
+    queue: int
+    next_offset: int
+    duration_ms: int
+    granted: npt.NDArray[Any]  # GRANTED
+
+
+class AckRecord(NamedTuple):
+    """A decoded ACK."""
+
+    group: int
+    topic: int
+    queue: int
+    offsets: npt.NDArray[np.uint64]
+
+
+def _control(kind: Kind, payload: bytes, due_ms: int = 0) -> bytes:
+    return ENVELOPE.pack(ENVELOPE_BYTES + len(payload), kind, 0, 0, due_ms) + payload
+
+
+def origins_of(positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """ORIGIN rows for messages of this log (row 0)."""
+    rows = np.zeros(len(positions), ORIGIN)
+    rows["position"] = positions
+    return rows
+
+
+def encode_hand_over(hour: int, origins: npt.NDArray[Any]) -> bytes:
+    """HAND_OVER of the messages with these origins (ORIGIN rows), all of one hour."""
+    return _control(Kind.HAND_OVER, _HAND_OVER.pack(hour, len(origins)) + origins.tobytes())
+
+
+def encode_recall(topic: int, key: int, due_ms: int, origins: npt.NDArray[Any]) -> bytes:
+    """RECALL of the messages with these origins."""
+    return _control(
+        Kind.RECALL, _RECALL.pack(topic, len(origins), key) + origins.tobytes(), due_ms
+    )
+
+
+def encode_topic(number: int, name: str, type: str, queues: int) -> bytes:
+    """TOPIC: the whole state of a topic after a change."""
+    fields = {"number": number, "name": name, "type": type, "queues": queues}
+    return _control(Kind.TOPIC, orjson.dumps(fields))
+
+
+def encode_group(number: int, name: str) -> bytes:
+    """GROUP: a consumer group exists from here on."""
+    return _control(Kind.GROUP, orjson.dumps({"number": number, "name": name}))
+
+
+def encode_grant(
+    group: int,
+    topic: int,
+    queue: int,
+    next_offset: int,
+    duration_ms: int,
+    granted: npt.NDArray[Any],
+) -> bytes:
+    """GRANT: leases (GRANTED rows) that begin now and last `duration_ms`."""
+    head = _GRANT.pack(group, topic, queue, len(granted), next_offset, duration_ms)
+    return _control(Kind.GRANT, head + granted.tobytes())
+
+
+def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:
+    """ACK of queue offsets."""
+    return _control(
+        Kind.ACK,
+        _ACK.pack(group, topic, queue, len(offsets)) + np.array(offsets, "<u8").tobytes(),
+    )
+
+
+def encode_epoch() -> bytes:
+    """EPOCH: the process that writes from here on is a new one."""
+    return _control(Kind.EPOCH, b"")
+
+
+def decode_hand_over(payload: bytes) -> HandOver:
+    """Payload of a HAND_OVER."""
+    hour, n = _HAND_OVER.unpack_from(payload)
+    return HandOver(hour, np.frombuffer(payload, ORIGIN, n, _HAND_OVER.size))
+
+
+def decode_recall(payload: bytes) -> RecallRecord:
+    """Payload of a RECALL."""
+    topic, n, key = _RECALL.unpack_from(payload)
+    return RecallRecord(topic, key, np.frombuffer(payload, ORIGIN, n, _RECALL.size))
+
+
+def decode_grant(payload: bytes) -> Grant:
+    """Payload of a GRANT."""
+    group, topic, queue, n, next_offset, duration_ms = _GRANT.unpack_from(payload)
+    granted = np.frombuffer(payload, GRANTED, n, _GRANT.size)
+    return Grant(group, topic, queue, next_offset, duration_ms, granted)
+
+
+def decode_ack(payload: bytes) -> AckRecord:
+    """Payload of an ACK."""
+    group, topic, queue, n = _ACK.unpack_from(payload)
+    return AckRecord(group, topic, queue, np.frombuffer(payload, "<u8", n, _ACK.size))
+
+
+def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[np.int64]:
+    """Where each of the `count` records of a frame body begins; lengths that do not add up: DAMAGED."""
+    total = len(body)
+    if count and total % count == 0 and total // count >= ENVELOPE_BYTES:
+        stride = total // count  # the usual case under load: all records of one size
+        sizes = np.ndarray((count,), "<u4", body, 0, (stride,))
+        if bool((sizes == stride).all()):
+            return np.arange(0, total, stride, dtype=np.int64)
+    offsets = []
+    at = 0
+    unpack = struct.Struct("<I").unpack_from
+    for _ in range(count):
+        if at + ENVELOPE_BYTES > total:
+            break
+        offsets.append(at)
+        size = unpack(body, at)[0]
+        if size < ENVELOPE_BYTES:
+            break
+        at += size
+    if at != total or len(offsets) != count:
+        raise HorologError(
+            ErrorCode.DAMAGED, f"frame body of {total} bytes does not hold {count} records"
+        )
+    return np.array(offsets, np.int64)
+
+
+def kinds_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The kind of each record (u8)."""
+    return np.frombuffer(body, np.uint8)[offsets + 4]
+
+
+def heads_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """HEAD rows of message records at these offsets (copied, contiguous)."""
+    raw = np.frombuffer(body, np.uint8)
+    return raw[offsets[:, None] + np.arange(HEAD_BYTES)].view(HEAD).reshape(len(offsets))

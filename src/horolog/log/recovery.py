@@ -1,0 +1,119 @@
+"""Recovery: one table that says what a start does with what it finds (DESIGN, Appendix A).
+
+`Found` is everything the decision depends on, `decide` looks it up, and `broker.opening` gathers the facts and
+carries the action out.  Rows are tried from top to bottom; None in a row means "any".  Two rows cannot be met
+before runs and retention exist (10, 12: a log that no longer begins at 0), but the table answers them already.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class LogFound(StrEnum):
+    """The commit log, as far as it matters."""
+
+    NONE = "none"  # no segment
+    WHOLE = "whole"  # valid to its end E
+    TORN = "torn"  # a bad frame at p, nothing behind it was promised
+    DAMAGED = "damaged"  # a bad frame at p that had been promised
+    SHORT = "short"  # E < C: it ends before the checkpoint
+    HOLE = "hole"  # a segment is missing or misnamed
+    FOREIGN = "foreign"  # another log id or shard, or an unknown incompatible flag
+
+
+class CheckpointFound(StrEnum):
+    """The checkpoints."""
+
+    NONE = "none"
+    NEWEST = "newest"  # the newest is valid
+    OLDER = "older"  # the newest is bad, an older one is valid
+    BAD = "bad"  # there are some, none is valid
+
+
+class DerivedFound(StrEnum):
+    """Hours, consume queues and their states, against the checkpoint that is used."""
+
+    NONE = "none"
+    AS_NAMED = "as_named"
+    LONGER = "longer"  # or stale, or not named at all: cut, ignored, swept
+    BAD = "bad"  # short, or a wrong CRC
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    SERVE = "serve"
+    REPLAY = "replay"  # cut derived files to the checkpoint, replay what is behind it
+    TRUNCATE = "truncate"  # cut the log at p, sync, then as REPLAY
+    REBUILD = "rebuild"  # discard derived files, replay all of the log
+    QUARANTINE = "quarantine"
+    INITIALISE = "initialise"
+    REFUSE = "refuse"
+
+
+class Found(NamedTuple):
+    """The facts of one start."""
+
+    log: LogFound
+    behind: bool  # the log goes on behind the checkpoint (E > C)
+    from_zero: bool  # the log still begins at position 0
+    checkpoint: CheckpointFound
+    derived: DerivedFound
+
+
+class Row(NamedTuple):
+    """One row: conditions (None: any), then action and reason.  `number` is that of Appendix A."""
+
+    number: int
+    log: frozenset[LogFound] | None
+    behind: bool | None
+    from_zero: bool | None
+    checkpoint: frozenset[CheckpointFound] | None
+    derived: frozenset[DerivedFound] | None
+    action: Action
+    reason: str
+
+
+_L, _C, _D = LogFound, CheckpointFound, DerivedFound
+_VALID = frozenset({_C.NEWEST, _C.OLDER})
+_INVALID = frozenset({_C.NONE, _C.BAD})
+_USABLE = frozenset({_L.WHOLE, _L.TORN})
+
+
+TABLE = (
+    Row(6, frozenset({_L.HOLE}), None, None, None, None, Action.REFUSE, "a segment is missing"),
+    Row(7, frozenset({_L.FOREIGN}), None, None, None, None, Action.REFUSE, "foreign log or version"),
+    Row(4, frozenset({_L.DAMAGED}), None, None, None, None, Action.REFUSE, "the log is damaged"),
+    Row(5, frozenset({_L.SHORT}), None, None, None, None, Action.REFUSE, "log ends before checkpoint"),
+    Row(5, frozenset({_L.NONE}), None, None, _VALID, None, Action.REFUSE, "checkpoint without a log"),
+    Row(
+        15, frozenset({_L.NONE}), None, None, frozenset({_C.NONE}), frozenset({_D.NONE}),
+        Action.INITIALISE, "empty directory",
+    ),
+    Row(15, frozenset({_L.NONE}), None, None, _INVALID, None, Action.REFUSE, "files without a log"),
+    Row(10, _USABLE, None, False, _INVALID, None, Action.REFUSE, "log begins after 0, no checkpoint"),
+    Row(9, _USABLE, None, True, _INVALID, None, Action.REBUILD, "no valid checkpoint"),
+    Row(11, _USABLE, None, True, _VALID, frozenset({_D.BAD}), Action.REBUILD, "derived files are bad"),
+    Row(12, _USABLE, None, False, _VALID, frozenset({_D.BAD}), Action.QUARANTINE, "bad, log is gone"),
+    Row(3, frozenset({_L.TORN}), None, None, _VALID, None, Action.TRUNCATE, "torn tail"),
+    Row(8, frozenset({_L.WHOLE}), None, None, frozenset({_C.OLDER}), None, Action.REPLAY, "older one"),
+    Row(2, frozenset({_L.WHOLE}), True, None, _VALID, None, Action.REPLAY, "tail behind checkpoint"),
+    Row(13, frozenset({_L.WHOLE}), False, None, _VALID, frozenset({_D.LONGER}), Action.SERVE, "sweep"),
+    Row(1, frozenset({_L.WHOLE}), False, None, _VALID, None, Action.SERVE, "as left"),
+)  # fmt: skip
+
+
+def decide(found: Found) -> Row:
+    """The first row that these facts meet; the table covers all of them."""
+    for row in TABLE:
+        if (
+            (row.log is None or found.log in row.log)
+            and (row.behind is None or found.behind is row.behind)
+            and (row.from_zero is None or found.from_zero is row.from_zero)
+            and (row.checkpoint is None or found.checkpoint in row.checkpoint)
+            and (row.derived is None or found.derived in row.derived)
+        ):
+            return row
+    raise AssertionError(f"no row of the recovery table for {found}")

@@ -1,0 +1,116 @@
+"""Reading the tail of the log at start: valid frames, and what the first bad one means.
+
+A bad frame at p is *damage* if the checkpoint or any later intact frame states a durable position above p:
+those bytes had been promised.  Otherwise it is a *torn tail*: writes that were under way and that nobody was
+told of.  A frame of an older epoch than the one before it is a ghost of a tail that was cut, and bad like any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.segment import SegmentReader
+
+_CHUNK = 4 << 20
+
+
+class LogEnd(StrEnum):
+    """How a scan ended."""
+
+    WHOLE = "whole"  # nothing behind the last frame
+    TORN = "torn"
+    DAMAGED = "damaged"
+    FOREIGN = "foreign"  # an intact frame of another log
+
+
+class Identity(NamedTuple):
+    """Whose log it must be."""
+
+    log_id: int
+    shard: int
+
+
+class LogScan:
+    """One pass over the frames from `start`; iterate `frames` to its end, then read `end` and `outcome`."""
+
+    def __init__(
+        self,
+        reader: SegmentReader,
+        identity: Identity,
+        *,
+        start: int,
+        limit: int,
+        epoch: int,
+        durable: int,
+    ) -> None:
+        self._reader = reader
+        self._identity = identity
+        self._limit = limit  # log position behind the last segment file
+        self._durable = durable  # stated by the checkpoint
+        self.end = start
+        self.epoch = epoch
+        self.last_frame = -1
+        self.outcome = LogEnd.WHOLE
+        self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
+
+    def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
+        """Valid frames in order, padding and marks included."""
+        size = self._reader.segment_bytes
+        at = self.end
+        while at < self._limit:
+            rest = size - at % size
+            if rest < HEADER_BYTES:
+                at += rest
+                continue
+            header = parse(self._reader.bytes_at(at, HEADER_BYTES))
+            if header is None or header.base != at or header.end > at + rest:
+                break
+            if header.log_id != self._identity.log_id or header.shard != self._identity.shard:
+                self.end, self.outcome = at, LogEnd.FOREIGN
+                return
+            if header.epoch < self.epoch:
+                break
+            check_version(header)
+            body = b""
+            if not header.padding:
+                body = self._reader.bytes_at(at + HEADER_BYTES, header.length)
+            if not body_intact(header, body):
+                break
+            self.epoch = header.epoch
+            self.last_frame = at
+            at = self.end = header.end
+            yield header, body
+        self.end = at
+        self._judge(at)
+
+    def _judge(self, at: int) -> None:
+        """What follows `at`: nothing, a torn tail, or damage."""
+        size = self._reader.segment_bytes
+        self.outcome = LogEnd.DAMAGED if self._durable > at else LogEnd.WHOLE
+        position = at
+        while position < self._limit and self.outcome is not LogEnd.DAMAGED:
+            stop = min(position + _CHUNK, position - position % size + size)
+            chunk = self._reader.bytes_at(position, stop - position)
+            if chunk and np.frombuffer(chunk, np.uint8).any():
+                self.outcome = LogEnd.TORN
+                self._search(chunk, position, at)
+            position = stop
+
+    def _search(self, chunk: bytes, position: int, bad: int) -> None:
+        found = chunk.find(MAGIC)
+        while found >= 0:
+            header = parse(self._reader.bytes_at(position + found, HEADER_BYTES))
+            if (
+                header is not None
+                and header.base == position + found
+                and header.log_id == self._identity.log_id
+                and header.durable > bad
+            ):
+                self.outcome, self.stated_by = LogEnd.DAMAGED, position + found
+                return
+            found = chunk.find(MAGIC, found + 1)

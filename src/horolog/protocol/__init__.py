@@ -1,0 +1,1 @@
+"""Bytes in, commands out: what horolog shares with every RocketMQ client."""

@@ -1,0 +1,1 @@
+"""RocketMQ 5.x: messages, status codes and handles of `apache.rocketmq.v2`."""

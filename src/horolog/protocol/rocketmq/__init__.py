@@ -1,0 +1,1 @@
+"""What both RocketMQ protocols share: names, properties, tags, the stored message layout."""

@@ -1,0 +1,210 @@
+"""From the fields of a message, whatever protocol they came by, to a checked record for the log.
+
+All limits on a message are tested here, so both protocols refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+
+from isal.isal_zlib import crc32
+from xxhash import xxh64_intdigest
+
+from horolog import limits
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import MessageType, NewMessage
+from horolog.protocol.rocketmq import properties as names
+from horolog.protocol.rocketmq.layout import HEAD, MAGIC
+from horolog.protocol.rocketmq.tags import tags_code
+
+RECORD_HEAD_BYTES = 32  # envelope 16 + routing 16, filled by the log (`log.record`)
+KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can compute this hash
+_BLANK = bytes(RECORD_HEAD_BYTES)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TOPIC_TAIL = struct.Struct(">H")
+_NO_HOST = b"\0\0\0\0"
+
+
+def key_hash(topic: str, message_id: str) -> int:
+    """u64 that stands for (topic, message id) in indexes; collisions are resolved by reading the record."""
+    return xxh64_intdigest(f"{topic}\0{message_id}".encode(), KEY_HASH_SEED)
+
+
+def _refuse(code: ErrorCode, field: str, why: str, limit: str = "") -> HorologError:
+    return HorologError(code, f"{field}: {why}", field=field, limit=limit)
+
+
+def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> None:
+    if not text.strip():
+        raise _refuse(code, field, "present but blank")
+    if _CONTROL.search(text) or (forbid and any(mark in text for mark in forbid)):
+        raise _refuse(code, field, f"{text[:40]!r} has a control character or one of {forbid!r}")
+
+
+def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
+    if len(user) > limits.USER_PROPERTIES_MAX:
+        raise _refuse(
+            ErrorCode.PROPERTIES_TOO_LARGE,
+            "user_properties",
+            f"{len(user)} properties; at most {limits.USER_PROPERTIES_MAX} are allowed",
+            f"{limits.USER_PROPERTIES_MAX} properties",
+        )
+    total = len(tag.encode()) + sum(len(key.encode()) for key in keys)
+    for name, value in user.items():
+        if name in names.RESERVED:
+            raise _refuse(
+                ErrorCode.ILLEGAL_PROPERTY_KEY, "user_properties", f"{name!r} is a reserved name"
+            )
+        if not name or _CONTROL.search(name) or _CONTROL.search(value):
+            raise _refuse(
+                ErrorCode.ILLEGAL_PROPERTY_KEY,
+                "user_properties",
+                f"{name[:40]!r} is blank, or it or its value has a control character",
+            )
+        total += len(name.encode()) + len(value.encode())
+    if total > limits.PROPERTIES_MAX:
+        raise _refuse(
+            ErrorCode.PROPERTIES_TOO_LARGE,
+            "user_properties",
+            f"properties, tag and keys have {total} bytes; at most {limits.PROPERTIES_MAX} are allowed",
+            f"{limits.PROPERTIES_MAX} bytes",
+        )
+
+
+def _check_body(body: bytes) -> None:
+    if not body:
+        raise _refuse(ErrorCode.BODY_EMPTY, "body", "empty; at least 1 byte is needed", "1 byte")
+    if len(body) > limits.BODY_MAX:
+        raise _refuse(
+            ErrorCode.BODY_TOO_LARGE,
+            "body",
+            f"{len(body)} bytes; at most {limits.BODY_MAX} are allowed",
+            f"{limits.BODY_MAX} bytes",
+        )
+
+
+def _check_id(message_id: str) -> None:
+    if not message_id.strip() or _CONTROL.search(message_id) or " " in message_id:
+        raise _refuse(
+            ErrorCode.ILLEGAL_MESSAGE_ID, "message_id", "blank, or has a space or control character"
+        )
+    if len(message_id.encode()) > limits.MESSAGE_ID_MAX:
+        raise _refuse(
+            ErrorCode.ILLEGAL_MESSAGE_ID,
+            "message_id",
+            f"longer than {limits.MESSAGE_ID_MAX} bytes",
+            f"{limits.MESSAGE_ID_MAX} bytes",
+        )
+
+
+def encode(
+    *,
+    topic: str,
+    body: bytes,
+    message_id: str,
+    type: MessageType = MessageType.NORMAL,
+    due_ms: int = 0,
+    tag: str | None = None,
+    keys: Sequence[str] = (),
+    user_properties: Mapping[str, str] | None = None,
+    system_properties: Mapping[str, str] | None = None,
+    message_group: str | None = None,
+    sys_flag: int = 0,
+    flag: int = 0,
+    born_ms: int = 0,
+    born_host: tuple[bytes, int] = (_NO_HOST, 0),
+) -> NewMessage:
+    """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
+
+    due_ms             UTC epoch milliseconds, 0 for "now"; stored as TIMER_DELIVER_MS
+    system_properties  already trusted stored names (trace context, born host text, producer group …)
+    born_host          (4 bytes of IPv4, port)
+    Every broken limit is a HorologError that names field and limit; the checks run in the order of the protocol.
+    """
+    if tag is not None:
+        _check_text(ErrorCode.ILLEGAL_TAG, "tag", tag, forbid="|")
+    for key in keys:
+        _check_text(ErrorCode.ILLEGAL_KEY, "keys", key)
+    if message_group is not None:
+        _check_text(ErrorCode.ILLEGAL_MESSAGE_GROUP, "message_group", message_group)
+        if len(message_group.encode()) > limits.MESSAGE_GROUP_MAX:
+            raise _refuse(
+                ErrorCode.ILLEGAL_MESSAGE_GROUP,
+                "message_group",
+                f"longer than {limits.MESSAGE_GROUP_MAX} bytes",
+                f"{limits.MESSAGE_GROUP_MAX} bytes",
+            )
+    if user_properties or keys or tag:
+        _check_user_properties(user_properties or {}, tag or "", keys)
+    _check_id(message_id)
+    _check_body(body)
+    stored = dict(user_properties) if user_properties else {}
+    if system_properties:
+        stored.update(system_properties)
+    stored[names.UNIQ_KEY] = message_id
+    if tag is not None:
+        stored[names.TAGS] = tag
+    if keys:
+        stored[names.KEYS] = " ".join(keys)
+    if message_group is not None:
+        stored[names.SHARDING_KEY] = message_group
+    if due_ms:
+        stored[names.TIMER_DELIVER_MS] = str(due_ms)
+    record = encode_layout(topic, body, names.encode(stored), sys_flag, flag, born_ms, born_host)
+    return NewMessage(
+        record, message_id, due_ms, tags_code(tag or ""), key_hash(topic, message_id), type
+    )
+
+
+def encode_layout(
+    topic: str,
+    body: bytes,
+    stored_properties: bytes,
+    sys_flag: int,
+    flag: int,
+    born_ms: int,
+    born_host: tuple[bytes, int],
+) -> bytes:
+    """The record: 32 blank bytes, then the stored layout with the broker's fields still zero."""
+    if len(stored_properties) > limits.STORED_PROPERTIES_MAX:
+        raise _refuse(
+            ErrorCode.PROPERTIES_TOO_LARGE,
+            "properties",
+            f"{len(stored_properties)} bytes; at most {limits.STORED_PROPERTIES_MAX} are allowed",
+            f"{limits.STORED_PROPERTIES_MAX} bytes",
+        )
+    name = topic.encode()
+    body_size = len(body)
+    size = HEAD.size + body_size + 1 + len(name) + 2 + len(stored_properties)
+    head = HEAD.pack(
+        size,
+        MAGIC,
+        crc32(body) & 0x7FFFFFFF,
+        0,
+        flag,
+        0,
+        0,
+        sys_flag,
+        born_ms,
+        born_host[0],
+        born_host[1],
+        0,
+        _NO_HOST,
+        0,
+        0,
+        0,
+        body_size,
+    )
+    return b"".join(
+        (
+            _BLANK,
+            head,
+            body,
+            len(name).to_bytes(1, "big"),
+            name,
+            _TOPIC_TAIL.pack(len(stored_properties)),
+            stored_properties,
+        )
+    )

@@ -1,0 +1,72 @@
+"""Names of topics and consumer groups: what clients may use (protocol notes §1.3, §3.12)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import GROUP_NAME_MAX, TOPIC_NAME_MAX
+
+_NAME = re.compile(r"[A-Za-z0-9%|_-]+\Z")
+
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_SYSTEM_GROUPS = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
+)
+_SYSTEM_GROUP_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_")
+
+
+def _check(name: str, what: str, limit: int, code: ErrorCode) -> None:
+    if not name or not name.strip():
+        raise HorologError(code, f"{what} is blank", field=what)
+    if len(name) > limit:
+        raise HorologError(
+            code,
+            f"{what} has {len(name)} characters; at most {limit} are allowed",
+            field=what,
+            limit=f"{limit} characters",
+        )
+    if not _NAME.match(name):
+        raise HorologError(
+            code,
+            f"{what} {name!r} has characters other than letters, digits, %, |, _ and -",
+            field=what,
+            limit="[A-Za-z0-9%|_-]",
+        )
+
+
+@lru_cache(maxsize=4096)
+def check_topic(name: str) -> str:
+    """The name itself, if a client may use it for a topic; else ILLEGAL_TOPIC."""
+    _check(name, "topic", TOPIC_NAME_MAX, ErrorCode.ILLEGAL_TOPIC)
+    if name in SYSTEM_TOPICS or name.startswith("rmq_sys_"):
+        raise HorologError(
+            ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
+        )
+    return name
+
+
+@lru_cache(maxsize=4096)
+def check_group(name: str) -> str:
+    """The name itself, if a client may use it for a consumer group; else ILLEGAL_GROUP."""
+    _check(name, "consumer group", GROUP_NAME_MAX, ErrorCode.ILLEGAL_GROUP)
+    if name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIXES):
+        raise HorologError(
+            ErrorCode.ILLEGAL_GROUP,
+            f"consumer group {name!r} is a system group",
+            field="consumer group",
+        )
+    return name

@@ -1,0 +1,45 @@
+r"""Message properties as RocketMQ stores them: ``key \x01 value \x02`` repeated, UTF-8, any order."""
+
+from __future__ import annotations
+
+UNIQ_KEY = "UNIQ_KEY"
+TAGS = "TAGS"
+KEYS = "KEYS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+SHARDING_KEY = "__SHARDINGKEY"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+PRODUCER_GROUP = "PGROUP"
+
+RESERVED = frozenset(
+    """TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET
+    MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME UNIQ_KEY
+    MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME TRAN_PREPARED_QUEUE_OFFSET DUP_INFO
+    EXTEND_UNIQ_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE
+    INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS
+    TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC
+    DLQ_ORIGIN_MESSAGE_ID __CRC32#""".split()
+)
+"""Names a user may not set."""
+
+HIDDEN = RESERVED | frozenset(
+    """__SHARDINGKEY TRACE_CONTEXT __transactionId__ TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS
+    INNER_NUM INNER_BASE INNER_MULTI_DISPATCH PROPERTY_FORWARD_QUEUE_ID REDIRECT""".split()
+)
+"""Names that are not shown among the user's properties of a received 5.x message."""
+
+
+def encode(properties: dict[str, str]) -> bytes:
+    """Stored form; keys and values must hold neither of the two separators (`message.encode` checks)."""
+    return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
+
+
+def decode(stored: bytes) -> dict[str, str]:
+    """Back to a dict; pieces that are empty or have no separator are skipped, as RocketMQ's parsers do."""
+    found = {}
+    for piece in stored.decode("utf-8", "replace").split("\x02"):
+        key, separator, value = piece.partition("\x01")
+        if separator:
+            found[key] = value
+    return found

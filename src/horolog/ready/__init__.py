@@ -1,0 +1,1 @@
+"""The side of consumers: queues, filters, leases, progress."""

@@ -1,0 +1,103 @@
+"""What a consumer group has taken from one queue: ack floor, acks above it, leases, and what is to come.
+
+    floor    every queue offset below it is consumed
+    acked    consumed offsets above the floor
+    leases   offsets given out and not yet consumed, each with its newest grant
+    next     never given out yet, from here on
+
+An offset between floor and next is in exactly one of `acked` and `leases`.  A lease whose time is over stays in
+`leases` until it is given out again or is changed; it cannot be acked any more.
+
+========================  =======================================================================
+event                     what happens
+========================  =======================================================================
+grant of `next`           lease, attempt 1; offsets that a filter skipped become consumed
+lease over                the offset waits in `free` for the next receive: attempt + 1
+ack, newest grant         consumed
+ack, older grant          refused: somebody else has the message
+change of invisible time  a new grant of the same attempt with a new end; the old handle is void
+========================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+
+class Lease(NamedTuple):
+    """The newest grant of one queue offset; times are monotonic milliseconds, `granted_ms` is wall."""
+
+    attempt: int
+    grant: int
+    ends_at: int
+    granted_ms: int
+    duration_ms: int
+    client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
+    renew_until: int = 0
+
+
+class QueueProgress:
+    """Progress of one group in one queue."""
+
+    __slots__ = ("acked", "ends", "floor", "free", "leases", "next")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self.next = floor
+        self.acked: set[int] = set()
+        self.leases: dict[int, Lease] = {}
+        self.ends: list[tuple[int, int, int]] = []  # heap of (ends at, offset, grant)
+        self.free: list[int] = []  # heap of offsets whose lease is over
+
+    def lease(self, offset: int, lease: Lease) -> None:
+        """Give out, or change the newest grant of, an offset."""
+        self.leases[offset] = lease
+        heapq.heappush(self.ends, (lease.ends_at, offset, lease.grant))
+
+    def expire(self, mono_ms: int) -> None:
+        """Move offsets whose lease is over to `free`."""
+        ends = self.ends
+        while ends and ends[0][0] <= mono_ms:
+            ends_at, offset, grant = heapq.heappop(ends)
+            lease = self.leases.get(offset)
+            if lease is not None and lease.grant == grant and lease.ends_at == ends_at:
+                heapq.heappush(self.free, offset)
+
+    def next_end(self) -> int | None:
+        """Monotonic time at which the first lease ends."""
+        ends = self.ends
+        while ends:
+            ends_at, offset, grant = ends[0]
+            lease = self.leases.get(offset)
+            if lease is not None and lease.grant == grant and lease.ends_at == ends_at:
+                return ends_at
+            heapq.heappop(ends)
+        return None
+
+    def take_free(self) -> int | None:
+        """An offset whose lease is over, lowest first."""
+        while self.free:
+            offset = heapq.heappop(self.free)
+            if offset in self.leases:
+                return offset
+        return None
+
+    def consume(self, offset: int) -> bool:
+        """The offset is consumed; False if it was already."""
+        if offset < self.floor or offset in self.acked:
+            return False
+        self.leases.pop(offset, None)
+        self.acked.add(offset)
+        while self.floor in self.acked:
+            self.acked.discard(self.floor)
+            self.floor += 1
+        self.next = max(self.next, self.floor)
+        return True
+
+    def skip_to(self, offset: int, leased: set[int]) -> None:
+        """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
+        for skipped in range(self.next, offset):
+            if skipped not in leased and skipped not in self.leases:
+                self.consume(skipped)
+        self.next = max(self.next, offset)

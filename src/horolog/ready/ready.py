@@ -1,0 +1,244 @@
+"""The side of consumers: groups, their progress in every queue, and the polls that wait.
+
+Works on consume queues and progress only; reading messages and writing grants to the log is the broker's part.
+All times are monotonic milliseconds unless a name says wall.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS, SCAN_MAX
+from horolog.log.consume_queue import ConsumeQueue
+from horolog.protocol.commands import Receive
+from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.receipt import Receipt, invalid_receipt
+
+
+class Picked(NamedTuple):
+    """A message chosen for a receive."""
+
+    queue: int
+    offset: int
+    attempt: int
+    position: int
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A parked Receive."""
+
+    token: object
+    command: Receive
+    group: int
+    topic: int
+    deadline: int
+    live: bool = True
+
+
+class Bucket(NamedTuple):
+    """Waiters for the same thing."""
+
+    filter: TagFilter
+    queue_id: int
+    waiters: deque[Waiter]
+
+
+class Ready:
+    """Groups and their progress on this shard."""
+
+    def __init__(self) -> None:
+        self.epoch = 0  # set once recovery knows it
+        self.groups: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
+        self.buckets: dict[tuple[int, int], dict[tuple[int, str], Bucket]] = {}
+        self.parked = 0
+        self._grants = 0
+        self._turn: dict[tuple[int, int], int] = {}
+        self._polls: list[tuple[int, int, Waiter]] = []
+        self._polls_made = 0
+        self._by_token: dict[object, Waiter] = {}
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def add_group(self, number: int, name: str) -> None:
+        """A group exists (created now, or read from the log)."""
+        self.groups[name] = number
+        self.names[number] = name
+
+    def of(self, group: int, topic: int, queue: int) -> QueueProgress:
+        """Progress of a group in a queue; a new group begins at offset 0, where all queues begin."""
+        queues = self.progress.setdefault((group, topic), {})
+        found = queues.get(queue)
+        if found is None:
+            found = queues[queue] = QueueProgress()
+        return found
+
+    def new_grant(self) -> int:
+        """A grant number that was never used: epoch << 32 | serial."""
+        self._grants += 1
+        return self.epoch << 32 | self._grants
+
+    # --- choosing -------------------------------------------------------------------------------
+
+    def queue_order(self, group: int, topic: int, queue_id: int, queues: int) -> Iterator[int]:
+        """The queues that a receive looks at: the one named, or all, beginning with another one each time."""
+        if queue_id >= 0:
+            yield queue_id
+            return
+        first = self._turn.get((group, topic), 0)
+        self._turn[(group, topic)] = (first + 1) % queues
+        for i in range(queues):
+            yield (first + i) % queues
+
+    def pick(
+        self,
+        progress: QueueProgress,
+        queue_id: int,
+        queue: ConsumeQueue,
+        tags: TagFilter,
+        limit: int,
+        mono_ms: int,
+        tag_at: Callable[[int, int], str],
+    ) -> tuple[list[Picked], int]:
+        """Choose up to `limit` messages: first those whose lease is over, then new ones that match.
+
+        Gives them and the queue offset up to which new ones were looked at.  `tag_at(position, size)` reads the
+        tag of a message whose code matches.  Nothing is changed but the list of ended leases.
+        """
+        picked: list[Picked] = []
+        progress.expire(mono_ms)
+        while len(picked) < limit and (offset := progress.take_free()) is not None:
+            unit = queue.read(offset, 1)[0]
+            attempt = progress.leases[offset].attempt + 1
+            picked.append(Picked(queue_id, offset, attempt, int(unit["position"]), int(unit["size"])))
+        at = progress.next
+        stop = min(queue.length, at + SCAN_MAX)
+        while len(picked) < limit and at < stop:
+            want = limit - len(picked) if tags.tags is None else 256
+            units = queue.read(at, min(want, stop - at))
+            rows = zip(
+                units["position"].tolist(),
+                units["size"].tolist(),
+                units["tags"].tolist(),
+                strict=True,
+            )
+            for position, size, code in rows:
+                if len(picked) == limit:
+                    break
+                offset, at = at, at + 1
+                if offset in progress.acked or offset in progress.leases:
+                    continue
+                if tags.tags is not None and (
+                    code not in tags.codes or not tags.matches(tag_at(position, size))
+                ):
+                    continue
+                picked.append(Picked(queue_id, offset, 1, position, size))
+        return picked, at
+
+    # --- handles --------------------------------------------------------------------------------
+
+    def check(
+        self, receipt: Receipt, group: int, topic: int, mono_ms: int, wall_ms: int
+    ) -> tuple[QueueProgress, Lease | None]:
+        """The lease that a handle stands for, None if it is consumed already; else INVALID_RECEIPT_HANDLE."""
+        if receipt.group != group or receipt.topic != topic:
+            raise invalid_receipt("of another consumer group or topic")
+        if receipt.epoch > self.epoch:
+            raise invalid_receipt("of an epoch that has not begun")
+        progress = self.of(group, topic, receipt.queue)
+        lease = progress.leases.get(receipt.offset)
+        if lease is not None:
+            if lease.grant != receipt.epoch << 32 | receipt.grant:
+                raise invalid_receipt("superseded: the message was given out again")
+            if lease.ends_at <= mono_ms:
+                raise invalid_receipt("expired")
+            return progress, lease
+        if receipt.expires_ms <= wall_ms:
+            raise invalid_receipt("expired")
+        if receipt.offset < progress.floor or receipt.offset in progress.acked:
+            return progress, None
+        if receipt.epoch == self.epoch:
+            raise invalid_receipt("unknown")
+        # The record of this grant was lost with the process that made it: the handle itself is the proof.
+        left = min(receipt.expires_ms - wall_ms, INVISIBLE_MAX_MS)
+        return progress, Lease(
+            receipt.attempt,
+            receipt.epoch << 32 | receipt.grant,
+            mono_ms + left,
+            wall_ms,
+            left,
+        )
+
+    # --- polls ----------------------------------------------------------------------------------
+
+    def park(self, waiter: Waiter) -> None:
+        """Let a receive wait for messages."""
+        command = waiter.command
+        buckets = self.buckets.setdefault((waiter.group, waiter.topic), {})
+        name = (command.queue_id, command.filter_expression)
+        bucket = buckets.get(name)
+        if bucket is None:
+            bucket = buckets[name] = Bucket(
+                parse_tags(command.filter_expression), command.queue_id, deque()
+            )
+        bucket.waiters.append(waiter)
+        self._polls_made += 1
+        heapq.heappush(self._polls, (waiter.deadline, self._polls_made, waiter))
+        self._by_token[waiter.token] = waiter
+        self.parked += 1
+
+    def release(self, waiter: Waiter) -> None:
+        """A parked receive has been answered; it is forgotten where it waits when it is met there."""
+        if waiter.live:
+            waiter.live = False
+            self.parked -= 1
+            self._by_token.pop(waiter.token, None)
+
+    def cancel(self, token: object) -> None:
+        """The caller of a parked receive has gone."""
+        waiter = self._by_token.get(token)
+        if waiter is not None:
+            self.release(waiter)
+
+    def waiting(self, group: int, topic: int) -> Iterator[Bucket]:
+        """The buckets of parked receives, without those that were answered; empty ones are dropped."""
+        buckets = self.buckets.get((group, topic))
+        if not buckets:
+            return
+        for name, bucket in list(buckets.items()):
+            while bucket.waiters and not bucket.waiters[0].live:
+                bucket.waiters.popleft()
+            if bucket.waiters:
+                yield bucket
+            else:
+                del buckets[name]
+        if not buckets:
+            del self.buckets[(group, topic)]
+
+    def timed_out(self, mono_ms: int) -> list[Waiter]:
+        """Parked receives whose time is over."""
+        over = []
+        while self._polls and (self._polls[0][0] <= mono_ms or not self._polls[0][2].live):
+            waiter = heapq.heappop(self._polls)[2]
+            if waiter.live:
+                over.append(waiter)
+        return over
+
+    def next_poll_end(self) -> int | None:
+        """Monotonic time of the first poll deadline."""
+        while self._polls and not self._polls[0][2].live:
+            heapq.heappop(self._polls)
+        return self._polls[0][0] if self._polls else None
+
+
+def lease_duration(invisible_ms: int) -> int:
+    """A change of invisible time to (nearly) zero waits a moment, so that a broken client does not spin."""
+    return max(invisible_ms, REDELIVERY_MIN_MS)

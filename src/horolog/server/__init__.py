@@ -1,0 +1,1 @@
+"""The process around the core: loop, front ends, start and stop."""

@@ -1,0 +1,341 @@
+"""The loop around the core: gathers inputs into turns, performs effects, releases replies.
+
+One thread runs the core (the event loop's), one writes and syncs the log, one makes checkpoints.  While a sync
+is under way further turns run and their bytes gather: one write and one sync for all of them (group commit).
+A failed write or sync of the log ends the process; recovery starts from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from horolog.broker.broker import Input
+from horolog.broker.effects import Effects, Reply
+from horolog.broker.opening import Opened
+from horolog.broker.snapshot import CheckpointJob
+from horolog.clock import Clock, SimulatedClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FLUSH_INTERVAL_MS, TURN_COMMANDS_MAX, UNSYNCED_BYTES_MAX
+from horolog.log.segment import Write
+from horolog.protocol.commands import CancelReceive, Command, Receive, Received
+from horolog.storage.api import Storage
+
+Flush = Literal["sync", "interval", "os"]
+_log = logging.getLogger("horolog")
+_CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
+_HOPS_MAX = 20_000  # turns of one advance of a simulated clock
+
+
+class _Worker:
+    """A thread that runs one job after the other and tells the event loop how each ended."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[..., None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, job: Callable[[], Any], done: Callable[[BaseException | None], None]
+    ) -> None:
+        self._jobs.put((job, done))
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as failure:  # noqa: BLE001 - told to the loop, which ends the process
+                error = failure
+            self._loop.call_soon_threadsafe(done, error)
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+
+class Engine:
+    """A running shard.  Everything but the two workers belongs to the event loop's thread."""
+
+    def __init__(self, opened: Opened, storage: Storage, clock: Clock, flush: Flush = "sync") -> None:
+        self.clock = clock
+        self.broker = opened.broker
+        self.report = opened.report
+        self.failed: asyncio.Future[None]
+        self._writer = opened.writer
+        self._storage = storage
+        self._flush = flush
+        self._inputs: deque[Input] = deque()
+        self._held: deque[tuple[int, list[Reply]]] = deque()
+        self._commit = self._durable = opened.broker.shard.log.end
+        self._pending: list[Write] = []
+        self._pending_bytes = 0
+        self._pending_end = self._commit
+        self._writing = False
+        self._synced_at = 0
+        self._checkpointing = False
+        self._turn_soon = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_in: int | None = 0
+        self._quiet: list[asyncio.Future[None]] = []
+        self._stopping = False
+        self._on_close: list[Callable[[], None]] = []
+
+    async def start(self) -> None:
+        """Start the workers and the first turn; needs a running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.failed = self._loop.create_future()
+        self._log_worker = _Worker("horolog-log", self._loop)
+        self._checkpoint_worker = _Worker("horolog-checkpoint", self._loop)
+        for line in self.report:
+            _log.info("recovery %s", line)
+        self._turn()
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Something to do when the engine has stopped (release the directory's lock)."""
+        self._on_close.append(close)
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """Hand a command to the core; the future gives its result or raises HorologError."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._stopping or self.failed.done():
+            future.set_exception(
+                HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
+            )
+            return future
+        self._inputs.append(Input(future, command))
+        if isinstance(command, Receive) and self.clock.simulated and command.poll_ms > 0:
+            # A simulated clock stands still, but the caller's patience is real.
+            self._loop.call_later(command.poll_ms / 1000, self._give_up, future)
+        self._soon()
+        return future
+
+    def _give_up(self, future: asyncio.Future[Any]) -> None:
+        if not future.done():
+            future.set_result(Received([]))
+            self.submit(CancelReceive(future))
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def _soon(self) -> None:
+        if not self._turn_soon:
+            self._turn_soon = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_soon = False
+        if self.failed.done():
+            return
+        if self._pending_bytes > UNSYNCED_BYTES_MAX:
+            return  # the disk is behind: the end of the write under way brings the next turn
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        inputs = [
+            self._inputs.popleft() for _ in range(min(len(self._inputs), TURN_COMMANDS_MAX))
+        ]
+        try:
+            effects = self.broker.step(
+                inputs,
+                wall_ms=self.clock.wall_ms(),
+                mono_ms=self.clock.monotonic_ms(),
+                commit=self._commit,
+                durable=self._durable,
+            )
+        except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
+            self._fail(error)
+            return
+        self._perform(effects)
+
+    def _perform(self, effects: Effects) -> None:
+        self._answer(effects.prompt)
+        for problem in effects.problems:
+            _log.error("problem %s", problem)
+        self._pending += effects.writes
+        self._pending_bytes += sum(len(write.content) for write in effects.writes)
+        self._pending_end = effects.end
+        if effects.replies:
+            self._held.append((effects.end, effects.replies))
+        self._release()
+        self._write()
+        if effects.checkpoint is not None:
+            self._make_checkpoint(effects.checkpoint)
+        self._sleep(effects)
+
+    def _sleep(self, effects: Effects) -> None:
+        waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
+        self._next_in = min(waits) if waits else None
+        if self._inputs or self._next_in == 0:
+            self._soon()
+        elif self._next_in is not None and not self.clock.simulated:
+            wait_ms = self._next_in
+            if effects.due_in_ms is not None:
+                wait_ms = min(wait_ms, _CLOCK_LOOK_MS)
+            self._timer = self._loop.call_later(wait_ms / 1000, self._turn)
+        self._notice_quiet()
+
+    def _answer(self, replies: list[Reply]) -> None:
+        for token, result in ((reply.token, reply.result) for reply in replies):
+            assert isinstance(token, asyncio.Future)
+            if token.done():
+                continue  # the caller has gone
+            if isinstance(result, HorologError):
+                token.set_exception(result)
+            else:
+                token.set_result(result)
+
+    def _release(self) -> None:
+        while self._held and self._held[0][0] <= self._commit:
+            self._answer(self._held.popleft()[1])
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if self._writing or (not self._pending and not self._sync_is_due()):
+            return
+        writes, self._pending = self._pending, []
+        end = self._pending_end
+        self._pending_bytes = 0
+        self._writing = True
+        sync = self._flush == "sync" or self._sync_is_due()
+
+        def job() -> None:
+            self._writer.write(writes)
+            if sync:
+                self._writer.sync()
+
+        def done(error: BaseException | None) -> None:
+            self._written(end, sync, error)
+
+        self._log_worker.submit(job, done)
+
+    def _sync_is_due(self) -> bool:
+        return (
+            self._flush == "interval"
+            and self._durable < self._commit
+            and self.clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
+        )
+
+    def _written(self, end: int, synced: bool, error: BaseException | None) -> None:
+        self._writing = False
+        if error is not None:
+            self._fail(error)
+            return
+        self._commit = end
+        if synced:
+            self._durable = end
+            self._synced_at = self.clock.monotonic_ms()
+        elif self._flush == "interval":
+            self._loop.call_later(FLUSH_INTERVAL_MS / 1000, self._write)
+        self._turn()
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def _make_checkpoint(self, job: CheckpointJob) -> None:
+        self._checkpointing = True
+
+        def done(error: BaseException | None) -> None:
+            self._checkpointing = False
+            if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
+                _log.warning("checkpoint no space, tried again later")
+                self.broker.checkpoint_failed()
+            elif error is not None:
+                self._fail(error)
+                return
+            else:
+                self.broker.checkpoint_done(job.checkpoint.position)
+            self._soon()
+
+        self._checkpoint_worker.submit(lambda: job.carry_out(self._storage), done)
+
+    # --- simulated time, stop, failure ----------------------------------------------------------
+
+    def _notice_quiet(self) -> None:
+        if self._quiet and self._is_quiet():
+            waiting, self._quiet = self._quiet, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def _is_quiet(self) -> bool:
+        return (
+            not self._inputs
+            and not self._writing
+            and not self._pending
+            and not self._turn_soon
+            and not self._checkpointing
+            and self._commit == self._pending_end
+        )
+
+    async def _until_quiet(self) -> None:
+        self._soon()
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._quiet.append(future)
+        await future
+
+    async def advance(self, by_ms: int) -> None:
+        """Move a simulated clock; returns when all that became due is handed over and committed.
+
+        The clock stops at every due time on the way, so messages are handed over when they are due.
+        BAD_REQUEST with a system clock, or a negative time.
+        """
+        if not isinstance(self.clock, SimulatedClock):
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                "clock: the system clock cannot be advanced; start with --clock simulated",
+                field="clock",
+            )
+        if by_ms < 0:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, "by_ms: a clock advances by 0 ms or more", field="by_ms"
+            )
+        least = by_ms // _HOPS_MAX + 1
+        await self._until_quiet()
+        while by_ms > 0:
+            hop = by_ms if self._next_in is None else min(by_ms, max(self._next_in, least))
+            self.clock.advance(hop)
+            by_ms -= hop
+            await self._until_quiet()
+
+    async def stop(self) -> None:
+        """Finish what was begun, take a checkpoint, close everything; later commands are refused."""
+        if not self.failed.done():
+            self.broker.want_checkpoint()
+            await self._until_quiet()
+            await self._until_quiet()
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._log_worker.stop()
+        self._checkpoint_worker.stop()
+        if not self.failed.done():
+            self._writer.sync()
+        self._writer.close()
+        self.broker.shard.close()
+        for close in self._on_close:
+            close()
+
+    def _fail(self, error: BaseException) -> None:
+        _log.critical("failed %s", error, exc_info=error)
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # noticed by whoever awaits it
+        lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
+        for item in self._inputs:
+            self._answer([Reply(item.token, lost)])
+        for _, replies in self._held:
+            self._answer([Reply(reply.token, lost) for reply in replies])
+        self._inputs.clear()
+        self._held.clear()
+        for future in self._quiet:
+            if not future.done():
+                future.set_result(None)

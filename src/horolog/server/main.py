@@ -1,0 +1,173 @@
+"""A broker process from its start to its end: engine, doors, ready line, signals.
+
+    open the data directory → gRPC door → admin port → ready line → … → SIGTERM or SIGINT → doors closed, engine stopped
+
+The order matters: the directory's lock is taken before a port is opened, so that a second broker on the same
+directory is told about the directory; doors close before the engine stops, so that whoever was promised an answer
+gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from horolog.admin.app import make_app
+from horolog.admin.engine import Engine
+from horolog.admin.server import AdminServer, bind, port_in_use
+from horolog.config import Settings
+from horolog.errors import HorologError
+from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.server.logs import configure_logs
+
+log = logging.getLogger("horolog.server")
+
+GRPC_GRACE_S = 2.0  # calls under way may finish for this long; parked long polls are answered at once
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+
+class Door(Protocol):
+    """A front end with a port."""
+
+    async def start(self) -> int:
+        """Open the port; gives its real number."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """Close the port; calls under way have `grace` seconds."""
+        ...
+
+
+class RunningEngine(Engine, Protocol):
+    """What the process needs of the engine beyond what the admin API needs."""
+
+    async def stop(self) -> None:
+        """Write, sync and close everything."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the parts are made; tests put fakes here."""
+
+    open_engine: Callable[[Settings], Awaitable[RunningEngine]]
+    make_grpc_front: Callable[[RunningEngine, Settings], Door]
+
+
+def real_parts() -> Parts:
+    """Engine and gRPC door; imported here, because they are large."""
+    from horolog.broker.shard import Settings as CoreSettings
+    from horolog.server.grpc_front import GrpcFront
+    from horolog.server.open_broker import open_engine
+
+    async def open_real_engine(settings: Settings) -> RunningEngine:
+        core = CoreSettings(broker_name=settings.broker_name, store_host=_store_host(settings))
+        return await open_engine(
+            settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
+        )
+
+    def make_front(engine: Any, settings: Settings) -> Door:
+        return GrpcFront(engine, settings.host, settings.grpc_port, settings.broker_name)
+
+    return Parts(open_real_engine, make_front)
+
+
+def _store_host(settings: Settings) -> bytes:
+    """The advertised IPv4 address and port that messages name as their store; a host name stays 127.0.0.1."""
+    try:
+        address = socket.inet_aton(settings.host)
+    except OSError:
+        address = b"\x7f\0\0\1"
+    return address + settings.grpc_port.to_bytes(4, "big")
+
+
+async def serve(settings: Settings, parts: Parts | None = None) -> int:
+    """Run a broker until a signal or a failure ends it; gives the exit code.
+
+    A data directory or port that cannot be had is a HorologError whose field is the flag; nothing stays open.
+    """
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    configure_logs(settings.log_level)
+    parts = parts or real_parts()
+    log.info("starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush)
+    engine = await parts.open_engine(settings)
+    try:
+        return await _serve_doors(settings, parts, engine, stop)
+    finally:
+        await engine.stop()
+        log.info("stopped")
+
+
+async def _serve_doors(
+    settings: Settings, parts: Parts, engine: RunningEngine, stop: asyncio.Event
+) -> int:
+    front = parts.make_grpc_front(engine, settings)
+    admin = AdminServer(make_app(engine, broker_name=settings.broker_name), settings.admin_port)
+    grpc_port = await _start_grpc(front, settings)
+    try:
+        admin_port = await admin.start()
+        try:
+            await _announce(settings, engine, grpc_port, admin_port)
+            return await _until_the_end(engine, stop, settings.data_dir)
+        finally:
+            await admin.stop()
+    finally:
+        await front.stop(GRPC_GRACE_S)
+
+
+async def _start_grpc(front: Door, settings: Settings) -> int:
+    """Start the gRPC door.  gRPC itself shares a taken port silently or says little, so it is tried before."""
+    try:
+        bind(settings.host, settings.grpc_port, "--grpc-port").close()
+        return await front.start()
+    except (OSError, RuntimeError) as error:
+        raise port_in_use("--grpc-port", settings.grpc_port, str(error)) from None
+
+
+async def _announce(
+    settings: Settings, engine: RunningEngine, grpc_port: int, admin_port: int
+) -> None:
+    """The ready line: one line on stdout, flushed; whoever started us waits for it."""
+    try:
+        view: BrokerView = await engine.submit(DescribeBroker())
+    except HorologError:
+        if engine.failed.done():
+            return  # told by `_until_the_end`
+        raise
+    line = (
+        f"horolog ready grpc-port={grpc_port} admin-port={admin_port}"
+        f" data-dir={settings.data_dir} epoch={view.epoch} pid={os.getpid()}"
+    )
+    print(line, flush=True)
+    log.info("%s", line.removeprefix("horolog "))
+
+
+async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: Path) -> int:
+    """Wait for a signal (0) or the engine's failure (1)."""
+    stopped = asyncio.ensure_future(stop.wait())
+    ends: set[asyncio.Future[Any]] = {stopped, engine.failed}
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+    if not engine.failed.done():
+        log.info("stopping")
+        return EXIT_OK
+    error = engine.failed.exception()
+    log.critical("ended, the broker cannot go on: %s; a new start recovers from %s", error, data_dir)
+    return EXIT_FAILED
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)

@@ -1,0 +1,117 @@
+"""Opening a data directory: its lock, its `meta`, and the shard in it.
+
+`meta` is JSON, written once: format version, log id, shards, clock kind, segment bytes.  What it fixes cannot be
+changed by a later start (a cluster setting, not a node setting).
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from horolog.broker.opening import ShardMeta, open_shard
+from horolog.broker.shard import Settings
+from horolog.clock import Clock, SimulatedClock, SystemClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import SEGMENT_BYTES
+from horolog.server.loop import Engine, Flush
+from horolog.storage.api import Storage, read_file, replace_file
+from horolog.storage.disk import DirectoryLock, Disk
+
+FORMAT = 1
+SHARD = "shard-00"
+ClockKind = Literal["system", "simulated"]
+
+
+def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES) -> dict[str, Any]:
+    """Read `meta`, or write it into an empty directory; VERSION_UNSUPPORTED, CLOCK_MISMATCH, DIRECTORY_FOREIGN."""
+    try:
+        meta: dict[str, Any] = orjson.loads(read_file(storage, "meta"))
+        version, log_id = int(meta["format"]), int(meta["log_id"], 16)
+        kind, segment = str(meta["clock"]), int(meta["segment_bytes"])
+    except FileNotFoundError:
+        return _new_meta(storage, clock, segment_bytes)
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise HorologError(
+            ErrorCode.DIRECTORY_FOREIGN,
+            f"--data-dir: meta is not one of horolog's ({error})",
+            field="--data-dir",
+        ) from error
+    if version != FORMAT:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"--data-dir: format {version}; this horolog reads format {FORMAT}",
+            field="--data-dir",
+            limit=f"format {FORMAT}",
+        )
+    if kind != clock:
+        raise HorologError(
+            ErrorCode.CLOCK_MISMATCH,
+            f"--clock: this data directory was made with the {kind} clock; {clock} is refused",
+            field="--clock",
+        )
+    return {**meta, "log_id": log_id, "segment_bytes": segment}
+
+
+def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> dict[str, Any]:
+    strange = [name for name in storage.list("") if name not in ("lock", "meta.tmp", SHARD)]
+    if strange or storage.list(f"{SHARD}/log"):
+        raise HorologError(
+            ErrorCode.DIRECTORY_FOREIGN,
+            f"--data-dir: not empty and without meta (found {(strange or [SHARD])[0]!r})",
+            field="--data-dir",
+        )
+    meta = {
+        "format": FORMAT,
+        "log_id": f"{secrets.randbits(64):016x}",
+        "shards": 1,
+        "clock": clock,
+        "segment_bytes": segment_bytes,
+    }
+    replace_file(storage, "", "meta", orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
+    return {**meta, "log_id": int(str(meta["log_id"]), 16)}
+
+
+async def open_engine(
+    data_dir: Path,
+    *,
+    clock: ClockKind = "system",
+    flush: Flush = "sync",
+    settings: Settings | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+    start_ms: int | None = None,
+) -> Engine:
+    """Open (or make) a data directory and start its engine; `await engine.stop()` when done.
+
+    segment_bytes  only for a new directory
+    start_ms       wall time at which a simulated clock begins; by default it goes on where it was, but never
+                   before the system's now at the first start
+    """
+    lock = DirectoryLock(data_dir)
+    try:
+        storage = Disk(data_dir)
+        meta = open_meta(storage, clock, segment_bytes)
+        now: Clock = SystemClock()
+        if clock == "simulated":
+            now = SimulatedClock(start_ms if start_ms is not None else SystemClock().wall_ms())
+        opened = open_shard(
+            storage,
+            SHARD,
+            ShardMeta(meta["log_id"], 0, meta["segment_bytes"]),
+            settings or Settings(),
+            wall_ms=now.wall_ms(),
+            mono_ms=now.monotonic_ms(),
+        )
+        if isinstance(now, SimulatedClock) and start_ms is None:
+            behind = opened.broker.shard.store_ms - now.wall_ms()
+            now.step_wall(max(0, behind))
+        engine = Engine(opened, storage, now, flush)
+        engine.on_close(lock.release)
+        await engine.start()
+    except BaseException:
+        lock.release()
+        raise
+    return engine

@@ -1,0 +1,117 @@
+"""What the store needs of a disk, and nothing else; the only door between the core and files.
+
+Paths are relative to the root of the storage, with "/" between parts.  Contract, kept by the real disk
+(`storage.disk`) and by the fault-injecting one (`horolog.testing.disk`), and tested on both:
+
+* `write` puts all bytes in place or raises; they are durable only after `sync` of the same file.
+* a created, renamed or removed name is durable only after `sync_dir` of its directory.
+* bytes between the old end and a write past it read as zeros.
+* any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class File(Protocol):
+    """One open file.  Offsets and lengths are bytes."""
+
+    def size(self) -> int:
+        """Current length."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def view(self) -> memoryview:
+        """Read-only view of the whole file as it is now; take a new one after the file has grown.
+
+        The bytes may be mapped: the view must be released (dropped) before `truncate` or `close` matter.
+        """
+        ...
+
+    def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
+        """Put all of `content` at `offset`, extending the file if needed.  Not durable before `sync`."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long, zero-filled, with its space reserved."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut (or zero-extend) to `size` bytes.  Not durable before `sync`."""
+        ...
+
+    def sync(self) -> None:
+        """Return when content and length are durable."""
+        ...
+
+    def close(self) -> None:
+        """Close; un-synced bytes stay with the operating system.  Closing twice is allowed."""
+        ...
+
+
+class Storage(Protocol):
+    """A directory tree that one broker owns."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create` make it if missing.  Missing: FileNotFoundError."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name exists."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a directory; empty if there is no such directory."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents; existing ones are fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` the name `target`, replacing it."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory with everything in it; a missing one is fine."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in that directory are durable."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Space left for this storage."""
+        ...
+
+
+def replace_file(storage: Storage, directory: str, name: str, content: bytes) -> None:
+    """Write a whole file atomically: temporary name, sync, rename, sync of the directory."""
+    temporary = f"{directory}/{name}.tmp" if directory else f"{name}.tmp"
+    target = f"{directory}/{name}" if directory else name
+    file = storage.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write(0, content)
+        file.sync()
+    finally:
+        file.close()
+    storage.rename(temporary, target)
+    storage.sync_dir(directory)
+
+
+def read_file(storage: Storage, path: str) -> bytes:
+    """The whole content of a file; missing: FileNotFoundError."""
+    file = storage.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

@@ -1,0 +1,109 @@
+"""Durations, points in time and hours as people type them, and as horolog prints them.
+
+Inside horolog a duration is an int of milliseconds and a point in time is an int of UTC epoch milliseconds; text
+is turned into these at the edge (CLI, admin API, configuration), here and nowhere else.  A bare number is never
+guessed to be seconds, and a time without a zone is never guessed to be local: both are refused with the words to
+type instead.  What cannot be told exactly is rounded up, so that nothing becomes due early.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+UNIT_MS = {
+    "ms": 1,
+    "s": SECOND_MS,
+    "m": MINUTE_MS,
+    "min": MINUTE_MS,
+    "h": HOUR_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+}
+DURATION_MAX_MS = 36_525 * DAY_MS  # a century: more is a typing error, and stays far from int64's end
+TIME_MAX_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the end of ISO 8601's range
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+\Z")
+_EPOCH_MS = re.compile(r"\d{12,15}\Z")
+_HOUR_NUMBER = re.compile(r"\d{1,8}\Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _refuse(field: str, why: str, limit: str = "") -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
+
+
+def parse_duration_ms(text: str, *, field: str = "duration") -> int:
+    """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.
+
+    Anything else, also a number without a unit, is BAD_REQUEST that names `field`; so is more than a century.
+    """
+    compact = text.strip().lower().replace(" ", "").replace("_", "")
+    if not _DURATION.match(compact):
+        hint = f"; did you mean {compact}s?" if compact.isdigit() else ""
+        raise _refuse(
+            field, f"{text!r} is not a duration such as 90s, 24h, 1500ms or 1h30m{hint}"
+        )
+    total = sum(Decimal(number) * UNIT_MS[unit] for number, unit in _PART.findall(compact))
+    if total > DURATION_MAX_MS:
+        raise _refuse(field, f"{text!r} is more than a hundred years", "100 years")
+    return int(Decimal(total).to_integral_value(ROUND_CEILING))
+
+
+def parse_time_ms(text: str, *, field: str = "time") -> int:
+    """UTC epoch milliseconds of an ISO 8601 time with a zone ("2026-03-08T10:00:00Z", "… 12:00+02:00").
+
+    Epoch milliseconds as 12 to 15 digits are taken as they are.  A time without a zone, or not after 1970, is
+    BAD_REQUEST that names `field`.
+    """
+    stripped = text.strip()
+    if _EPOCH_MS.match(stripped):
+        epoch_ms = int(stripped)
+    else:
+        epoch_ms = _parse_iso_ms(stripped, field)
+    if not 0 <= epoch_ms <= TIME_MAX_MS:
+        raise _refuse(field, f"{text!r} is not between 1970 and 9999", "1970 to 9999")
+    return epoch_ms
+
+
+def _parse_iso_ms(text: str, field: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _refuse(
+            field,
+            f"{text!r} is not a time such as 2026-03-08T10:00:00Z (or epoch milliseconds)",
+        ) from None
+    if moment.tzinfo is None:
+        raise _refuse(field, f"{text!r} has no time zone; add Z for UTC, or an offset such as +02:00")
+    # the floor of the negated distance is the ceiling of the distance: microseconds are rounded up
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def parse_hour(text: str, *, field: str = "hour") -> int:
+    """An hour number (epoch ms // 3 600 000): as such a number, or as any time inside that hour."""
+    stripped = text.strip()
+    if _HOUR_NUMBER.match(stripped):
+        return int(stripped)
+    return parse_time_ms(stripped, field=field) // HOUR_MS
+
+
+def format_time_ms(epoch_ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds, e.g. 2026-03-08T10:00:00.000Z; 0 … `TIME_MAX_MS`."""
+    moment = _EPOCH + timedelta(milliseconds=epoch_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{epoch_ms % SECOND_MS:03d}Z"
+
+
+def format_duration_ms(duration_ms: int) -> str:
+    """The shortest exact text that `parse_duration_ms` reads back, e.g. 1h30m, 1500ms, 0ms."""
+    rest = duration_ms
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, UNIT_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0ms"

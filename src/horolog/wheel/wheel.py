@@ -1,0 +1,170 @@
+"""The wheel: seconds under hours, with the coming ten seconds loaded.
+
+It holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in which something
+waits; `take` gives what is due; `next_due_in` says how long nothing will be due, so that the loop sleeps exactly
+that (DESIGN §5).  Empty seconds and empty hours cost nothing: the source is asked for the next second in which
+something waits.
+
+`loaded_until` is the first second that is not loaded; whatever is filed below it must be told (`insert`), for
+the chains there are not walked again.  When the wall clock steps back the cursor returns to now and what lay
+beyond the window is forgotten here, not in the hours: their states, not the cursor, prevent repeats.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.limits import WINDOW_SECONDS
+from horolog.wheel.slot import KEY_BITS, Slot
+
+_INDEX_MASK = (1 << KEY_BITS) - 1
+
+
+class Load(Protocol):
+    """A second being loaded (`delay.chain.ChainLoad`)."""
+
+    second: int
+    problem: str
+
+    def walk(self, limit: int) -> tuple[int, bool]:
+        """Take up to `limit` steps: (steps taken, whether done)."""
+        ...
+
+    def keys(self) -> npt.NDArray[np.int64]:
+        """Sorted keys of what waits."""
+        ...
+
+
+class Source(Protocol):
+    """Where scheduled messages rest (`delay.store.DelayStore`)."""
+
+    def next_waiting(self, second: int) -> int | None:
+        """The first second at or after `second` in which something waits."""
+        ...
+
+    def open_chain(self, second: int) -> Load:
+        """Begin to load a second."""
+        ...
+
+
+class Wheel:
+    """The loaded window over a source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._slots: dict[int, Slot] = {}
+        self._order: list[int] = []  # heap of the seconds in _slots
+        self._loading: Load | None = None
+        self.loaded_until = 0
+        self.problems: list[str] = []
+
+    @property
+    def loaded(self) -> int:
+        """Messages in the window."""
+        return sum(len(slot) for slot in self._slots.values())
+
+    def load(self, wall_ms: int, limit: int) -> bool:
+        """Load ahead, taking at most `limit` steps; False if there is more to do at once."""
+        target = wall_ms // 1000 + WINDOW_SECONDS
+        if self.loaded_until > target + 2:
+            self._return_to(target + 1)
+        while limit > 0:
+            if self._loading is None:
+                second = self._source.next_waiting(self.loaded_until)
+                if second is None or second > target:
+                    self.loaded_until = max(self.loaded_until, target + 1)
+                    return True
+                self._loading = self._source.open_chain(second)
+                self.loaded_until = second + 1
+                self._slot(second).loading = True
+            steps, done = self._loading.walk(limit)
+            limit -= steps + 1
+            if done:
+                self._finish(self._loading)
+        return False
+
+    def _finish(self, load: Load) -> None:
+        slot = self._slot(load.second)
+        slot.add(load.keys())
+        slot.loading = False
+        self._loading = None
+        if load.problem:
+            self.problems.append(load.problem)
+
+    def _return_to(self, second: int) -> None:
+        for late in [s for s in self._slots if s >= second]:
+            del self._slots[late]
+        self._order = sorted(self._slots)
+        if self._loading is not None and self._loading.second >= second:
+            self._loading = None
+        self.loaded_until = second
+
+    def _slot(self, second: int) -> Slot:
+        slot = self._slots.get(second)
+        if slot is None:
+            slot = self._slots[second] = Slot(loading=False)
+            heapq.heappush(self._order, second)
+        return slot
+
+    def insert(self, due_ms: npt.NDArray[np.int64], index: npt.NDArray[np.int64]) -> None:
+        """Tell of entries just filed; those of loaded seconds go into the window."""
+        seconds = due_ms // 1000
+        near = seconds < self.loaded_until
+        if not bool(near.any()):
+            return
+        seconds = seconds[near]
+        keys = (due_ms[near] % 1000 << KEY_BITS) | index[near]
+        order = np.lexsort((keys, seconds))
+        seconds, keys = seconds[order], keys[order]
+        cuts = np.flatnonzero(np.diff(seconds)) + 1
+        for part in np.split(np.arange(len(seconds)), cuts):
+            self._slot(int(seconds[part[0]])).add(keys[part])
+
+    def take(self, wall_ms: int, limit: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """Remove and give what is due, in order: (second, global indexes of its hour), at most `limit`."""
+        now_s = wall_ms // 1000
+        taken = []
+        while limit > 0 and self._order and self._order[0] <= now_s:
+            second = self._order[0]
+            slot = self._slots[second]
+            if slot.loading:
+                break
+            if len(slot):
+                before = 1000 if second < now_s else wall_ms % 1000 + 1
+                keys = slot.take(before, limit)
+                if len(keys):
+                    taken.append((second, keys))
+                    limit -= len(keys)
+            if len(slot):
+                break
+            heapq.heappop(self._order)
+            del self._slots[second]
+        return taken
+
+    def give_back(self, second: int, keys: npt.NDArray[np.int64]) -> None:
+        """Keys that `take` gave and that could not be handed over in this turn."""
+        self._slot(second).add(keys)
+
+    def next_due_in(self, wall_ms: int) -> int | None:
+        """Milliseconds until something is due or must be loaded; 0: now; None: nothing waits."""
+        waits = []
+        while self._order and not len(slot := self._slots[self._order[0]]) and not slot.loading:
+            del self._slots[heapq.heappop(self._order)]  # everything in it was recalled
+        if self._order:
+            slot = self._slots[self._order[0]]
+            if slot.loading:
+                return 0
+            waits.append(self._order[0] * 1000 + slot.first_ms() - wall_ms)
+        ahead = self._source.next_waiting(self.loaded_until)
+        if ahead is not None:
+            waits.append((ahead - WINDOW_SECONDS) * 1000 - wall_ms)
+        return max(0, min(waits)) if waits else None
+
+
+def indexes_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Global indexes of keys."""
+    return keys & _INDEX_MASK
