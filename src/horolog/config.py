@@ -1,9 +1,11 @@
-"""Node settings of one broker process: frozen, checked once, and every complaint names what the user typed.
+"""Node settings of one broker process: frozen, checked once, and every complaint names what the
+user typed.
 
-A setting comes from, in this order: a flag of `horolog serve`, an environment variable `HOROLOG_<NAME>`, the TOML
-file given with `--config`, the default.  These are settings of a *node*: they may differ between starts of the same
-data directory.  What the directory itself is (format version, log id, kind of clock) is written in its `meta` file
-and refused on mismatch when it is opened.
+A setting comes from, in this order: a flag of `horolog serve`, an environment variable
+`HOROLOG_<NAME>`, the TOML file given with `--config`, the default.  These are settings of a *node*:
+they may differ between starts of the same data directory.  What the directory itself is (format
+version, log id, kind of clock) is written in its `meta` file and refused on mismatch when it is
+opened.
 """
 
 from __future__ import annotations
@@ -36,23 +38,32 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(Path("horolog-data"), description="directory that keeps everything")
     host: str = Field("127.0.0.1", description="address that clients connect to and routes name")
-    grpc_port: int = Field(8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port")
+    grpc_port: int = Field(
+        8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port"
+    )
     remoting_port: int = Field(
         10911, ge=0, le=65_535, description="RocketMQ 4.x clients; accepted, not opened yet"
     )
     namesrv_port: int = Field(
         9876, ge=0, le=65_535, description="RocketMQ 4.x name server; accepted, not opened yet"
     )
-    admin_port: int = Field(8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port")
+    admin_port: int = Field(
+        8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port"
+    )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",
         description="when the log is synced: before every reply, twice a second, or by the kernel",
     )
     clock: Literal["system", "simulated"] = Field(
-        "system", description="the machine's clock, or one that moves only by `horolog clock advance`"
+        "system",
+        description="the machine's clock, or one that moves only by `horolog clock advance`",
     )
-    broker_name: str = Field("broker-a", min_length=1, max_length=127, description="name in routes and handles")
-    cluster_name: str = Field("DefaultCluster", min_length=1, max_length=127, description="name of the cluster")
+    broker_name: str = Field(
+        "broker-a", min_length=1, max_length=127, description="name in routes and handles"
+    )
+    cluster_name: str = Field(
+        "DefaultCluster", min_length=1, max_length=127, description="name of the cluster"
+    )
     auto_create_topics: bool = Field(
         default=False, description="whether the first send makes an unknown topic (a NORMAL one)"
     )
@@ -102,8 +113,9 @@ def load(
 ) -> Settings:
     """Merge flags (None: not given), environment and file into `Settings`.
 
-    A value that is not allowed, an unknown setting, or a file that cannot be read is a HorologError with code
-    CONFIG whose `field` is the flag, the variable, or the key and file the value came from.
+    A value that is not allowed, an unknown setting, or a file that cannot be read is a HorologError
+    with code CONFIG whose `field` is the flag, the variable, or the key and file the value came
+    from.
     """
     environment = os.environ if environment is None else environment
     merged: dict[str, Any] = {}

@@ -1,9 +1,10 @@
 """Durations, points in time and hours as people type them, and as horolog prints them.
 
-Inside horolog a duration is an int of milliseconds and a point in time is an int of UTC epoch milliseconds; text
-is turned into these at the edge (CLI, admin API, configuration), here and nowhere else.  A bare number is never
-guessed to be seconds, and a time without a zone is never guessed to be local: both are refused with the words to
-type instead.  What cannot be told exactly is rounded up, so that nothing becomes due early.
+Inside horolog a duration is an int of milliseconds and a point in time is an int of UTC epoch
+milliseconds; text is turned into these at the edge (CLI, admin API, configuration), here and
+nowhere else.  A bare number is never guessed to be seconds, and a time without a zone is never
+guessed to be local: both are refused with the words to type instead.  What cannot be told exactly
+is rounded up, so that nothing becomes due early.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ UNIT_MS = {
     "d": DAY_MS,
     "w": 7 * DAY_MS,
 }
-DURATION_MAX_MS = 36_525 * DAY_MS  # a century: more is a typing error, and stays far from int64's end
-TIME_MAX_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the end of ISO 8601's range
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+DURATION_MAX_MS = (
+    36_525 * DAY_MS
+)  # a century: more is a typing error, and stays far from int64's end
+TIME_MAX_MS = (
+    253_402_300_799_999  # the last millisecond of the year 9999, the end of ISO 8601's range
+)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+\Z")
-_EPOCH_MS = re.compile(r"\d{12,15}\Z")
-_HOUR_NUMBER = re.compile(r"\d{1,8}\Z")
+_EPOCH_MS = re.compile(r"[0-9]{12,15}\Z")
+_HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,14 +45,13 @@ def _refuse(field: str, why: str, limit: str = "") -> HorologError:
 def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.
 
-    Anything else, also a number without a unit, is BAD_REQUEST that names `field`; so is more than a century.
+    Anything else, also a number without a unit, is BAD_REQUEST that names `field`; so is more than
+    a century.
     """
     compact = text.strip().lower().replace(" ", "").replace("_", "")
     if not _DURATION.match(compact):
         hint = f"; did you mean {compact}s?" if compact.isdigit() else ""
-        raise _refuse(
-            field, f"{text!r} is not a duration such as 90s, 24h, 1500ms or 1h30m{hint}"
-        )
+        raise _refuse(field, f"{text!r} is not a duration such as 90s, 24h, 1500ms or 1h30m{hint}")
     total = sum(Decimal(number) * UNIT_MS[unit] for number, unit in _PART.findall(compact))
     if total > DURATION_MAX_MS:
         raise _refuse(field, f"{text!r} is more than a hundred years", "100 years")
@@ -55,10 +59,11 @@ def parse_duration_ms(text: str, *, field: str = "duration") -> int:
 
 
 def parse_time_ms(text: str, *, field: str = "time") -> int:
-    """UTC epoch milliseconds of an ISO 8601 time with a zone ("2026-03-08T10:00:00Z", "… 12:00+02:00").
+    """UTC epoch milliseconds of an ISO 8601 time with a zone ("2026-03-08T10:00:00Z", "…
+    12:00+02:00").
 
-    Epoch milliseconds as 12 to 15 digits are taken as they are.  A time without a zone, or not after 1970, is
-    BAD_REQUEST that names `field`.
+    Epoch milliseconds as 12 to 15 digits are taken as they are.  A time without a zone, or not
+    after 1970, is BAD_REQUEST that names `field`.
     """
     stripped = text.strip()
     if _EPOCH_MS.match(stripped):
@@ -79,7 +84,9 @@ def _parse_iso_ms(text: str, field: str) -> int:
             f"{text!r} is not a time such as 2026-03-08T10:00:00Z (or epoch milliseconds)",
         ) from None
     if moment.tzinfo is None:
-        raise _refuse(field, f"{text!r} has no time zone; add Z for UTC, or an offset such as +02:00")
+        raise _refuse(
+            field, f"{text!r} has no time zone; add Z for UTC, or an offset such as +02:00"
+        )
     # the floor of the negated distance is the ceiling of the distance: microseconds are rounded up
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 

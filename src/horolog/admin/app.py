@@ -1,6 +1,7 @@
 """The admin API as a starlette app; docs/reference/http.md says what each path does.
 
-Answers are {"result": {…}} or {"error": {code, message, field, limit, retriable}}, whatever happens.
+Answers are {"result": {…}} or {"error": {code, message, field, limit, retriable}}, whatever
+happens.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_routed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        told = HorologError(ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path")
+        told = HorologError(
+            ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path"
+        )
     else:
         told = HorologError(
             ErrorCode.BAD_REQUEST,

@@ -32,9 +32,7 @@ async def _checks(engine: Engine) -> list[dict[str, Any]]:
         why = str(engine.failed.exception() or "stopped")
         return [_check("log", why), _check("core", "not asked"), _check("store", "not asked")]
     try:
-        view: BrokerView = await asyncio.wait_for(
-            engine.submit(DescribeBroker()), HEALTH_TIMEOUT_S
-        )
+        view: BrokerView = await asyncio.wait_for(engine.submit(DescribeBroker()), HEALTH_TIMEOUT_S)
     except TimeoutError:
         slow = f"no answer within {HEALTH_TIMEOUT_S:g} s"
         return [_check("log"), _check("core", slow), _check("store", "not asked")]

@@ -1,4 +1,5 @@
-"""A client of the admin API on the standard library alone; the CLI and `horolog.testing` speak through it.
+"""A client of the admin API on the standard library alone; the CLI and `horolog.testing` speak
+through it.
 
     admin = AdminClient("http://127.0.0.1:8090")
     admin.post("/v1/topics", {"name": "orders", "type": "delay"})
@@ -37,7 +38,9 @@ class AdminClient:
             port = 0
         if parts.scheme != "http" or not parts.hostname or not port or parts.path not in ("", "/"):
             raise HorologError(
-                ErrorCode.CONFIG, f"--admin: {url!r} is not a URL such as {DEFAULT_URL}", field="--admin"
+                ErrorCode.CONFIG,
+                f"--admin: {url!r} is not a URL such as {DEFAULT_URL}",
+                field="--admin",
             )
         self.url = f"http://{parts.netloc}"
         self._host = parts.hostname

@@ -1,6 +1,7 @@
 """Ids for messages that come in over the admin port: 34 hex digits, as 5.x clients make theirs.
 
-    01 | 6 bytes that stand for this process | 2 bytes of its id | 4 bytes seconds since 2021 | 4 bytes counter
+    01 | 6 bytes that stand for this process | 2 bytes of its id | 4 bytes seconds since 2021 | 4
+    bytes counter
 
 The six bytes are random instead of a hardware address, so two brokers on one machine cannot meet.
 """

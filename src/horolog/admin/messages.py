@@ -116,7 +116,9 @@ async def recall(request: Request) -> Response:
 def _recall_command(wanted: RecallBody) -> Recall:
     if wanted.handle is not None:
         if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
-            raise bad_request("handle", "give either a handle or topic, message_id and deliver_at_ms")
+            raise bad_request(
+                "handle", "give either a handle or topic, message_id and deliver_at_ms"
+            )
         handle = RecallHandle.decode(wanted.handle)
         return Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
     if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:

@@ -126,7 +126,11 @@ def explain(error: ValidationError) -> HorologError:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "request"
     context: dict[str, Any] = first.get("ctx", {})
-    bounds = [f"{name} {context[name]}" for name in ("ge", "le", "min_length", "max_length") if name in context]
+    bounds = [
+        f"{name} {context[name]}"
+        for name in ("ge", "le", "min_length", "max_length")
+        if name in context
+    ]
     why = first["msg"]
     return bad_request(field, why[:1].lower() + why[1:], ", ".join(bounds))
 
@@ -148,5 +152,7 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
-        raise bad_request(name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}")
+        raise bad_request(
+            name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}"
+        )
     return int(text)

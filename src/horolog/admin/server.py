@@ -19,7 +19,9 @@ KEEP_ALIVE_S = 75
 def port_in_use(flag: str, port: int, why: str) -> HorologError:
     """The error for a port that cannot be had; it names the flag and the way out."""
     return HorologError(
-        ErrorCode.CONFIG, f"{flag}: port {port} cannot be opened ({why}); 0 takes a free one", field=flag
+        ErrorCode.CONFIG,
+        f"{flag}: port {port} cannot be opened ({why}); 0 takes a free one",
+        field=flag,
     )
 
 

@@ -1,8 +1,10 @@
 """The one place where an error becomes HTTP: a status and the one error shape.
 
-    {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "", "retriable": false}}
+    {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "",
+    "retriable": false}}
 
-A code that is not in the table is the caller's mistake (400) unless it is fatal (503: the broker cannot go on).
+A code that is not in the table is the caller's mistake (400) unless it is fatal (503: the broker
+cannot go on).
 """
 
 from __future__ import annotations

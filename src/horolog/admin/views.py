@@ -83,7 +83,7 @@ def pending_message_view(pending: PendingMessage, recall_handle: str) -> dict[st
 
 
 def counts_view(counts: PendingCounts, topic: str, by: str) -> dict[str, Any]:
-    """Counts per hour or second; `total` covers all hours even when one hour is shown."""
+    """Counts per hour or second; `total` is the sum of the rows."""
     return {
         "topic": topic,
         "total": counts.total,

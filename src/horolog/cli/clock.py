@@ -41,7 +41,8 @@ def advance(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let time pass on a broker with --clock simulated; returns when all that became due is handed over.
+    """Let time pass on a broker with --clock simulated; returns when all that became due is handed
+    over.
 
     \b
     Example:

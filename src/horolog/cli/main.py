@@ -56,7 +56,9 @@ def _print_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Options before the command; the help text is `_HELP`."""
@@ -91,7 +93,8 @@ def _other(error: Exception) -> int:
     if shown is not None:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context is not None else ""
-        return _complain(shown().rstrip(".") + hint, Exit.USAGE)
+        sentence = shown().rstrip(".").replace("Value error, ", "")
+        return _complain(sentence + hint, Exit.USAGE)
     raise error
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from horolog.cli.exits import EXIT_HELP
+from horolog.errors import HorologError
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -32,3 +35,16 @@ def connect(admin: str) -> AdminClient:
     from horolog.admin.client import AdminClient
 
     return AdminClient(admin)
+
+
+@contextmanager
+def typed_as(flags: Mapping[str, str]) -> Iterator[None]:
+    """Let a refusal name what the user typed: fields of the admin API and the core → flags."""
+    try:
+        yield
+    except HorologError as error:
+        flag = flags.get(error.field)
+        if flag is None:
+            raise
+        why = error.message.removeprefix(f"{error.field}: ")
+        raise HorologError(error.code, f"{flag}: {why}", field=flag, limit=error.limit) from None

@@ -6,8 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_table
+
+_FLAGS = {
+    "hour": "--hour",
+    "from": "--from",
+    "to": "--to",
+    "limit": "--limit",
+    "topic": "--topic",
+}
 
 
 def pending(
@@ -15,7 +23,9 @@ def pending(
         str,
         typer.Option(metavar="TIME", help="Per second of the hour in which this time lies."),
     ] = "",
-    list_: Annotated[bool, typer.Option("--list", help="The messages, in hand-over order.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="The messages, in hand-over order.")
+    ] = False,
     from_: Annotated[
         str, typer.Option("--from", metavar="TIME", help="With --list: due at or after.")
     ] = "",
@@ -42,7 +52,8 @@ def pending(
         raise HorologError(
             ErrorCode.BAD_REQUEST, "--from and --to: only with --list", field="--from"
         )
-    counts = connect(admin).get("/v1/pending", {"hour": hour, "topic": topic})
+    with typed_as(_FLAGS):
+        counts = connect(admin).get("/v1/pending", {"hour": hour, "topic": topic})
     if as_json:
         print_json(counts)
         return
@@ -58,7 +69,8 @@ def _start(row: dict[str, Any]) -> str:
 
 
 def _list(admin: str, parameters: dict[str, object], *, as_json: bool) -> None:
-    result = connect(admin).get("/v1/pending/messages", parameters)
+    with typed_as(_FLAGS):
+        result = connect(admin).get("/v1/pending/messages", parameters)
     if as_json:
         print_json(result)
         return

@@ -6,13 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
+
+_FLAGS = {
+    "topic": "TOPIC",
+    "consumer group": "--group",
+    "limit": "--max",
+    "invisible_ms": "--invisible",
+    "filter_expression": "--filter",
+}
 
 
 def receive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    group: Annotated[str, typer.Option(metavar="G", help="Consumer group that takes the messages.")],
+    group: Annotated[
+        str, typer.Option(metavar="G", help="Consumer group that takes the messages.")
+    ],
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge them: the group will not see them again.")
     ] = False,
@@ -51,7 +61,8 @@ def receive(
         "limit": max_,
         "invisible_ms": parse_duration_ms(invisible, field="--invisible"),
     }
-    found = _take(admin, request, parse_duration_ms(wait, field="--wait"))
+    with typed_as(_FLAGS):
+        found = _take(admin, request, parse_duration_ms(wait, field="--wait"))
     if ack and found:
         _acknowledge(admin, topic, group, found)
     if as_json:

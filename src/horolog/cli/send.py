@@ -6,8 +6,18 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_fields, print_json
+
+_FLAGS = {
+    "body": "BODY",
+    "topic": "TOPIC",
+    "tag": "--tag",
+    "keys": "--key",
+    "user_properties": "--property",
+    "in_ms": "--in",
+    "deliver_at_ms": "--at",
+}
 
 
 def send(
@@ -45,18 +55,17 @@ def send(
 
     if at and in_:
         raise HorologError(ErrorCode.BAD_REQUEST, "--in: give either --at or --in", field="--in")
-    sent = connect(admin).post(
-        "/v1/messages",
-        {
-            "topic": topic,
-            **_payload(body),
-            "deliver_at_ms": parse_time_ms(at, field="--at") if at else None,
-            "in_ms": parse_duration_ms(in_, field="--in") if in_ else None,
-            "tag": tag,
-            "keys": key or None,
-            "properties": _properties(property_ or []),
-        },
-    )
+    message = {
+        "topic": topic,
+        **_payload(body),
+        "deliver_at_ms": parse_time_ms(at, field="--at") if at else None,
+        "in_ms": parse_duration_ms(in_, field="--in") if in_ else None,
+        "tag": tag,
+        "keys": key or None,
+        "properties": _properties(property_ or []),
+    }
+    with typed_as({**_FLAGS, "delivery_timestamp": "--at" if at else "--in"}):
+        sent = connect(admin).post("/v1/messages", message)
     if as_json:
         print_json(sent)
         return

@@ -38,7 +38,9 @@ def serve(
             metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"
         ),
     ] = None,
-    grpc_port: Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")] = None,
+    grpc_port: Annotated[
+        int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")
+    ] = None,
     remoting_port: Annotated[
         int | None, _port(10911, "Port for RocketMQ 4.x clients; accepted, not opened yet.")
     ] = None,
@@ -78,7 +80,7 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="TOML file with these settings (data_dir = \"…\")."),
+        typer.Option(metavar="FILE", help='TOML file with these settings (data_dir = "…").'),
     ] = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -113,5 +115,7 @@ def serve(
     import uvloop
 
     from horolog.server import main as server
+    from horolog.server.logs import configure_logs
 
+    configure_logs(settings.log_level)
     return uvloop.run(server.serve(settings))

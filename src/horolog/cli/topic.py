@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
 
 app = typer.Typer(
@@ -45,13 +45,14 @@ def create(
     """
     from horolog.admin.client import path_of
 
-    view = connect(admin).post(
-        path_of("topics"), {"name": name, "type": type_.value, "queues": queues}
-    )
+    wanted = {"name": name, "type": type_.value, "queues": queues}
+    with typed_as({"topic": "NAME", "queues": "--queues"}):
+        view = connect(admin).post(path_of("topics"), wanted)
     if as_json:
         print_json(view)
     else:
-        typer.echo(f"topic {view['name']}: type {view['type']}, {view['queues']} queues")
+        queues_text = "1 queue" if view["queues"] == 1 else f"{view['queues']} queues"
+        typer.echo(f"topic {view['name']}: type {view['type']}, {queues_text}")
 
 
 @app.command("list", epilog=EPILOG)

@@ -24,11 +24,12 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FLUSH_INTERVAL_MS, TURN_COMMANDS_MAX, UNSYNCED_BYTES_MAX
 from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
-from horolog.storage.api import Storage
+from horolog.storage.api import Storage, replace_file
 
 Flush = Literal["sync", "interval", "os"]
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
+CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
 _HOPS_MAX = 20_000  # turns of one advance of a simulated clock
 
 
@@ -136,7 +137,9 @@ class Engine:
         if self.failed.done():
             return
         if self._pending_bytes > UNSYNCED_BYTES_MAX:
-            return  # the disk is behind: the end of the write under way brings the next turn
+            self._write()
+            if self._pending_bytes > UNSYNCED_BYTES_MAX:
+                return  # the disk is behind: the end of the write under way brings the next turn
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -305,6 +308,8 @@ class Engine:
             self.clock.advance(hop)
             by_ms -= hop
             await self._until_quiet()
+        # A clock that was moved does not go back at the next start, also if nothing was due on the way.
+        replace_file(self._storage, "", CLOCK_NAME, b"%d\n" % self.clock.wall_ms())
 
     async def stop(self) -> None:
         """Finish what was begun, take a checkpoint, close everything; later commands are refused."""

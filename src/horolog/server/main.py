@@ -1,10 +1,11 @@
 """A broker process from its start to its end: engine, doors, ready line, signals.
 
-    open the data directory → gRPC door → admin port → ready line → … → SIGTERM or SIGINT → doors closed, engine stopped
+    open the data directory → gRPC door → admin port → ready line → … → SIGTERM or SIGINT → doors
+    closed, engine stopped
 
-The order matters: the directory's lock is taken before a port is opened, so that a second broker on the same
-directory is told about the directory; doors close before the engine stops, so that whoever was promised an answer
-gets it.
+The order matters: the directory's lock is taken before a port is opened, so that a second broker on
+the same directory is told about the directory; doors close before the engine stops, so that whoever
+was promised an answer gets it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +27,12 @@ from horolog.admin.server import AdminServer, bind, port_in_use
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
-from horolog.server.logs import configure_logs
 
 log = logging.getLogger("horolog.server")
 
-GRPC_GRACE_S = 2.0  # calls under way may finish for this long; parked long polls are answered at once
+GRPC_GRACE_S = (
+    2.0  # calls under way may finish for this long; parked long polls are answered at once
+)
 EXIT_OK = 0
 EXIT_FAILED = 1
 
@@ -60,6 +63,7 @@ class Parts:
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_grpc_front: Callable[[RunningEngine, Settings], Door]
+    say: Callable[[str], None] = partial(print, flush=True)
 
 
 def real_parts() -> Parts:
@@ -92,13 +96,15 @@ def _store_host(settings: Settings) -> bytes:
 async def serve(settings: Settings, parts: Parts | None = None) -> int:
     """Run a broker until a signal or a failure ends it; gives the exit code.
 
-    A data directory or port that cannot be had is a HorologError whose field is the flag; nothing stays open.
+    A data directory or port that cannot be had is a HorologError whose field is the flag; nothing
+    stays open.
     """
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    configure_logs(settings.log_level)
     parts = parts or real_parts()
-    log.info("starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush)
+    log.info(
+        "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
+    )
     engine = await parts.open_engine(settings)
     try:
         return await _serve_doors(settings, parts, engine, stop)
@@ -116,7 +122,7 @@ async def _serve_doors(
     try:
         admin_port = await admin.start()
         try:
-            await _announce(settings, engine, grpc_port, admin_port)
+            await _announce(settings, parts, engine, grpc_port, admin_port)
             return await _until_the_end(engine, stop, settings.data_dir)
         finally:
             await admin.stop()
@@ -134,7 +140,7 @@ async def _start_grpc(front: Door, settings: Settings) -> int:
 
 
 async def _announce(
-    settings: Settings, engine: RunningEngine, grpc_port: int, admin_port: int
+    settings: Settings, parts: Parts, engine: RunningEngine, grpc_port: int, admin_port: int
 ) -> None:
     """The ready line: one line on stdout, flushed; whoever started us waits for it."""
     try:
@@ -147,7 +153,7 @@ async def _announce(
         f"horolog ready grpc-port={grpc_port} admin-port={admin_port}"
         f" data-dir={settings.data_dir} epoch={view.epoch} pid={os.getpid()}"
     )
-    print(line, flush=True)
+    parts.say(line)
     log.info("%s", line.removeprefix("horolog "))
 
 
@@ -163,7 +169,9 @@ async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: P
         log.info("stopping")
         return EXIT_OK
     error = engine.failed.exception()
-    log.critical("ended, the broker cannot go on: %s; a new start recovers from %s", error, data_dir)
+    log.critical(
+        "ended, the broker cannot go on: %s; a new start recovers from %s", error, data_dir
+    )
     return EXIT_FAILED
 
 

@@ -17,7 +17,7 @@ from horolog.broker.shard import Settings
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import SEGMENT_BYTES
-from horolog.server.loop import Engine, Flush
+from horolog.server.loop import CLOCK_NAME, Engine, Flush
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
 
@@ -75,6 +75,14 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> dict[st
     return {**meta, "log_id": int(str(meta["log_id"]), 16)}
 
 
+def _clock_was(storage: Storage) -> int:
+    """Where the simulated clock was when it was last moved; 0 if it never was."""
+    try:
+        return int(read_file(storage, CLOCK_NAME))
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
 async def open_engine(
     data_dir: Path,
     *,
@@ -106,7 +114,8 @@ async def open_engine(
             mono_ms=now.monotonic_ms(),
         )
         if isinstance(now, SimulatedClock) and start_ms is None:
-            behind = opened.broker.shard.store_ms - now.wall_ms()
+            was_ms = max(opened.broker.shard.store_ms, _clock_was(storage))
+            behind = was_ms - now.wall_ms()
             now.step_wall(max(0, behind))
         engine = Engine(opened, storage, now, flush)
         engine.on_close(lock.release)

@@ -1,0 +1,81 @@
+"""Which reader reads which file: by its first bytes, else by its name."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from horolog.cli.inspection import hour_files, log_file, shard_files
+from horolog.cli.inspection.report import Report
+from horolog.delay import keys, state
+from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.errors import ErrorCode, HorologError
+from horolog.log import checkpoint, frame
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[memoryview]:
+    """The file read-only; an empty file cannot be mapped.  Views given out may outlive the block."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            yield memoryview(b"")
+        else:
+            yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _beside(path: Path, name: str) -> memoryview | None:
+    neighbour = path.with_name(name)
+    if not neighbour.is_file():
+        return None
+    with _mapped(neighbour) as content:
+        return content
+
+
+def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
+    """Read one file.  Missing or unreadable: NOT_FOUND; no file of horolog's: BAD_REQUEST."""
+    try:
+        with _mapped(path) as content:
+            return _read(path, content, limit, show_records)
+    except FileNotFoundError:
+        raise HorologError(ErrorCode.NOT_FOUND, f"FILE: there is no {path}", field="FILE") from None
+    except OSError as error:
+        raise HorologError(
+            ErrorCode.NOT_FOUND, f"FILE: cannot read {path}: {error.strerror}", field="FILE"
+        ) from None
+
+
+def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Report:
+    magic = bytes(content[:4])
+    name = path.name
+    if name.endswith(".log") and name != LOG_NAME or magic == frame.MAGIC:
+        return log_file.read_segment(path, content, limit=limit, show_records=show_records)
+    if name.endswith(".ckpt") or magic == checkpoint.MAGIC:
+        return shard_files.read_checkpoint(path, content, limit=limit)
+    if name.startswith("state.") or magic == state.MAGIC:
+        return hour_files.read_state(path, content, limit=limit)
+    if name.startswith("keys.") or magic == keys.MAGIC:
+        return hour_files.read_key_run(path, content, limit=limit)
+    if name == INDEX_NAME:
+        return hour_files.read_delay_index(path, content, _beside(path, LOG_NAME), limit=limit)
+    if name == LOG_NAME:
+        return hour_files.read_delay_log(path, content, _beside(path, INDEX_NAME), limit=limit)
+    if name.endswith(".cq"):
+        return shard_files.read_consume_queue(path, content, limit=limit)
+    if name == "meta":
+        return shard_files.read_meta(path, content)
+    raise HorologError(
+        ErrorCode.BAD_REQUEST, f"FILE: {path} is not a file of a data directory", field="FILE"
+    )
+
+
+def inspect_tree(directory: Path) -> Iterator[Report]:
+    """A report without rows for every file below a directory, in order of their names."""
+    for path in sorted(directory.rglob("*")):
+        if not path.is_file() or path.name in ("lock", "clock") or path.suffix == ".tmp":
+            continue
+        try:
+            yield inspect_file(path, limit=0, show_records=False)
+        except HorologError as error:
+            yield Report(str(path), "unknown", notes=[error.message])

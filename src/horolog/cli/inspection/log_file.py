@@ -1,0 +1,229 @@
+"""A segment of the commit log: its frames, or with `records` the records in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horolog.cli.inspection.report import Report, instant, verdict
+from horolog.errors import HorologError
+from horolog.log import record as records
+from horolog.log.frame import (
+    HEADER_BYTES,
+    KNOWN_INCOMPATIBLE,
+    MAGIC,
+    VERSION,
+    FrameHeader,
+    body_intact,
+    parse,
+)
+from horolog.log.record import MESSAGE_KINDS, Kind, offsets_of
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.rocketmq.layout import decode
+
+_BLOCK = 1 << 20
+_FRAME_HEAD = ("POSITION", "EPOCH", "COUNT", "BYTES", "DURABLE", "APPENDED", "CRC", "RECORDS")
+_RECORD_HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "LAYOUT")
+
+
+class SegmentFile:
+    """Walks the frames of one mapped segment."""
+
+    def __init__(self, path: Path, content: memoryview) -> None:
+        self._content = content
+        stem = path.name.removesuffix(".log")
+        first = parse(content)
+        self.base = int(stem) if stem.isdigit() else (first.base if first else 0)
+        self.end = 0  # offset behind the last good frame
+        self.stated_durable = 0
+        self.ghosts = 0
+        self.notes: list[str] = []
+        self.problems: list[str] = []
+
+    def frames(self) -> Iterator[tuple[FrameHeader, memoryview, bool]]:
+        """Good frames, and frames whose body is bad (False); behind a bad one the next intact header is sought."""
+        at = epoch = 0
+        bad: list[int] = []
+        while at + HEADER_BYTES <= len(self._content):
+            header = parse(self._content, at)
+            if header is None or header.base != self.base + at:
+                if self._is_blank(at):
+                    break
+                bad.append(at)
+                at = self._next_header(at + 1)
+                continue
+            if header.version > VERSION or header.incompatible & ~KNOWN_INCOMPATIBLE:
+                self.problems.append(
+                    f"frame at {header.base} has version {header.version}, flags"
+                    f" {header.incompatible:#x}: written by a newer horolog"
+                )
+                return
+            body = self._content[at + HEADER_BYTES : at + HEADER_BYTES + header.length]
+            good = body_intact(header, body)
+            if header.epoch < epoch:
+                self.ghosts += 1
+                at = self._next_header(at + 1)
+                continue
+            if not good:
+                bad.append(at)
+            epoch = header.epoch
+            self.stated_durable = max(self.stated_durable, header.durable)
+            yield header, body, good
+            at += HEADER_BYTES + header.length
+            self.end = at if good and not bad else self.end
+        self._judge(bad)
+
+    def _is_blank(self, at: int) -> bool:
+        for start in range(at, len(self._content), _BLOCK):
+            if np.frombuffer(self._content[start : start + _BLOCK], np.uint8).any():
+                return False
+        return True
+
+    def _next_header(self, at: int) -> int:
+        """Offset of the next intact header in its place, or the end of the file."""
+        while at < len(self._content):
+            block = bytes(self._content[at : at + _BLOCK])
+            found = block.find(MAGIC)
+            if found < 0:
+                at += _BLOCK - len(MAGIC) + 1
+                continue
+            header = parse(self._content, at + found)
+            if header is not None and header.base == self.base + at + found:
+                return at + found
+            at += found + 1
+        return len(self._content)
+
+    def _judge(self, bad: list[int]) -> None:
+        for at in bad:
+            position = self.base + at
+            if self.stated_durable > position:
+                self.problems.append(
+                    f"bad frame at log position {position}: durable up to {self.stated_durable}"
+                    " had been promised, so this is damage"
+                )
+            else:
+                self.notes.append(
+                    f"bad frame at log position {position}: torn tail, nothing behind it was"
+                    " promised here; a start cuts it off"
+                )
+        if self.ghosts:
+            self.notes.append(
+                f"{self.ghosts} frames of an older epoch: ghosts of a tail that was cut"
+            )
+
+
+def read_segment(path: Path, content: memoryview, *, limit: int, show_records: bool) -> Report:
+    """A table of frames, or of records."""
+    report = Report(str(path), "commit log segment")
+    segment = SegmentFile(path, content)
+    kinds: Counter[str] = Counter()
+    counted: list[FrameHeader] = []
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for header, body, good in segment.frames():
+            counted[:] = [counted[0] if counted else header, header]
+            found = _records_of(header, body) if good and not header.padding else []
+            kinds.update(kind.name for _, kind, _ in found)
+            if show_records:
+                for offset, kind, raw in found:
+                    yield _record_row(header.base + HEADER_BYTES + offset, kind, raw)
+            else:
+                yield _frame_row(header, good, [kind for _, kind, _ in found])
+
+    report.head = _RECORD_HEAD if show_records else _FRAME_HEAD
+    try:
+        report.take(rows(), limit)
+    except HorologError as error:
+        segment.problems.append(error.message)
+    report.fields |= {
+        "base": segment.base,
+        "log id": f"{counted[0].log_id:016x}" if counted else "",
+        "epochs": f"{counted[0].epoch} to {counted[1].epoch}" if counted else "",
+        "end": segment.base + segment.end,
+        "durable as stated": segment.stated_durable,
+        "records": ", ".join(f"{count} {name}" for name, count in sorted(kinds.items())),
+    }
+    report.notes += segment.notes
+    report.problems += segment.problems
+    return report
+
+
+def _records_of(header: FrameHeader, body: memoryview) -> list[tuple[int, Kind, memoryview]]:
+    offsets = [*offsets_of(body, header.count).tolist(), len(body)]
+    return [
+        (start, Kind(body[start + 4]), body[start:stop])
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True)
+    ]
+
+
+def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[object, ...]:
+    told = ", ".join(f"{count} {kind.name}" for kind, count in sorted(Counter(kinds).items()))
+    if header.padding:
+        told = "padding"
+    elif not header.count:
+        told = "mark"
+    return (
+        header.base,
+        header.epoch,
+        header.count,
+        HEADER_BYTES + header.length,
+        header.durable,
+        instant(header.append_ms),
+        verdict(good),
+        told,
+    )
+
+
+def _record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
+    size, _, _, _, due_ms = records.ENVELOPE.unpack_from(raw)
+    if kind in MESSAGE_KINDS:
+        detail, layout = message_detail(bytes(raw[records.HEAD_BYTES :]))
+    else:
+        detail, layout = _control_detail(kind, bytes(raw[records.ENVELOPE_BYTES :])), ""
+    return position, kind.name, size, instant(due_ms) if due_ms else "", detail, layout
+
+
+def message_detail(layout: bytes) -> tuple[str, str]:
+    """Topic and message id of a stored layout, and the verdict on its own body CRC."""
+    from isal.isal_zlib import crc32
+
+    try:
+        stored = decode(layout)
+    except HorologError as error:
+        return error.message, verdict(good=False)
+    message_id = properties.decode(stored.properties).get(properties.UNIQ_KEY, "")
+    good = crc32(stored.body) & 0x7FFFFFFF == stored.body_crc
+    return f"{stored.topic} {message_id}", verdict(good)
+
+
+def _control_detail(kind: Kind, payload: bytes) -> str:
+    match kind:
+        case Kind.HAND_OVER:
+            hand_over = records.decode_hand_over(payload)
+            return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
+        case Kind.RECALL:
+            recall = records.decode_recall(payload)
+            return f"topic {recall.topic}, origins {_some(recall.origins['position'].tolist())}"
+        case Kind.GRANT:
+            grant = records.decode_grant(payload)
+            return (
+                f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
+                f" {grant.duration_ms} ms, offsets {_some(grant.granted['offset'].tolist())}"
+            )
+        case Kind.ACK:
+            ack = records.decode_ack(payload)
+            offsets = _some(ack.offsets.tolist())
+            return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
+        case Kind.TOPIC | Kind.GROUP:
+            return payload.decode("utf-8", "replace")
+        case _:
+            return ""
+
+
+def _some(numbers: list[Any]) -> str:
+    shown = " ".join(str(number) for number in numbers[:4])
+    return shown if len(numbers) <= 4 else f"{shown} … ({len(numbers)})"

@@ -1,0 +1,63 @@
+"""What a reader of one file finds: fields, a table, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from horolog.units import TIME_MAX_MS, format_time_ms
+
+OK = "ok"
+BAD = "BAD"
+
+
+def verdict(good: bool) -> str:
+    """The word of a CRC column."""
+    return OK if good else BAD
+
+
+def instant(epoch_ms: int) -> str:
+    """An instant as text; what is no instant (0, garbage) as its number."""
+    return format_time_ms(epoch_ms) if 0 < epoch_ms <= TIME_MAX_MS else str(epoch_ms)
+
+
+@dataclass
+class Report:
+    """One file.
+
+    rows      the first of them, at most as many as asked for; `fields["rows"]` counts all
+    problems  what makes the file damaged; a torn tail is a note, because every crash may leave one
+    """
+
+    path: str
+    kind: str
+    fields: dict[str, object] = field(default_factory=dict)
+    head: Sequence[str] = ()
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def take(self, rows: Iterable[tuple[object, ...]], limit: int) -> None:
+        """Keep the first `limit` rows and count all."""
+        count = 0
+        for row in rows:
+            if count < limit:
+                self.rows.append(row)
+            count += 1
+        self.fields["rows"] = count
+        if count > limit:
+            self.notes.append(f"{count - limit} more rows; see --limit")
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        names = [name.lower().replace(" ", "_") for name in self.head]
+        return {
+            "file": self.path,
+            "kind": self.kind,
+            "ok": not self.problems,
+            "fields": self.fields,
+            "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
+            "notes": self.notes,
+            "problems": self.problems,
+        }

@@ -1,0 +1,74 @@
+"""Checkpoints, consume queues and `meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from horolog.cli.inspection.report import Report
+from horolog.log.checkpoint import COLUMNS, NO_FRAME, Checkpoint, decode_checkpoint
+from horolog.log.consume_queue import UNIT, UNIT_BYTES
+
+
+def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
+    """Fields of the header, and one row an item of the registry and of each column."""
+    report = Report(str(path), "checkpoint")
+    checkpoint = decode_checkpoint(bytes(content))
+    if checkpoint is None:
+        report.problems.append("not intact: magic, length or a CRC is wrong")
+        return report
+    last = checkpoint.last_frame
+    report.fields |= {
+        "log id": f"{checkpoint.log_id:016x}",
+        "epoch": checkpoint.epoch,
+        "position": checkpoint.position,
+        "last frame": "none" if last == NO_FRAME else last,
+        "durable": checkpoint.durable,
+        "store ms": checkpoint.store_ms,
+        "crc": "ok",
+    }
+    report.head = ("PART", "CONTENT")
+    report.take(_checkpoint_rows(checkpoint), limit)
+    return report
+
+
+def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
+    for part, told in checkpoint.registry.items():
+        for item in told if isinstance(told, list) else [told]:
+            yield part, orjson.dumps(item).decode()
+    for name in COLUMNS:
+        rows = checkpoint.columns[name]
+        for row in rows:
+            fields = zip(rows.dtype.names or (), row.tolist(), strict=True)
+            yield name, " ".join(f"{field}={number}" for field, number in fields)
+
+
+def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report:
+    """One row a unit.  Units have no CRC: the queue is rebuilt from the commit log."""
+    report = Report(str(path), "consume queue")
+    stem = path.name.removesuffix(".cq")
+    first = int(stem) if stem.isdigit() else 0
+    units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
+    report.fields["offsets"] = f"{first} to {first + len(units) - 1}" if len(units) else "none"
+    if len(units) > 1 and bool((np.diff(units["position"]) <= 0).any()):
+        report.problems.append("log positions do not ascend")
+    report.head = ("OFFSET", "POSITION", "BYTES", "TAGS CODE")
+    report.take(((first + i, *unit) for i, unit in enumerate(units.tolist())), limit)
+    if rest := len(content) % UNIT_BYTES:
+        report.notes.append(f"{rest} bytes behind the last whole unit: a write that was under way")
+    return report
+
+
+def read_meta(path: Path, content: memoryview) -> Report:
+    """What a data directory is."""
+    report = Report(str(path), "meta")
+    try:
+        meta: Any = orjson.loads(bytes(content))
+        report.fields |= dict(meta)
+    except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+        report.problems.append(f"not JSON: {error}")
+    return report

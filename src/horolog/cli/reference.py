@@ -1,0 +1,120 @@
+"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md.
+
+python -m horolog.cli.reference docs/reference     # writes them; a test compares
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from horolog.admin.status import http_status
+from horolog.cli import exits
+from horolog.cli.main import app
+from horolog.config import ENVIRONMENT_PREFIX, Settings, flag_of
+from horolog.errors import ErrorCode, HorologError
+
+_WIDTH = 100
+_MADE = "<!-- made by `python -m horolog.cli.reference docs/reference`; a test compares -->"
+_CLI = f"""# Command line
+
+{_MADE}
+
+Every command that talks to a broker takes `--admin URL` (or the variable `HOROLOG_ADMIN`) and `--json`.
+Errors are one sentence on stderr that names the flag; the exit code says what kind it was.
+"""
+_SETTINGS = f"""# Settings
+
+{_MADE}
+
+Settings of a node, for `horolog serve`. A setting comes from its flag, else from the environment, else from the
+TOML file given with `--config`, else it is the default; an unknown one is refused. They may differ between starts of
+the same data directory, but for the clock: its kind is written into the directory and a start with the other one is
+refused.
+"""
+_ERRORS = f"""# Errors
+
+{_MADE}
+
+Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable* (the same call
+may succeed later) and *fatal* (the broker or its data directory cannot go on). Over HTTP it has a status, on the
+command line an exit code.
+"""
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    parts = [_CLI, "## Exit codes\n", _exit_table()]
+    for path, text in _commands(typer.main.get_command(app), "horolog", None):
+        parts.append(f"## {path}\n")
+        parts.append(f"```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    flags = {
+        name
+        for parameter in typer.main.get_command(app).commands["serve"].params  # type: ignore[attr-defined]
+        for name in parameter.opts
+    }
+    lines = [
+        _SETTINGS,
+        "| in TOML | flag | variable | default | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for name, setting in Settings.model_fields.items():
+        flag = f"`{flag_of(name)}`" if flag_of(name) in flags else ""
+        default = (
+            str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
+        )
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        lines.append(f"| `{name}` | {flag} | `{variable}` | `{default}` | {setting.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def errors_page() -> str:
+    """docs/reference/errors.md."""
+    lines = [_ERRORS, "| code | HTTP | exit | retriable | fatal |", "|---|---|---|---|---|"]
+    for code in ErrorCode:
+        error = HorologError(code, "")
+        status, code_number = http_status(error), int(exits.exit_of(error))
+        flags = " | ".join("yes" if flag else "" for flag in (error.retriable, error.fatal))
+        lines.append(f"| `{code}` | {status} | {code_number} | {flags} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "errors.md": errors_page}
+
+
+def _exit_table() -> str:
+    lines = ["| code | name | meaning |", "|---|---|---|"]
+    for line in (exits.__doc__ or "").splitlines():
+        if line[:1].isdigit():
+            code, name, meaning = line[:6].strip(), line[6:20].strip(), line[20:].strip()
+            lines.append(f"| {code} | {name} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Each command's path and help text, groups before their members."""
+    context = command.context_class(
+        command,
+        info_name=path.rpartition(" ")[2],
+        parent=parent,
+        terminal_width=_WIDTH,
+        **command.context_settings,
+    )
+    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    yield path, text
+    for name, member in getattr(command, "commands", {}).items():
+        yield from _commands(member, f"{path} {name}", context)
+
+
+if __name__ == "__main__":
+    for file_name, make_page in PAGES.items():
+        Path(sys.argv[1], file_name).write_text(make_page(), encoding="utf-8")

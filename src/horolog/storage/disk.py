@@ -1,0 +1,215 @@
+"""The real disk: files of one directory tree, and the lock that makes it one broker's own."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from horolog.errors import ErrorCode, HorologError
+
+_CODES = {
+    errno.ENOSPC: ErrorCode.DISK_FULL,
+    errno.EDQUOT: ErrorCode.DISK_FULL,
+    errno.EROFS: ErrorCode.DIRECTORY_READ_ONLY,
+    errno.EACCES: ErrorCode.DIRECTORY_READ_ONLY,
+    errno.EPERM: ErrorCode.DIRECTORY_READ_ONLY,
+}
+
+
+@contextmanager
+def _translated(operation: str, path: Path) -> Iterator[None]:
+    """Turn an OSError into the HorologError of its kind; a missing file stays FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+        raise HorologError(code, f"{operation} {path}: {error.strerror}", field=str(path)) from error
+
+
+class DiskFile:
+    """A file of the real disk (`storage.api.File`)."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._path = path
+        self._view = memoryview(b"")
+        with _translated("open", path):
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            self._fd = os.open(path, flags, 0o644)
+
+    def size(self) -> int:
+        """Current length."""
+        with _translated("stat", self._path):
+            return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        with _translated("read", self._path):
+            content = os.pread(self._fd, length, offset)
+            while len(content) < length:
+                more = os.pread(self._fd, length - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
+            return content
+
+    def view(self) -> memoryview:
+        """Read-only view, mapped; the same one while the size is the same."""
+        size = self.size()
+        if size != len(self._view):
+            with _translated("map", self._path):
+                self._view = (
+                    memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+                    if size
+                    else memoryview(b"")
+                )
+        return self._view
+
+    def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
+        """Put all of `content` at `offset`."""
+        with _translated("write", self._path):
+            written = os.pwrite(self._fd, content, offset)
+            rest = memoryview(content)[written:]
+            while rest:
+                offset += written
+                written = os.pwrite(self._fd, rest, offset)
+                rest = rest[written:]
+
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long with its space reserved."""
+        with _translated("allocate", self._path):
+            if size > os.fstat(self._fd).st_size:
+                os.posix_fallocate(self._fd, 0, size)
+
+    def truncate(self, size: int) -> None:
+        """Cut (or zero-extend) to `size` bytes."""
+        with _translated("truncate", self._path):
+            os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """Return when content and length are durable (fdatasync covers a changed length)."""
+        with _translated("sync", self._path):
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close; a mapped view lives on until it is dropped."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._view = memoryview(b"")
+            with _translated("close", self._path):
+                os.close(fd)
+
+
+class Disk:
+    """A directory of the real disk (`storage.api.Storage`)."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def _at(self, path: str) -> Path:
+        return self._root / path
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """Open for reading and writing."""
+        return DiskFile(self._at(path), create=create)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name exists."""
+        return self._at(path).exists()
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a directory; empty if there is no such directory."""
+        with _translated("list", self._at(path)):
+            try:
+                return sorted(os.listdir(self._at(path)))
+            except FileNotFoundError:
+                return []
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        with _translated("make directory", self._at(path)):
+            self._at(path).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` the name `target`."""
+        with _translated("rename", self._at(source)):
+            os.replace(self._at(source), self._at(target))
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        with _translated("remove", self._at(path)):
+            self._at(path).unlink(missing_ok=True)
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory with everything in it; a missing one is fine."""
+        with _translated("remove", self._at(path)):
+            if self._at(path).exists():
+                shutil.rmtree(self._at(path))
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in that directory are durable."""
+        with _translated("sync directory", self._at(path)):
+            fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def free_bytes(self) -> int:
+        """Space left for a process that is not root."""
+        with _translated("statvfs", self._root):
+            found = os.statvfs(self._root)
+            return found.f_bavail * found.f_frsize
+
+
+class DirectoryLock:
+    """The lock of a data directory, held as long as the process lives or until `release`.
+
+    Makes the directory if it is missing.  DIRECTORY_IN_USE names the process that holds it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = -1
+        if directory.exists() and not directory.is_dir():
+            raise HorologError(
+                ErrorCode.DIRECTORY_FOREIGN,
+                f"--data-dir: {directory} is not a directory",
+                field="--data-dir",
+            )
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+            raise HorologError(
+                code, f"--data-dir: {directory}: {error.strerror}", field="--data-dir"
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "another process"
+            os.close(self._fd)
+            self._fd = -1
+            raise HorologError(
+                ErrorCode.DIRECTORY_IN_USE,
+                f"--data-dir: {directory} is in use by process {holder}",
+                field="--data-dir",
+            ) from error
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # a full disk: the lock holds all the same, only its holder is not named
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)

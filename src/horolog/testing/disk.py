@@ -1,0 +1,313 @@
+"""A disk in memory that breaks by seed: loses un-synced bytes, tears writes, flips bits, fails, runs full.
+
+`FaultyDisk` keeps the contract of `storage.api` as long as nothing is asked of it, and passes the same tests as
+the real disk.  What is durable and what a running process sees are kept apart:
+
+* a file is its durable content and the list of changes since the last sync, applied in order to what is seen;
+* a directory is its durable names and the names that are seen now.
+
+`crash(power_cut=True)` keeps, drops or tears each un-synced change by chance (in units of 512 bytes), and lets
+each un-synced name change have happened or not.  `crash(power_cut=False)` is a `kill -9`: everything written
+stays.  Files opened before a crash raise.  All chance comes from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from horolog.errors import ErrorCode, HorologError
+
+SECTOR = 512
+
+
+class Killed(Exception):  # noqa: N818 - not an error of the disk: the process is gone
+    """Raised by an `on_effect` hook to end the process before that effect happens."""
+
+
+@dataclass
+class _Change:
+    """One un-synced change: bytes at an offset, or a new length (`content` None)."""
+
+    offset: int
+    content: bytes | None
+
+
+@dataclass
+class _Inode:
+    durable: bytearray = field(default_factory=bytearray)
+    durable_size: int = 0
+    seen: bytearray = field(default_factory=bytearray)
+    size: int = 0  # may be beyond len(seen): the rest reads as zeros
+    changes: list[_Change] = field(default_factory=list)
+    doubtful: bool = False  # a sync failed: what was un-synced then may be lost for good
+
+
+def _put(content: bytearray, offset: int, piece: bytes) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(piece)] = piece
+
+
+class FaultyFile:
+    """A file of a FaultyDisk (`storage.api.File`)."""
+
+    def __init__(self, disk: FaultyDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._life = disk.life
+
+    def _check(self) -> None:
+        if self._life != self._disk.life:
+            raise AssertionError(f"{self._path} was opened before a crash")
+
+    def size(self) -> int:
+        """Current length."""
+        self._check()
+        return self._inode.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        self._check()
+        length = max(0, min(length, self._inode.size - offset))
+        found = bytes(self._inode.seen[offset : offset + length])
+        return found + bytes(length - len(found))
+
+    def view(self) -> memoryview:
+        """A copy of the whole file as it is now."""
+        return memoryview(self.read(0, self._inode.size))
+
+    def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
+        """Put all of `content` at `offset`; when the disk runs full, only a part."""
+        self._check()
+        self._disk.effect("write", self._path)
+        piece = bytes(content)
+        room = self._disk.room_for(self._inode, offset + len(piece))
+        if room < len(piece):
+            piece = piece[:room]
+        self._change(_Change(offset, piece))
+        if room < len(content):
+            raise HorologError(ErrorCode.DISK_FULL, f"write {self._path}: no space", field=self._path)
+
+    def _change(self, change: _Change) -> None:
+        inode = self._inode
+        inode.changes.append(change)
+        if change.content is None:
+            inode.size = change.offset
+            del inode.seen[change.offset :]
+        else:
+            _put(inode.seen, change.offset, change.content)
+            inode.size = max(inode.size, change.offset + len(change.content))
+
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long."""
+        self._check()
+        self._disk.effect("allocate", self._path)
+        if size > self._inode.size:
+            if self._disk.room_for(self._inode, size) < size - self._inode.size:
+                raise HorologError(
+                    ErrorCode.DISK_FULL, f"allocate {self._path}: no space", field=self._path
+                )
+            self._change(_Change(size, None))
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes."""
+        self._check()
+        self._disk.effect("truncate", self._path)
+        self._change(_Change(size, None))
+
+    def sync(self) -> None:
+        """Make content and length durable; a sync that fails leaves both in doubt."""
+        self._check()
+        inode = self._inode
+        try:
+            self._disk.effect("sync", self._path)
+        except HorologError:
+            inode.doubtful = True
+            raise
+        if inode.changes and not inode.doubtful:
+            inode.durable = bytearray(inode.seen)
+            inode.durable_size = inode.size
+            inode.changes = []
+
+    def close(self) -> None:
+        """Nothing to do: un-synced bytes stay un-synced."""
+
+
+class FaultyDisk:
+    """A directory tree in memory (`storage.api.Storage`) with faults by seed.
+
+    on_effect       called before each change with its name and path; may raise `Killed` or a HorologError
+    capacity_bytes  writes beyond it are cut short with DISK_FULL
+    """
+
+    def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
+        self.life = 0
+        self.on_effect: Callable[[str], None] | None = None
+        self.capacity_bytes = capacity_bytes
+        self._random = Random(seed)
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._dirs: set[str] = {""}
+        self._fail: dict[str, int] = {}
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def effect(self, operation: str, path: str) -> None:
+        """A change is about to happen: the hook, then a fault that was asked for."""
+        if self.on_effect is not None:
+            self.on_effect(f"{operation} {path}")
+        if operation in self._fail:
+            self._fail[operation] -= 1
+            if self._fail[operation] < 0:
+                del self._fail[operation]
+                raise HorologError(
+                    ErrorCode.DISK_FAILED, f"{operation} {path}: Input/output error", field=path
+                )
+
+    def fail_next(self, operation: str, after: int = 0) -> None:
+        """Let the next (or after `after` more) "write" or "sync" fail with an I/O error."""
+        self._fail[operation] = after
+
+    def clear_faults(self) -> None:
+        """Forget failures that have not happened yet."""
+        self._fail.clear()
+
+    def flip(self, path: str, offset: int, bit: int) -> None:
+        """Flip one bit at rest."""
+        inode = self._names[path]
+        for content in (inode.seen, inode.durable):
+            if offset < len(content):
+                content[offset] ^= 1 << bit
+
+    def room_for(self, inode: _Inode, end: int) -> int:
+        """How many of the bytes that end at `end` may be written."""
+        if self.capacity_bytes is None:
+            return end
+        used = sum(other.size for other in self._names.values()) - inode.size
+        allowed = self.capacity_bytes - used
+        return end if end <= allowed else max(0, allowed - min(inode.size, allowed))
+
+    def crash(self, *, power_cut: bool) -> None:
+        """End the process (everything written stays), or cut the power (un-synced changes may be lost)."""
+        self.life += 1
+        self._fail.clear()
+        if power_cut:
+            self._lose_names()
+            for inode in {id(i): i for i in self._names.values()}.values():
+                self._lose_bytes(inode)
+            self._durable_names = dict(self._names)
+            return
+        for inode in self._names.values():
+            inode.doubtful = False
+
+    def _lose_names(self) -> None:
+        names: dict[str, _Inode] = {}
+        for path in {*self._names, *self._durable_names}:
+            now, before = self._names.get(path), self._durable_names.get(path)
+            chosen = now if now is before or self._random.random() < 0.5 else before
+            if chosen is not None:
+                names[path] = chosen
+        self._names = names
+
+    def _lose_bytes(self, inode: _Inode) -> None:
+        content, size = bytearray(inode.durable), inode.durable_size
+        for change in inode.changes:
+            fate = self._random.random()
+            if change.content is None:
+                if fate < 0.5:
+                    size = change.offset
+                    del content[size:]
+                continue
+            if fate < 0.3:
+                continue
+            piece = change.content
+            if fate < 0.6:
+                self._tear(content, change.offset, piece)
+            else:
+                _put(content, change.offset, piece)
+            size = max(size, min(len(content), change.offset + len(piece)))
+        inode.durable, inode.durable_size = content, size
+        inode.seen, inode.size = bytearray(content), size
+        inode.changes, inode.doubtful = [], False
+
+    def _tear(self, content: bytearray, offset: int, piece: bytes) -> None:
+        at = 0
+        while at < len(piece):
+            stop = min(len(piece), (offset + at) // SECTOR * SECTOR + SECTOR - offset)
+            if self._random.random() < 0.5:
+                _put(content, offset + at, piece[at:stop])
+            at = stop
+
+    # --- storage.api ----------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        """Open for reading and writing."""
+        inode = self._names.get(path)
+        if inode is None:
+            parent = path.rpartition("/")[0]
+            if not create or parent not in self._dirs:
+                raise FileNotFoundError(path)
+            self.effect("create", path)
+            inode = self._names[path] = _Inode()
+        return FaultyFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name exists."""
+        return path in self._names or path in self._dirs
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a directory."""
+        prefix = f"{path}/" if path else ""
+        found = {
+            name[len(prefix) :].partition("/")[0]
+            for name in (*self._names, *self._dirs)
+            if name.startswith(prefix) and name != path
+        }
+        return sorted(found - {""})
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents; directories themselves are never lost."""
+        parts = path.split("/")
+        for i in range(len(parts)):
+            self._dirs.add("/".join(parts[: i + 1]))
+
+    def rename(self, source: str, target: str) -> None:
+        """Give `source` the name `target`."""
+        if source not in self._names:
+            raise FileNotFoundError(source)
+        self.effect("rename", source)
+        self._names[target] = self._names.pop(source)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        if path in self._names:
+            self.effect("remove", path)
+            del self._names[path]
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory with everything in it."""
+        inside = [name for name in self._names if name.startswith(f"{path}/")]
+        if inside or path in self._dirs:
+            self.effect("remove", path)
+        for name in inside:
+            del self._names[name]
+        self._dirs = {d for d in self._dirs if d != path and not d.startswith(f"{path}/")}
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        self.effect("sync", path)
+        for name in {*self._names, *self._durable_names}:
+            if name.rpartition("/")[0] == path:
+                if name in self._names:
+                    self._durable_names[name] = self._names[name]
+                else:
+                    self._durable_names.pop(name, None)
+
+    def free_bytes(self) -> int:
+        """Space left."""
+        if self.capacity_bytes is None:
+            return 1 << 40
+        return max(0, self.capacity_bytes - sum(inode.size for inode in self._names.values()))

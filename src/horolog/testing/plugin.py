@@ -1,0 +1,42 @@
+"""pytest plugin: the fixture `horolog_broker`, a real broker on free ports with a clock that a test
+moves.
+
+Installed with horolog; nothing to import:
+
+    def test_unpaid_order_is_cancelled(horolog_broker):
+        horolog_broker.create_topic("orders")
+        shop = Shop(horolog_broker.grpc_endpoint)
+        shop.place("4711")
+        horolog_broker.advance("30m")
+        ...
+
+Another clock or flush policy: override the fixture `horolog_broker_options` in a module or
+conftest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from horolog.testing.broker import BrokerProcess
+
+
+@pytest.fixture
+def horolog_broker_options() -> dict[str, Any]:
+    """Arguments for `BrokerProcess`, e.g. {"clock": "system"}; override it where others are needed."""
+    return {}
+
+
+@pytest.fixture
+def horolog_broker(horolog_broker_options: dict[str, Any]) -> Iterator[BrokerProcess]:
+    """A started `horolog.testing.broker.BrokerProcess` in a temporary directory; it ends with the test."""
+    from horolog.testing.broker import (
+        BrokerProcess,
+    )  # not for every pytest run that has us installed
+
+    with BrokerProcess(**horolog_broker_options) as broker:
+        yield broker

@@ -1,0 +1,165 @@
+"""A whole shard under simulation: core, log writer and recovery on a faulty disk, without threads or real time.
+
+`SimBroker` plays the part of `server.loop`: it performs effects in the stated order, but decides by chance when
+a write or a sync happens, so several turns may be under way when the power goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from horolog.broker.broker import Input
+from horolog.broker.effects import Reply
+from horolog.broker.opening import Opened, ShardMeta, open_shard
+from horolog.broker.shard import Settings
+from horolog.broker.snapshot import CheckpointJob
+from horolog.clock import SimulatedClock
+from horolog.errors import HorologError
+from horolog.log.segment import Write
+from horolog.protocol.commands import Command
+from horolog.storage.api import Storage
+from horolog.testing.sim_checks import HandOverWatch
+
+DIRECTORY = "shard-00"
+
+
+@dataclass(eq=False)
+class Answer:
+    """What became of one command; `result` is set when the reply was released."""
+
+    command: Command
+    sent_wall_ms: int
+    result: Any = None
+    done: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class SimBroker:
+    """One life of the process after the other on the same disk."""
+
+    def __init__(
+        self, random: Random, disk: Storage, clock: SimulatedClock, flush: str, segment_bytes: int
+    ) -> None:
+        self._random = random
+        self._disk = disk
+        self._clock = clock
+        self._flush = flush
+        self._meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)
+        self.watch = HandOverWatch()
+        self.lives = 0
+        self.reports: list[str] = []
+        self._opened: Opened | None = None
+
+    def open(self) -> None:
+        """Recover; raises what recovery raises, or whatever the disk's hook does."""
+        self._opened = None
+        opened = open_shard(
+            self._disk,
+            DIRECTORY,
+            self._meta,
+            Settings(max_delay_ms=24 * 3_600_000, turn_bytes=8_192),
+            wall_ms=self._clock.wall_ms(),
+            mono_ms=self._clock.monotonic_ms(),
+        )
+        self._opened = opened
+        self.lives += 1
+        self.reports += opened.report
+        self._commit = self._durable = opened.broker.shard.log.end
+        self._unwritten: list[Write] = []
+        self._unsynced_end = self._end = self._commit
+        self._held: list[tuple[int, Reply]] = []
+        self._job: CheckpointJob | None = None
+        self._next_in: int | None = 0
+        self.watch.new_life(self._commit)
+
+    @property
+    def pending_next_ms(self) -> int | None:
+        """Milliseconds until the core wants a turn; 0: at once; None: never."""
+        return self._next_in
+
+    def step(self, answers: list[Answer]) -> None:
+        """One turn with these commands, then perhaps some of the disk's work."""
+        assert self._opened is not None
+        broker = self._opened.broker
+        wall = self._clock.wall_ms()
+        effects = broker.step(
+            [Input(answer, answer.command) for answer in answers],
+            wall_ms=wall,
+            mono_ms=self._clock.monotonic_ms(),
+            commit=self._commit,
+            durable=self._durable,
+        )
+        self.watch.see(effects.writes, wall)
+        for reply in effects.prompt:
+            self._release(reply)
+        self._unwritten += effects.writes
+        self._end = effects.end
+        self._held += [(effects.end, reply) for reply in effects.replies]
+        if effects.checkpoint is not None:
+            self._job = effects.checkpoint
+        self._release_held()
+        waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
+        self._next_in = min(waits) if waits else None
+        if self._random.random() < 0.7:
+            self.work_disk()
+        if self._job is not None and self._random.random() < 0.5:
+            self._finish_checkpoint()
+
+    def work_disk(self) -> None:
+        """Write what is there and, by the flush policy, sync it; then the commit position moves."""
+        assert self._opened is not None
+        writes, self._unwritten = self._unwritten, []
+        end = self._end
+        self._opened.writer.write(writes)
+        sync = self._flush == "sync" or (self._flush == "interval" and self._random.random() < 0.2)
+        if sync:
+            self._opened.writer.sync()
+            self._durable = end
+        self._commit = end
+
+    def _finish_checkpoint(self) -> None:
+        assert self._opened is not None
+        assert self._job is not None
+        job, self._job = self._job, None
+        job.carry_out(self._disk)
+        self._opened.broker.checkpoint_done(job.checkpoint.position)
+
+    def want_checkpoint(self) -> None:
+        """Ask for a checkpoint at the next turn."""
+        assert self._opened is not None
+        self._opened.broker.want_checkpoint()
+
+    def settle(self, turns: int = 200) -> None:
+        """Turns without commands until nothing is under way and nothing is due."""
+        for _ in range(turns):
+            self.step([])
+            self.work_disk()
+            if self._job is not None:
+                self._finish_checkpoint()
+            if self._next_in != 0 and not self._held and self._commit == self._end:
+                self.step([])
+                if self._next_in != 0 and not self._held and self._commit == self._end:
+                    return
+        raise AssertionError(f"the broker does not come to rest: next turn in {self._next_in} ms")
+
+    def _release_held(self) -> None:
+        while self._held and self._held[0][0] <= self._commit:
+            self._release(self._held.pop(0)[1])
+
+    @staticmethod
+    def _release(reply: Reply) -> None:
+        answer = reply.token
+        assert isinstance(answer, Answer)
+        answer.result, answer.done = reply.result, True
+
+    def ask(self, command: Command) -> Any:
+        """A command and its result, with everything settled in between; refusals are raised."""
+        answer = Answer(command, self._clock.wall_ms())
+        self.step([answer])
+        self.settle()
+        assert answer.done, command
+        if isinstance(answer.result, HorologError):
+            raise answer.result
+        return answer.result
