@@ -65,7 +65,8 @@ class Settings(BaseSettings):
         "DefaultCluster", min_length=1, max_length=127, description="name of the cluster"
     )
     auto_create_topics: bool = Field(
-        default=False, description="whether the first send makes an unknown topic (a NORMAL one)"
+        default=False,
+        description="whether a route or send of an unknown topic makes it, as a normal one",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
@@ -95,7 +96,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands in: it has merged flags, environment and file, and knows which was which."""
+        """Only what `load` hands in.
+
+        It has merged flags, environment and file, and knows which was which.
+        """
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 

@@ -59,13 +59,16 @@ async def show_clock(request: Request) -> Response:
 
 
 async def advance_clock(request: Request) -> Response:
-    """POST /v1/clock/advance: what became due is handed over and committed when the answer comes."""
+    """POST /v1/clock/advance.
+
+    What became due is handed over and committed when the answer comes.
+    """
     wanted = await read_body(request, AdvanceBody)
     engine = engine_of(request)
     if not engine.clock.simulated:
         raise HorologError(
             ErrorCode.FORBIDDEN,
-            "clock: this broker runs on the system clock; start it with --clock simulated to move it",
+            "clock: this broker runs on the system clock; only --clock simulated can be moved",
             field="clock",
         )
     await engine.advance(wanted.by_ms)

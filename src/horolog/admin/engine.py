@@ -1,4 +1,7 @@
-"""What the admin API needs of the running broker; `server.loop.Engine` has it, and so have the fakes of tests."""
+"""What the admin API needs of the running broker.
+
+`server.loop.Engine` has it, and so have the fakes of tests.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from horolog.protocol.commands import Command
 
 
 class Engine(Protocol):
-    """Commands in, results as futures; see `protocol.commands` for which result belongs to which command."""
+    """Commands in, results as futures.
+
+    See `protocol.commands` for which result belongs to which command.
+    """
 
     failed: asyncio.Future[None]
 
@@ -24,5 +30,8 @@ class Engine(Protocol):
         ...
 
     async def advance(self, by_ms: int) -> None:
-        """Move a simulated clock; returns when everything that became due is handed over and committed."""
+        """Move a simulated clock.
+
+        Returns when everything that became due is handed over and committed.
+        """
         ...

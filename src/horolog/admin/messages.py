@@ -1,4 +1,7 @@
-"""Messages over HTTP: send one, receive and ack, recall.  For people and scripts; programs use a RocketMQ client."""
+"""Messages over HTTP: send one, receive and ack, recall.
+
+For people and scripts; programs use a RocketMQ client.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,11 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.protocol.rocketmq.recall_handle import RecallHandle
+from horolog.protocol.rocketmq.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
 from horolog.ready.filter import parse_tags
 
 CLIENT_ID = "admin"
@@ -60,9 +67,10 @@ async def send(request: Request) -> Response:
         raise sent.refused[0]
     handle = ""
     if message.due_ms:
-        handle = RecallHandle(
-            wanted.topic, broker_name(request), message.due_ms, message.message_id, sent.origins[0]
-        ).encode()
+        name = broker_name(request)
+        handle = encode_recall_handle(
+            RecallHandle(wanted.topic, name, message.due_ms, message.message_id, sent.origins[0])
+        )
     return answer(
         {
             "message_id": message.message_id,
@@ -119,7 +127,7 @@ def _recall_command(wanted: RecallBody) -> Recall:
             raise bad_request(
                 "handle", "give either a handle or topic, message_id and deliver_at_ms"
             )
-        handle = RecallHandle.decode(wanted.handle)
+        handle = decode_recall_handle(wanted.handle)
         return Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
     if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:
         raise bad_request("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
@@ -127,7 +135,10 @@ def _recall_command(wanted: RecallBody) -> Recall:
 
 
 async def receive(request: Request) -> Response:
-    """POST /v1/receive → leased messages; they come again unless they are acked within `invisible_ms`."""
+    """POST /v1/receive → leased messages.
+
+    They come again unless they are acked within `invisible_ms`.
+    """
     wanted = await read_body(request, ReceiveBody)
     parse_tags(wanted.filter)
     engine = engine_of(request)
@@ -151,7 +162,10 @@ async def receive(request: Request) -> Response:
 async def _wait_for_messages(
     request: Request, parked: asyncio.Future[Received], poll_ms: int
 ) -> Received:
-    """The result, or none when the caller went away or its own time is over (a simulated clock may stand still)."""
+    """The result, or none when the caller has gone or its time is over.
+
+    That time is real: a simulated clock may stand still.
+    """
     gone = asyncio.ensure_future(request.receive())
     try:
         timeout_s = (poll_ms + POLL_MARGIN_MS) / 1_000

@@ -1,4 +1,7 @@
-"""Scheduled messages over HTTP: exact counts per hour and second, and a list in hand-over order (P10)."""
+"""Scheduled messages over HTTP.
+
+Exact counts per hour and second, and a list in hand-over order (P10).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
 from horolog.protocol.commands import CountPending, ListPending, PendingCounts, PendingMessage
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.protocol.rocketmq.recall_handle import RecallHandle
+from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.units import TIME_MAX_MS, parse_hour, parse_time_ms
 
 
@@ -40,13 +43,15 @@ async def list_pending(request: Request) -> Response:
         ListPending(from_ms, to_ms, topic, limit)
     )
     broker = broker_name(request)
-    messages = [
-        pending_message_view(
-            pending,
-            RecallHandle(
-                pending.topic, broker, pending.due_ms, pending.message_id, pending.origin
-            ).encode(),
-        )
-        for pending in found
-    ]
-    return answer({"messages": messages})
+    return answer(
+        {
+            "messages": [
+                pending_message_view(pending, encode_recall_handle(_handle(pending, broker)))
+                for pending in found
+            ]
+        }
+    )
+
+
+def _handle(pending: PendingMessage, broker: str) -> RecallHandle:
+    return RecallHandle(pending.topic, broker, pending.due_ms, pending.message_id, pending.origin)

@@ -1,4 +1,7 @@
-"""What the admin API accepts: bodies and query parameters, strict, with every refusal naming its field."""
+"""What the admin API accepts.
+
+Bodies and query parameters, strict, with every refusal naming its field.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class TopicBody(Body):
 
 
 class MessageBody(Body):
-    """POST /v1/messages: one message; scheduled with `deliver_at_ms` or `in_ms`, at once with neither."""
+    """POST /v1/messages: one message.
+
+    Scheduled with `deliver_at_ms` or `in_ms`, at once with neither.
+    """
 
     topic: str
     body: str | None = None
@@ -64,7 +70,10 @@ class RecallBody(Body):
 
 
 class ReceiveBody(Body):
-    """POST /v1/receive: lease up to `limit` messages for `invisible_ms`, waiting up to `poll_ms` for a first."""
+    """POST /v1/receive.
+
+    Lease up to `limit` messages for `invisible_ms`, waiting up to `poll_ms` for a first.
+    """
 
     topic: str
     group: str
@@ -97,7 +106,10 @@ def bad_request(field: str, why: str, limit: str = "") -> HorologError:
 
 
 async def read_body(request: Request, model: type[BodyT]) -> BodyT:
-    """The request's JSON as `model`.  Not JSON, too large, or a field that is wrong: BAD_REQUEST."""
+    """The request's JSON as `model`.
+
+    BAD_REQUEST when it is not JSON or a field is wrong, BODY_TOO_LARGE above the limit.
+    """
     # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise bad_request("content-type", "must be application/json")

@@ -1,4 +1,7 @@
-"""The admin port: uvicorn inside the broker's own loop, on 127.0.0.1, without its signals and its ticking."""
+"""The admin port: uvicorn inside the broker's own loop, on 127.0.0.1.
+
+Without its signal handlers, which are the process's, and without its ticking.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
 
 
 class AdminServer:
-    """Serves an app until `stop`.  Make it, `await start()`, and `await stop()` before the engine stops."""
+    """Serves an app until `stop`.
+
+    Make it, `await start()`, and `await stop()` before the engine stops.
+    """
 
     def __init__(self, app: Starlette, port: int) -> None:
         self._app = app
@@ -65,7 +71,7 @@ class AdminServer:
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
-        # startup() alone: main_loop() would wake ten times a second for headers and limits we do not use
+        # startup() alone: main_loop() would wake ten times a second for what we do not use
         await self._server.startup(sockets=[self._socket])
         port: int = self._socket.getsockname()[1]
         return port

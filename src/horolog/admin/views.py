@@ -1,4 +1,7 @@
-"""Results of the core as JSON objects: plain names, units last, a readable time beside each instant."""
+"""Results of the core as JSON objects.
+
+Plain names, units last, a readable time beside each instant.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def payload_view(body: bytes, *, compressed: bool) -> dict[str, str]:
 
 
 def message_view(layout: bytes) -> dict[str, Any]:
-    """What a stored message says about itself; `deliver_at_ms` is 0 for one that was never scheduled."""
+    """What a stored message says about itself.
+
+    `deliver_at_ms` is 0 for one that was never scheduled.
+    """
     stored = decode(layout)
     found = names.decode(stored.properties)
     due_text = found.get(names.TIMER_DELIVER_MS, "0")

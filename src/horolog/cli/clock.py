@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register
 from horolog.cli.output import print_json
 
 app = typer.Typer(
@@ -24,18 +24,15 @@ def _print(clock: dict[str, object], as_json: bool) -> None:
         typer.echo(f"{clock['wall']} ({clock['kind']})")
 
 
-@app.command("show", epilog=EPILOG)
 def show(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
     """Print the broker's time in UTC, and which kind of clock it has.
 
-    \b
     Example:
       horolog clock show
     """
     _print(connect(admin).get("/v1/clock"), as_json)
 
 
-@app.command("advance", epilog=EPILOG)
 def advance(
     by: Annotated[str, typer.Argument(metavar="DURATION", help="90s, 24h, 30d, 1500ms …")],
     admin: Admin = ADMIN_DEFAULT,
@@ -44,7 +41,6 @@ def advance(
     """Let time pass on a broker with --clock simulated; returns when all that became due is handed
     over.
 
-    \b
     Example:
       horolog clock advance 30d
     """
@@ -52,3 +48,7 @@ def advance(
 
     client = connect(admin)
     _print(client.advance(parse_duration_ms(by, field="DURATION")), as_json)
+
+
+register(app, "show", show)
+register(app, "advance", advance)

@@ -31,7 +31,6 @@ def inspect(
     Nothing is changed, and no broker is needed. Exit code 0: intact (a torn tail is); 1: damaged;
     3: no such file.
 
-    \b
     Examples:
       horolog inspect horolog-data/shard-00/log/00000000000000000000.log --records
       horolog inspect horolog-data/shard-00/hours/0000491637/delay.idx

@@ -1,4 +1,4 @@
-"""The `horolog` command: which commands there are, and how every error becomes a sentence and an exit code."""
+"""The `horolog` command: its commands, and how an error becomes a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from horolog import __version__
 from horolog.cli import clock, inspect, pending, recall, receive, send, serve, topic
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
+from horolog.cli.options import register
 from horolog.errors import HorologError
 
 _HELP = """A message broker for messages that must arrive later.
@@ -36,13 +37,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("serve", epilog=EXIT_HELP)(serve.serve)
+register(app, "serve", serve.serve)
 app.add_typer(topic.app, name="topic")
-app.command("send", epilog=EXIT_HELP)(send.send)
-app.command("receive", epilog=EXIT_HELP)(receive.receive)
-app.command("pending", epilog=EXIT_HELP)(pending.pending)
-app.command("recall", epilog=EXIT_HELP)(recall.recall)
-app.command("inspect", epilog=EXIT_HELP)(inspect.inspect)
+register(app, "send", send.send)
+register(app, "receive", receive.receive)
+register(app, "pending", pending.pending)
+register(app, "recall", recall.recall)
+register(app, "inspect", inspect.inspect)
 app.add_typer(clock.app, name="clock")
 
 
@@ -76,7 +77,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # whoever read us (head, less) has seen enough; keep the interpreter from complaining at exit
+        # Whoever read us (head, less) has seen enough; the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:

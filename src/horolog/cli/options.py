@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +30,14 @@ Admin = Annotated[
 ADMIN_DEFAULT = "http://127.0.0.1:8090"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def register(app: typer.Typer, name: str, command: Callable[..., object]) -> None:
+    """Make `command` a command of `app`; its docstring is the help, its examples stay as typed."""
+    text = inspect.cleandoc(command.__doc__ or "")
+    # \b on a line of its own tells the help formatter not to re-wrap the paragraph
+    text = re.sub(r"^(Examples?:)$", "\b\n\\1", text, flags=re.MULTILINE)
+    app.command(name, help=text, epilog=EPILOG)(command)
 
 
 def connect(admin: str) -> AdminClient:

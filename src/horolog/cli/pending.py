@@ -37,7 +37,6 @@ def pending(
 ) -> None:
     """Count scheduled messages that wait, per hour or second, or list them; exact, in UTC.
 
-    \b
     Examples:
       horolog pending
       horolog pending --hour 2026-03-08T10:00Z --topic reminders

@@ -24,7 +24,6 @@ def recall(
 
     The answer is the truth: CANCELLED (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3).
 
-    \b
     Example:
       horolog recall djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng==
     """

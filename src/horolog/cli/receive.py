@@ -47,7 +47,6 @@ def receive(
     Each is printed as its body, after a line that begins with #. Nothing there: exit code 0 and a
     note on stderr.
 
-    \b
     Examples:
       horolog receive reminders --group me --ack
       horolog receive reminders --group me --wait 2m --max 32
@@ -75,7 +74,10 @@ def receive(
 
 
 def _take(admin: str, request: dict[str, Any], wait_ms: int) -> list[dict[str, Any]]:
-    """Poll again and again until something is there or the time is over; the broker's longest poll is 20 s."""
+    """Poll again and again until something is there or the time is over.
+
+    The broker's longest poll is 20 s.
+    """
     import time
 
     from horolog.limits import POLL_MAX_MS, SECOND_MS

@@ -24,25 +24,25 @@ _CLI = f"""# Command line
 
 {_MADE}
 
-Every command that talks to a broker takes `--admin URL` (or the variable `HOROLOG_ADMIN`) and `--json`.
-Errors are one sentence on stderr that names the flag; the exit code says what kind it was.
+Every command that talks to a broker takes `--admin URL` (or the variable `HOROLOG_ADMIN`) and
+`--json`. An error is one sentence on stderr that names the flag; the exit code says its kind.
 """
 _SETTINGS = f"""# Settings
 
 {_MADE}
 
-Settings of a node, for `horolog serve`. A setting comes from its flag, else from the environment, else from the
-TOML file given with `--config`, else it is the default; an unknown one is refused. They may differ between starts of
-the same data directory, but for the clock: its kind is written into the directory and a start with the other one is
-refused.
+Settings of a node, for `horolog serve`. A setting comes from its flag, else from the environment,
+else from the TOML file given with `--config`, else it is the default; an unknown one is refused.
+They may differ between starts of the same data directory, but for the clock: its kind is written
+into the directory, and a start with the other one is refused.
 """
 _ERRORS = f"""# Errors
 
 {_MADE}
 
-Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable* (the same call
-may succeed later) and *fatal* (the broker or its data directory cannot go on). Over HTTP it has a status, on the
-command line an exit code.
+Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable*
+(the same call may succeed later) and *fatal* (the broker or its data directory cannot go on). Over
+HTTP it has a status, on the command line an exit code.
 """
 
 

@@ -44,7 +44,6 @@ def send(
     The recall handle that is printed cancels it with `horolog recall`. --in counts from the
     broker's clock.
 
-    \b
     Examples:
       horolog send reminders "stand up" --in 90s
       horolog send reminders "boarding" --at 2026-03-08T10:20:00Z --tag gate --key UA1545

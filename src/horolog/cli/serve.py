@@ -74,6 +74,13 @@ def serve(
     cluster_name: Annotated[
         str | None, typer.Option(help="Name of the cluster.  [default: DefaultCluster]")
     ] = None,
+    auto_create_topics: Annotated[
+        bool | None,
+        typer.Option(
+            "--auto-create-topics",
+            help="A route or send of an unknown topic makes it, as a normal one.  [default: off]",
+        ),
+    ] = None,
     log_level: Annotated[
         str | None,
         typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
@@ -88,7 +95,6 @@ def serve(
     Prints one line with the real ports when it is ready. A setting comes from its flag, else from
     the environment (HOROLOG_GRPC_PORT …), else from --config, else it is the default.
 
-    \b
     Examples:
       horolog serve
       horolog serve --data-dir /var/lib/horolog --flush interval
@@ -108,6 +114,7 @@ def serve(
             "host": host,
             "broker_name": broker_name,
             "cluster_name": cluster_name,
+            "auto_create_topics": auto_create_topics,
             "log_level": log_level,
         },
         config_file=config,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, typed_as
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
 
 app = typer.Typer(
@@ -28,7 +28,6 @@ class Type(StrEnum):
     MIXED = "mixed"
 
 
-@app.command("create", epilog=EPILOG)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")],
     type_: Annotated[Type, typer.Option("--type", help="Which messages it takes.")] = Type.DELAY,
@@ -38,7 +37,6 @@ def create(
 ) -> None:
     """Create a topic; with more queues than it has, add queues to it.
 
-    \b
     Examples:
       horolog topic create reminders --type delay --queues 4
       horolog topic create audit --type normal
@@ -55,11 +53,9 @@ def create(
         typer.echo(f"topic {view['name']}: type {view['type']}, {queues_text}")
 
 
-@app.command("list", epilog=EPILOG)
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
     """List all topics: type, queues, messages that were visible so far, messages that wait.
 
-    \b
     Example:
       horolog topic list
     """
@@ -80,7 +76,6 @@ def _row(topic: dict[str, Any]) -> tuple[object, ...]:
     return topic["name"], topic["type"], topic["queues"], visible, topic["pending"]
 
 
-@app.command("describe", epilog=EPILOG)
 def describe(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     group: Annotated[
@@ -91,7 +86,6 @@ def describe(
 ) -> None:
     """Describe one topic, and the progress of a consumer group on it.
 
-    \b
     Examples:
       horolog topic describe reminders
       horolog topic describe reminders --group me
@@ -127,3 +121,8 @@ def _print_group(group: dict[str, Any]) -> None:
         ("QUEUE", "CONSUMED BELOW", "NEXT TO LEASE", "LEASED", "END"),
         [tuple(queue[name] for name in names) for queue in group["queues"]],
     )
+
+
+register(app, "create", create)
+register(app, "list", list_topics)
+register(app, "describe", describe)

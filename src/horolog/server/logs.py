@@ -1,4 +1,7 @@
-"""Logs of the process: stderr, one line an event, `time level logger event key=value …`; never one per message."""
+"""Logs of the process: stderr, one line an event, never one per message.
+
+A line is `time level logger event key=value …`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from horolog.units import format_time_ms
 
 
 class LineFormatter(logging.Formatter):
-    """One line per record, UTC with milliseconds; a traceback follows only where an exception was logged."""
+    """One line per record, UTC with milliseconds.
+
+    A traceback follows only where an exception was logged.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""

@@ -17,7 +17,6 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,9 +29,7 @@ from horolog.protocol.commands import BrokerView, DescribeBroker
 
 log = logging.getLogger("horolog.server")
 
-GRPC_GRACE_S = (
-    2.0  # calls under way may finish for this long; parked long polls are answered at once
-)
+GRPC_GRACE_S = 1.0  # for calls under way; telemetry streams never end by themselves
 EXIT_OK = 0
 EXIT_FAILED = 1
 
@@ -44,8 +41,8 @@ class Door(Protocol):
         """Open the port; gives its real number."""
         ...
 
-    async def stop(self, grace: float) -> None:
-        """Close the port; calls under way have `grace` seconds."""
+    async def stop(self, grace_s: float, /) -> None:
+        """Close the port; calls under way have `grace_s` seconds."""
         ...
 
 
@@ -57,18 +54,23 @@ class RunningEngine(Engine, Protocol):
         ...
 
 
+def _print_line(line: str) -> None:
+    print(line, flush=True)
+
+
 @dataclass(frozen=True)
 class Parts:
     """How the parts are made; tests put fakes here."""
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_grpc_front: Callable[[RunningEngine, Settings], Door]
-    say: Callable[[str], None] = partial(print, flush=True)
+    say: Callable[[str], None] = _print_line
 
 
 def real_parts() -> Parts:
     """Engine and gRPC door; imported here, because they are large."""
     from horolog.broker.shard import Settings as CoreSettings
+    from horolog.server.auto_create import AutoCreate
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.open_broker import open_engine
 
@@ -79,13 +81,18 @@ def real_parts() -> Parts:
         )
 
     def make_front(engine: Any, settings: Settings) -> Door:
+        if settings.auto_create_topics:
+            engine = AutoCreate(engine)
         return GrpcFront(engine, settings.host, settings.grpc_port, settings.broker_name)
 
     return Parts(open_real_engine, make_front)
 
 
 def _store_host(settings: Settings) -> bytes:
-    """The advertised IPv4 address and port that messages name as their store; a host name stays 127.0.0.1."""
+    """The advertised IPv4 address and port that messages name as their store.
+
+    A host name stays 127.0.0.1.
+    """
     try:
         address = socket.inet_aton(settings.host)
     except OSError:
@@ -131,7 +138,10 @@ async def _serve_doors(
 
 
 async def _start_grpc(front: Door, settings: Settings) -> int:
-    """Start the gRPC door.  gRPC itself shares a taken port silently or says little, so it is tried before."""
+    """Start the gRPC door.
+
+    gRPC itself shares a taken port silently or says little, so it is tried before.
+    """
     try:
         bind(settings.host, settings.grpc_port, "--grpc-port").close()
         return await front.start()

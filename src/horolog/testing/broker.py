@@ -99,7 +99,10 @@ class BrokerProcess:
     # --- life -----------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> BrokerProcess:
-        """Start and wait for the ready line; `BrokerStartError` when it ends or is silent for `timeout_s`."""
+        """Start and wait for the ready line.
+
+        `BrokerStartError` when it ends or is silent for `timeout_s`.
+        """
         assert not self.running, "this broker runs already"
         self._close_stderr()
         self._stderr = tempfile.TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115 - lives on
@@ -168,7 +171,10 @@ class BrokerProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; everything acknowledged is in the data directory (flush sync)."""
+        """End it with SIGKILL, as a crash would.
+
+        Everything that was acknowledged is in the data directory.
+        """
         assert self._process is not None, "start the broker first"
         _end_group(self._process)
 
@@ -184,18 +190,27 @@ class BrokerProcess:
         return self._process.returncode
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait until it ends by itself; gives the exit code.  subprocess.TimeoutExpired if it does not."""
+        """Wait until it ends by itself; gives the exit code.
+
+        subprocess.TimeoutExpired if it does not.
+        """
         assert self._process is not None, "start the broker first"
         return self._process.wait(timeout_s)
 
     def restart(self, timeout_s: float = READY_TIMEOUT_S) -> BrokerProcess:
-        """Start again on the same directory and ports, after `kill` or `stop` (which is done if needed)."""
+        """Start again on the same directory and ports, after `kill` or `stop`.
+
+        A broker that runs is stopped first.
+        """
         if self.running:
             self.stop()
         return self.start(timeout_s)
 
     def close(self) -> None:
-        """End the process group if it lives, and remove a temporary directory.  Twice is allowed."""
+        """End the process group if it lives, and remove a temporary directory.
+
+        Twice is allowed.
+        """
         if self._end is not None:
             self._end()
         self._close_stderr()

@@ -27,13 +27,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def horolog_broker_options() -> dict[str, Any]:
-    """Arguments for `BrokerProcess`, e.g. {"clock": "system"}; override it where others are needed."""
+    """Arguments for `BrokerProcess`, e.g. {"clock": "system"}.
+
+    Override it where others are needed.
+    """
     return {}
 
 
 @pytest.fixture
 def horolog_broker(horolog_broker_options: dict[str, Any]) -> Iterator[BrokerProcess]:
-    """A started `horolog.testing.broker.BrokerProcess` in a temporary directory; it ends with the test."""
+    """A started `horolog.testing.broker.BrokerProcess` in a temporary directory.
+
+    It ends with the test.
+    """
     from horolog.testing.broker import (
         BrokerProcess,
     )  # not for every pytest run that has us installed

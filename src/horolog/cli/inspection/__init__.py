@@ -1,1 +1,4 @@
-"""Reading every file of a data directory offline, without changing it: one reader a kind of file."""
+"""Reading every file of a data directory offline, without changing it.
+
+One reader a kind of file.
+"""

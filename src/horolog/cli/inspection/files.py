@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,15 @@ from horolog.delay.hour import INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import checkpoint, frame
 
+UNREADABLE = (struct.error, ValueError, KeyError, IndexError, OverflowError)
+
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """The file read-only; an empty file cannot be mapped.  Views given out may outlive the block."""
+    """The file read-only; an empty file cannot be mapped.
+
+    Views given out may outlive the block.
+    """
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             yield memoryview(b"")
@@ -38,6 +44,10 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
     try:
         with _mapped(path) as content:
             return _read(path, content, limit, show_records)
+    except UNREADABLE as error:
+        # its check sums are right or it has none, and still it makes no sense
+        why = f"cannot be understood: {type(error).__name__}: {error}"
+        return Report(str(path), "unknown", problems=[why])
     except FileNotFoundError:
         raise HorologError(ErrorCode.NOT_FOUND, f"FILE: there is no {path}", field="FILE") from None
     except OSError as error:
@@ -49,7 +59,7 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
 def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Report:
     magic = bytes(content[:4])
     name = path.name
-    if name.endswith(".log") and name != LOG_NAME or magic == frame.MAGIC:
+    if (name.endswith(".log") and name != LOG_NAME) or magic == frame.MAGIC:
         return log_file.read_segment(path, content, limit=limit, show_records=show_records)
     if name.endswith(".ckpt") or magic == checkpoint.MAGIC:
         return shard_files.read_checkpoint(path, content, limit=limit)

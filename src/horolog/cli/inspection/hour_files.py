@@ -63,7 +63,8 @@ def read_delay_index(
                 )  # fmt: skip
 
     report.head = (
-        "INDEX", "DUE", "LOCAL", "PREVIOUS", "ORIGIN", "TOPIC", "POSITION", "BYTES", "KEY", "SUM", "RECORD",
+        "INDEX", "DUE", "LOCAL", "PREVIOUS", "ORIGIN", "TOPIC", "POSITION", "BYTES",
+        "KEY", "SUM", "RECORD",
     )  # fmt: skip
     report.take(rows(), limit)
     _add_rest(report, len(content) % ENTRY_BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ class SegmentFile:
         self.problems: list[str] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, memoryview, bool]]:
-        """Good frames, and frames whose body is bad (False); behind a bad one the next intact header is sought."""
+        """Good frames, and frames whose body is bad (False).
+
+        Behind a bad one the next intact header is sought.
+        """
         at = epoch = 0
         bad: list[int] = []
         while at + HEADER_BYTES <= len(self._content):
@@ -154,10 +158,7 @@ def read_segment(path: Path, content: memoryview, *, limit: int, show_records: b
 
 def _records_of(header: FrameHeader, body: memoryview) -> list[tuple[int, Kind, memoryview]]:
     offsets = [*offsets_of(body, header.count).tolist(), len(body)]
-    return [
-        (start, Kind(body[start + 4]), body[start:stop])
-        for start, stop in zip(offsets[:-1], offsets[1:], strict=True)
-    ]
+    return [(start, Kind(body[start + 4]), body[start:stop]) for start, stop in pairwise(offsets)]
 
 
 def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[object, ...]:

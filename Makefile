@@ -1,0 +1,62 @@
+# Targets a person types: demo, run, test.  The rest serves them.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP = -m pip --disable-pip-version-check --no-input --quiet
+BIN = .venv/bin
+
+.PHONY: demo run test test-slow bench sim setup check fmt proto lock clean
+
+demo: .venv/ready .venv-client/ready  ## replay a stormy day of flights through the broker
+	$(BIN)/python examples/flights/run.py
+
+run: .venv/ready  ## a broker that stays
+	$(BIN)/horolog serve
+
+test: check .venv-client/ready  ## lint, types and all quick tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: .venv/ready .venv-client/ready  ## the slow rings
+	$(BIN)/python -m pytest -m slow
+
+bench: .venv/ready  ## benchmarks; plots go to docs/benchmarks
+	$(BIN)/python -m benchmarks
+
+sim: .venv/ready  ## the simulator, 10 000 seeds
+	$(BIN)/python -m horolog.testing.simulator --seeds 10000
+
+setup: .venv/ready .venv-client/ready
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: .venv/ready
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src \
+		src/horolog/protocol/grpc/messaging.proto
+
+lock:  ## write the lock files anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--all-extras pyproject.toml requirements/build.in -o requirements/all.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		requirements/client.in -o requirements/client.lock
+
+.venv/ready: requirements/all.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "horolog needs Python 3.11 or newer; please install it (for example: apt-get install python3 python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) install --require-hashes -r requirements/all.lock
+	$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-client/ready: requirements/client.lock
+	@test -n "$(PYTHON)" || { echo "horolog needs Python 3.11 or newer; please install it (for example: apt-get install python3 python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv-client
+	.venv-client/bin/python $(PIP) install --require-hashes -r requirements/client.lock
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-client build

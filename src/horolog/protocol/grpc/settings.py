@@ -1,0 +1,76 @@
+"""Settings that a client is told over its Telemetry stream, and routes (protocol notes §1.7, §1.8)."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.protocol.commands import TopicType, TopicView
+from horolog.protocol.grpc import messaging_pb2 as pb
+
+_ATTEMPTS = 17  # a group's 16 retries and the first delivery
+_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_ACCEPTS = {
+    TopicType.NORMAL: [pb.NORMAL],
+    TopicType.FIFO: [pb.FIFO],
+    TopicType.DELAY: [pb.DELAY],
+    TopicType.TRANSACTION: [pb.TRANSACTION],
+    TopicType.MIXED: [pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION],
+}
+
+
+def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
+    """What the client sent, with the broker's part filled in."""
+    settings = pb.Settings()
+    settings.CopyFrom(sent)
+    settings.metric.CopyFrom(pb.Metric(on=False))
+    if settings.HasField("publishing"):
+        settings.publishing.max_body_size = BODY_MAX
+        settings.publishing.validate_message_type = True
+        settings.backoff_policy.CopyFrom(
+            pb.RetryPolicy(
+                max_attempts=3,
+                exponential_backoff=pb.ExponentialBackoff(
+                    initial=Duration(nanos=10_000_000), max=Duration(seconds=1), multiplier=2
+                ),
+            )
+        )
+        return settings
+    subscription = settings.subscription
+    subscription.fifo = False
+    subscription.receive_batch_size = RECEIVE_BATCH_MAX
+    if sent.client_type == pb.PUSH_CONSUMER or not subscription.HasField("long_polling_timeout"):
+        subscription.long_polling_timeout.CopyFrom(Duration(seconds=POLL_MAX_MS // 1000))
+    settings.backoff_policy.CopyFrom(_consumer_policy(language))
+    return settings
+
+
+def _consumer_policy(language: str) -> pb.RetryPolicy:
+    if language == "HTTP":  # the Node client knows only this one
+        return pb.RetryPolicy(
+            max_attempts=_ATTEMPTS,
+            exponential_backoff=pb.ExponentialBackoff(
+                initial=Duration(seconds=5), max=Duration(seconds=7200), multiplier=2
+            ),
+        )
+    return pb.RetryPolicy(
+        max_attempts=_ATTEMPTS,
+        customized_backoff=pb.CustomizedBackoff(next=[Duration(seconds=s) for s in _LEVELS_S]),
+    )
+
+
+def route(
+    topic: pb.Resource, view: TopicView, broker_name: str, endpoints: pb.Endpoints
+) -> list[pb.MessageQueue]:
+    """One queue after the other, reachable where the client dialled."""
+    broker = pb.Broker(name=broker_name, id=0, endpoints=endpoints)
+    return [
+        pb.MessageQueue(
+            topic=topic,
+            id=queue_id,
+            permission=pb.READ_WRITE,
+            broker=broker,
+            accept_message_types=_ACCEPTS[view.type],
+        )
+        for queue_id in range(view.queues)
+    ]

@@ -1,0 +1,65 @@
+"""The one place where horolog's errors become RocketMQ 5.x status codes (protocol notes §1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import RecallStatus
+from horolog.protocol.grpc import messaging_pb2 as pb
+
+CODES: dict[ErrorCode, pb.Code] = {
+    ErrorCode.BAD_REQUEST: pb.BAD_REQUEST,
+    ErrorCode.ILLEGAL_TOPIC: pb.ILLEGAL_TOPIC,
+    ErrorCode.ILLEGAL_GROUP: pb.ILLEGAL_CONSUMER_GROUP,
+    ErrorCode.ILLEGAL_TAG: pb.ILLEGAL_MESSAGE_TAG,
+    ErrorCode.ILLEGAL_KEY: pb.ILLEGAL_MESSAGE_KEY,
+    ErrorCode.ILLEGAL_MESSAGE_GROUP: pb.ILLEGAL_MESSAGE_GROUP,
+    ErrorCode.ILLEGAL_PROPERTY_KEY: pb.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    ErrorCode.ILLEGAL_MESSAGE_ID: pb.ILLEGAL_MESSAGE_ID,
+    ErrorCode.ILLEGAL_FILTER: pb.ILLEGAL_FILTER_EXPRESSION,
+    ErrorCode.ILLEGAL_INVISIBLE_TIME: pb.ILLEGAL_INVISIBLE_TIME,
+    ErrorCode.ILLEGAL_DELIVERY_TIME: pb.ILLEGAL_DELIVERY_TIME,
+    ErrorCode.ILLEGAL_POLLING_TIME: pb.ILLEGAL_POLLING_TIME,
+    ErrorCode.INVALID_RECEIPT_HANDLE: pb.INVALID_RECEIPT_HANDLE,
+    ErrorCode.TYPE_CONFLICT: pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ErrorCode.MESSAGE_CORRUPTED: pb.MESSAGE_CORRUPTED,
+    ErrorCode.CLIENT_ID_REQUIRED: pb.CLIENT_ID_REQUIRED,
+    ErrorCode.UNRECOGNIZED_CLIENT: pb.UNRECOGNIZED_CLIENT_TYPE,
+    ErrorCode.BODY_EMPTY: pb.MESSAGE_BODY_EMPTY,
+    ErrorCode.BODY_TOO_LARGE: pb.MESSAGE_BODY_TOO_LARGE,
+    ErrorCode.PROPERTIES_TOO_LARGE: pb.MESSAGE_PROPERTIES_TOO_LARGE,
+    ErrorCode.TOPIC_NOT_FOUND: pb.TOPIC_NOT_FOUND,
+    ErrorCode.TOPIC_EXISTS: pb.BAD_REQUEST,
+    ErrorCode.GROUP_NOT_FOUND: pb.CONSUMER_GROUP_NOT_FOUND,
+    ErrorCode.NOT_FOUND: pb.NOT_FOUND,
+    ErrorCode.ALREADY_DELIVERED: pb.BAD_REQUEST,
+    ErrorCode.FORBIDDEN: pb.FORBIDDEN,
+    ErrorCode.TOO_MANY_REQUESTS: pb.TOO_MANY_REQUESTS,
+    # What official brokers answer when the store cannot take more; clients back off and try again.
+    ErrorCode.DISK_FULL: pb.TOO_MANY_REQUESTS,
+    ErrorCode.NOT_IMPLEMENTED: pb.NOT_IMPLEMENTED,
+    ErrorCode.INTERNAL: pb.INTERNAL_SERVER_ERROR,
+}
+"""Codes of errors that a 5.x client can meet; all others are INTERNAL_SERVER_ERROR."""
+
+RECALL_CODES: dict[RecallStatus, pb.Code] = {
+    RecallStatus.CANCELLED: pb.OK,
+    RecallStatus.ALREADY_DELIVERED: pb.BAD_REQUEST,
+    RecallStatus.NOT_FOUND: pb.MESSAGE_NOT_FOUND,
+}
+
+OK = pb.Status(code=pb.OK, message="OK")
+
+
+def status_of(error: HorologError) -> pb.Status:
+    """The status that tells a 5.x client of this error."""
+    return pb.Status(code=CODES.get(error.code, pb.INTERNAL_SERVER_ERROR), message=error.message)
+
+
+def common_status(statuses: Iterable[pb.Status]) -> pb.Status:
+    """The status above entries: theirs if they agree, else MULTIPLE_RESULTS."""
+    found = list(statuses)
+    if all(status.code == found[0].code for status in found):
+        return found[0]
+    return pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")

@@ -1,0 +1,180 @@
+"""Between 5.x messages and horolog's: requests to checked records, stored layouts to delivered messages."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import Delivered, MessageType, NewMessage, SendMessages
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.rocketmq import layout, names, properties
+from horolog.protocol.rocketmq.message import encode
+
+_MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
+
+
+class Peer(NamedTuple):
+    """Where a request came from: 4 bytes of IPv4 (zeros if it is not known) and port."""
+
+    host: bytes = b"\0\0\0\0"
+    port: int = 0
+
+
+def name_of(resource: pb.Resource) -> str:
+    """A topic or group name; a namespace is put in front of it, as RocketMQ does."""
+    if resource.resource_namespace:
+        return f"{resource.resource_namespace}%{resource.name}"
+    return resource.name
+
+
+def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
+    """UTC epoch milliseconds, rounded up, so that nothing is early; nonsense is refused with `code`."""
+    if not 0 <= stamp.nanos < 1_000_000_000:
+        raise HorologError(code, f"{field}: {stamp.nanos} nanos; 0 to 999999999 are allowed", field=field)
+    found = stamp.seconds * 1000 + -(-stamp.nanos // 1_000_000)
+    if not 0 <= found < _MS_MAX:
+        raise HorologError(
+            code, f"{field}: {stamp.seconds} s is not between the years 1970 and 9999", field=field
+        )
+    return found
+
+
+def duration_ms(duration: Duration, field: str, code: ErrorCode) -> int:
+    """Milliseconds, rounded down; negative or absurd ones are refused with `code`."""
+    if duration.seconds < 0 or not 0 <= duration.nanos < 1_000_000_000:
+        raise HorologError(code, f"{field}: negative or malformed", field=field)
+    return min(duration.seconds * 1000 + duration.nanos // 1_000_000, _MS_MAX)
+
+
+def to_send(request: pb.SendMessageRequest, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
+    """The command for a send, and refusals of single messages by their place in the request."""
+    if not request.messages:
+        raise HorologError(
+            ErrorCode.MESSAGE_CORRUPTED, "messages: none; at least 1 is needed", field="messages"
+        )
+    topic = name_of(request.messages[0].topic)
+    names.check_topic(topic)
+    encoded: list[NewMessage] = []
+    refused: dict[int, HorologError] = {}
+    for i, message in enumerate(request.messages):
+        if i and name_of(message.topic) != topic:
+            raise HorologError(
+                ErrorCode.MESSAGE_CORRUPTED,
+                "messages: of different topics; one request sends to one topic",
+                field="messages",
+            )
+        try:
+            encoded.append(to_record(topic, message, peer))
+        except HorologError as error:
+            refused[i] = error
+    return SendMessages(topic, encoded), refused
+
+
+def _type_of(system: pb.SystemProperties) -> MessageType:
+    if system.message_type == pb.TRANSACTION:
+        return MessageType.TRANSACTION
+    if system.HasField("delivery_timestamp"):
+        return MessageType.DELAY
+    if system.HasField("message_group"):
+        return MessageType.FIFO
+    if system.message_type in (pb.LITE, pb.PRIORITY):
+        name = pb.MessageType.Name(system.message_type)
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED, f"message type {name} is not supported", field="message_type"
+        )
+    return MessageType.NORMAL
+
+
+def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
+    """Check and encode one message; its type follows from its fields, as in RocketMQ (§1.11)."""
+    system = message.system_properties
+    due_ms = 0
+    if system.HasField("delivery_timestamp"):
+        due_ms = timestamp_ms(
+            system.delivery_timestamp, "delivery_timestamp", ErrorCode.ILLEGAL_DELIVERY_TIME
+        )
+    born = system.born_timestamp
+    stored = {
+        properties.PRODUCER_GROUP: topic,
+        properties.BORN_TIMESTAMP: str(born.seconds * 1000 + born.nanos // 1_000_000),
+    }
+    if system.born_host:
+        stored[properties.BORN_HOST] = _plain(system.born_host, "born_host")
+    if system.HasField("trace_context"):
+        stored[properties.TRACE_CONTEXT] = _plain(system.trace_context, "trace_context")
+    return encode(
+        topic=topic,
+        body=message.body,
+        message_id=system.message_id,
+        type=_type_of(system),
+        due_ms=due_ms,
+        tag=system.tag if system.HasField("tag") else None,
+        keys=system.keys,
+        user_properties=message.user_properties,
+        system_properties=stored,
+        message_group=system.message_group if system.HasField("message_group") else None,
+        sys_flag=layout.COMPRESSED if system.body_encoding == pb.GZIP else 0,
+        born_ms=max(0, min(born.seconds, _MS_MAX // 1000)) * 1000 + max(0, born.nanos) // 1_000_000,
+        born_host=peer,
+    )
+
+
+def _plain(text: str, field: str) -> str:
+    if "\x01" in text or "\x02" in text:
+        raise HorologError(
+            ErrorCode.ILLEGAL_PROPERTY_KEY, f"{field}: has a control character", field=field
+        )
+    return text
+
+
+def _stamp(ms: int) -> Timestamp:
+    return Timestamp(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
+
+
+def _host_text(host: tuple[bytes, int]) -> str:
+    ip, port = host
+    text = ".".join(map(str, ip)) if len(ip) == 4 else ip.hex(":", 2)
+    return f"{text}:{port}"
+
+
+def to_delivered(topic: pb.Resource, delivered: Delivered) -> pb.Message:
+    """The message as a 5.x consumer sees it (§1.12); `topic` is echoed as the client named it."""
+    stored = layout.decode(delivered.layout)
+    known = properties.decode(stored.properties)
+    system = pb.SystemProperties(
+        message_id=known.get(properties.UNIQ_KEY, ""),
+        body_digest=pb.Digest(
+            type=pb.MD5,
+            checksum=hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper(),
+        ),
+        body_encoding=pb.GZIP if stored.sys_flag & layout.COMPRESSED else pb.IDENTITY,
+        message_type=pb.NORMAL,
+        born_timestamp=_stamp(stored.born_ms),
+        born_host=known.get(properties.BORN_HOST) or _host_text(stored.born_host),
+        store_timestamp=_stamp(stored.store_ms),
+        store_host=_host_text(stored.store_host),
+        receipt_handle=delivered.receipt_handle,
+        queue_id=delivered.queue_id,
+        queue_offset=delivered.queue_offset,
+        delivery_attempt=delivered.attempt,
+    )
+    if properties.TAGS in known:
+        system.tag = known[properties.TAGS]
+    if properties.KEYS in known:
+        system.keys.extend(known[properties.KEYS].split(" "))
+    if properties.SHARDING_KEY in known:
+        system.message_type = pb.FIFO
+        system.message_group = known[properties.SHARDING_KEY]
+    if properties.TIMER_DELIVER_MS in known:
+        system.message_type = pb.DELAY
+        system.delivery_timestamp.CopyFrom(_stamp(int(known[properties.TIMER_DELIVER_MS])))
+    if properties.TRACE_CONTEXT in known:
+        system.trace_context = known[properties.TRACE_CONTEXT]
+    user = {name: value for name, value in known.items() if name not in properties.HIDDEN}
+    return pb.Message(
+        topic=topic, user_properties=user, system_properties=system, body=stored.body
+    )

@@ -1,0 +1,49 @@
+"""The setting `auto_create_topics`: an engine for front ends that makes a topic at its first use.
+
+Off by default, because a mistyped name then becomes a topic instead of an error.  A topic made
+like this is NORMAL, as with RocketMQ; a topic for scheduled messages is created on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from horolog.admin.engine import Engine
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_DEFAULT
+from horolog.protocol.commands import Command, CreateTopic, DescribeTopic, SendMessages, TopicType
+
+
+class AutoCreate:
+    """Passes everything on to `engine`; routes and sends of an unknown topic create it first."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.failed = engine.failed
+
+    @property
+    def clock(self) -> Clock:
+        """The engine's."""
+        return self._engine.clock
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """As the engine's, but for TOPIC_NOT_FOUND of a route or a send."""
+        if isinstance(command, DescribeTopic | SendMessages):
+            return asyncio.ensure_future(self._submit_again(command))
+        return self._engine.submit(command)
+
+    async def _submit_again(self, command: DescribeTopic | SendMessages) -> object:
+        try:
+            return await self._engine.submit(command)
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+        name = command.name if isinstance(command, DescribeTopic) else command.topic
+        await self._engine.submit(CreateTopic(name, TopicType.NORMAL, QUEUES_DEFAULT))
+        return await self._engine.submit(command)
+
+    async def advance(self, by_ms: int) -> None:
+        """As the engine's."""
+        await self._engine.advance(by_ms)

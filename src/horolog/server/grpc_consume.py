@@ -1,0 +1,176 @@
+"""Receives, acks and changes of invisible time of 5.x clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import (
+    CLIENT_GONE_INVISIBLE_MS,
+    INVISIBLE_MAX_MS,
+    INVISIBLE_MIN_MS,
+    POLL_MARGIN_MS,
+    POLL_MAX_MS,
+)
+from horolog.protocol.commands import (
+    Ack,
+    Acked,
+    CancelReceive,
+    ChangeInvisible,
+    Changed,
+    Receive,
+    Received,
+)
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.status import OK, common_status, status_of
+from horolog.protocol.grpc.translate import duration_ms, name_of, to_delivered
+from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.grpc_session import client_id_of
+from horolog.server.loop import Engine
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no message within the polling time")
+
+
+class ConsumerCalls:
+    """ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def receive(
+        self, request: pb.ReceiveMessageRequest, context: Context
+    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
+        """Status, then messages, then the delivery time; answered before the caller's deadline."""
+        try:
+            command = _to_receive(request, client_id_of(context), context.time_remaining())
+            received = await self._poll(command)
+        except HorologError as error:
+            yield pb.ReceiveMessageResponse(status=status_of(error))
+            return
+        yield pb.ReceiveMessageResponse(status=OK if received.messages else _NOTHING)
+        for delivered in received.messages:
+            message = to_delivered(request.message_queue.topic, delivered)
+            yield pb.ReceiveMessageResponse(message=message)
+        now = self._engine.clock.wall_ms()
+        yield pb.ReceiveMessageResponse(
+            delivery_timestamp=Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
+        )
+
+    async def _poll(self, command: Receive) -> Received:
+        future = self._engine.submit(command)
+        try:
+            received: Received = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._give_up(command, future)
+            raise
+        return received
+
+    def _give_up(self, command: Receive, future: asyncio.Future[Any]) -> None:
+        """The caller has gone: cancel its poll, or let others have what it was given."""
+        if not future.done():
+            future.cancel()
+            self._engine.submit(CancelReceive(future))
+        elif not future.cancelled() and future.exception() is None:
+            for message in future.result().messages:
+                back = ChangeInvisible(
+                    command.group, command.topic, message.receipt_handle, CLIENT_GONE_INVISIBLE_MS
+                )
+                self._engine.submit(back).add_done_callback(_ignore)
+
+    async def ack(self, request: pb.AckMessageRequest, context: Context) -> pb.AckMessageResponse:
+        """Consume messages; every handle has its entry."""
+        if not request.entries:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, "entries: none; at least 1 is needed", field="entries"
+            )
+        command = Ack(
+            check_group(name_of(request.group)),
+            check_topic(name_of(request.topic)),
+            [entry.receipt_handle for entry in request.entries],
+        )
+        acked: Acked = await self._engine.submit(command)
+        entries = [
+            pb.AckMessageResultEntry(
+                message_id=entry.message_id,
+                receipt_handle=entry.receipt_handle,
+                status=OK if refused is None else status_of(refused),
+            )
+            for entry, refused in zip(request.entries, acked.refused, strict=True)
+        ]
+        return pb.AckMessageResponse(
+            status=common_status(entry.status for entry in entries), entries=entries
+        )
+
+    async def change_invisible_duration(
+        self, request: pb.ChangeInvisibleDurationRequest, context: Context
+    ) -> pb.ChangeInvisibleDurationResponse:
+        """Renew or give back a message."""
+        changed: Changed = await self._engine.submit(
+            ChangeInvisible(
+                check_group(name_of(request.group)),
+                check_topic(name_of(request.topic)),
+                request.receipt_handle,
+                duration_ms(
+                    request.invisible_duration,
+                    "invisible_duration",
+                    ErrorCode.ILLEGAL_INVISIBLE_TIME,
+                ),
+            )
+        )
+        return pb.ChangeInvisibleDurationResponse(
+            status=OK, receipt_handle=changed.receipt_handle
+        )
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _to_receive(
+    request: pb.ReceiveMessageRequest, client_id: str, remaining_s: float | None
+) -> Receive:
+    if request.filter_expression.type == pb.SQL:
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            "filter_expression: SQL is not supported yet; use TAG",
+            field="filter_expression",
+        )
+    invisible = 0
+    if not request.auto_renew:
+        invisible = duration_ms(
+            request.invisible_duration, "invisible_duration", ErrorCode.ILLEGAL_INVISIBLE_TIME
+        )
+        if not INVISIBLE_MIN_MS <= invisible <= INVISIBLE_MAX_MS:
+            raise HorologError(
+                ErrorCode.ILLEGAL_INVISIBLE_TIME,
+                f"invisible_duration: {invisible} ms; {INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS} "
+                "are allowed",
+                field="invisible_duration",
+                limit=f"{INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS} ms",
+            )
+    poll = POLL_MAX_MS
+    if request.HasField("long_polling_timeout"):
+        poll = duration_ms(
+            request.long_polling_timeout, "long_polling_timeout", ErrorCode.ILLEGAL_POLLING_TIME
+        )
+    if remaining_s is not None:
+        poll = min(poll, int(remaining_s * 1000) - POLL_MARGIN_MS)
+    return Receive(
+        check_group(name_of(request.group)),
+        check_topic(name_of(request.message_queue.topic)),
+        request.message_queue.id,
+        request.filter_expression.expression,
+        request.batch_size,
+        invisible,
+        request.auto_renew,
+        max(0, min(poll, POLL_MAX_MS)),
+        client_id,
+        request.attempt_id,
+    )

@@ -1,0 +1,159 @@
+"""The front door of RocketMQ 5.x clients: `apache.rocketmq.v2.MessagingService` on grpc.aio.
+
+Handlers translate, hand a command to the engine and translate back; what is right or wrong is decided by
+`protocol` and the core.  Errors travel inside the answers with gRPC status OK; only Telemetry, and requests
+that are not protobuf at all, end with a gRPC error (protocol notes §1.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import REQUEST_BYTES_MAX
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.status import status_of
+from horolog.server.grpc_consume import ConsumerCalls
+from horolog.server.grpc_produce import ProducerCalls
+from horolog.server.grpc_session import SessionCalls, client_id_of
+from horolog.server.loop import Engine
+
+SERVICE = "apache.rocketmq.v2.MessagingService"
+_OPTIONS = [
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 60_000),  # finds half-open connections
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_concurrent_streams", 1_000_000),
+    ("grpc.so_reuseport", 0),
+]
+Context = grpc.aio.ServicerContext[Any, Any]
+Call = Callable[[Any, Context], Awaitable[Any]]
+Stream = Callable[[Any, Context], AsyncIterator[Any]]
+
+
+class GrpcFront:
+    """One listening port.  `start` gives the real port; `stop` lets calls end within a grace time."""
+
+    def __init__(
+        self, engine: Engine, host: str = "127.0.0.1", port: int = 0, broker_name: str = "broker-a"
+    ) -> None:
+        self._address = f"{host}:{port}"
+        self._port = port
+        sessions = SessionCalls(engine, broker_name)
+        producers = ProducerCalls(engine, broker_name)
+        consumers = ConsumerCalls(engine)
+        self._unary: dict[str, tuple[Any, Any, Call]] = {
+            "QueryRoute": (pb.QueryRouteRequest, pb.QueryRouteResponse, sessions.query_route),
+            "Heartbeat": (pb.HeartbeatRequest, pb.HeartbeatResponse, sessions.heartbeat),
+            "QueryAssignment": (
+                pb.QueryAssignmentRequest,
+                pb.QueryAssignmentResponse,
+                sessions.query_assignment,
+            ),
+            "NotifyClientTermination": (
+                pb.NotifyClientTerminationRequest,
+                pb.NotifyClientTerminationResponse,
+                sessions.notify_client_termination,
+            ),
+            "SendMessage": (pb.SendMessageRequest, pb.SendMessageResponse, producers.send),
+            "RecallMessage": (pb.RecallMessageRequest, pb.RecallMessageResponse, producers.recall),
+            "AckMessage": (pb.AckMessageRequest, pb.AckMessageResponse, consumers.ack),
+            "ChangeInvisibleDuration": (
+                pb.ChangeInvisibleDurationRequest,
+                pb.ChangeInvisibleDurationResponse,
+                consumers.change_invisible_duration,
+            ),
+        }
+        for name in (
+            "ForwardMessageToDeadLetterQueue",
+            "EndTransaction",
+            "UpdateOffset",
+            "GetOffset",
+            "QueryOffset",
+            "SyncLiteSubscription",
+        ):
+            answer = getattr(pb, f"{name}Response")
+            self._unary[name] = (getattr(pb, f"{name}Request"), answer, _not_implemented(name))
+        self._receive = consumers.receive
+        self._telemetry = sessions.telemetry
+
+    async def start(self) -> int:
+        """Listen; gives the real port.  CONFIG if the port is taken."""
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+        )
+        try:
+            port = self._server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise HorologError(
+                ErrorCode.CONFIG,
+                f"--grpc-port: cannot listen on {self._address}: is it in use?",
+                field="--grpc-port",
+            ) from error
+        await self._server.start()
+        return int(port)
+
+    async def stop(self, grace_s: float = 0.5) -> None:
+        """Refuse new calls, give those under way `grace_s` seconds, close."""
+        await self._server.stop(grace_s)
+
+    def _handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        handlers: dict[str, Any] = {}
+        for name, (request, answer, call) in self._unary.items():
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                _guarded(call, answer),
+                request_deserializer=request.FromString,
+                response_serializer=answer.SerializeToString,
+            )
+        handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+            self._receive,
+            request_deserializer=pb.ReceiveMessageRequest.FromString,
+            response_serializer=pb.ReceiveMessageResponse.SerializeToString,
+        )
+        handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
+            _pull_not_implemented,
+            request_deserializer=pb.PullMessageRequest.FromString,
+            response_serializer=pb.PullMessageResponse.SerializeToString,
+        )
+        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+            self._telemetry,
+            request_deserializer=pb.TelemetryCommand.FromString,
+            response_serializer=pb.TelemetryCommand.SerializeToString,
+        )
+        return handlers
+
+
+def _guarded(call: Call, answer: Any) -> Call:
+    """The call, with refusals turned into the answer's status."""
+
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            client_id_of(context)
+            return await call(request, context)
+        except HorologError as error:
+            return answer(status=status_of(error))
+
+    return guarded
+
+
+def _not_implemented(name: str) -> Call:
+    async def refuse(request: Any, context: Context) -> Any:
+        raise HorologError(ErrorCode.NOT_IMPLEMENTED, f"{name} is not supported yet", field=name)
+
+    return refuse
+
+
+async def _pull_not_implemented(
+    request: pb.PullMessageRequest, context: Context
+) -> AsyncIterator[pb.PullMessageResponse]:
+    error = HorologError(ErrorCode.NOT_IMPLEMENTED, "PullMessage is not supported yet")
+    yield pb.PullMessageResponse(status=status_of(error))

@@ -1,0 +1,102 @@
+"""Sends and recalls of 5.x clients."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv4Address, ip_address
+from typing import Any
+from urllib.parse import unquote
+
+import grpc.aio
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import NewMessage, Recall, Recalled, Sent
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
+from horolog.protocol.grpc.translate import Peer, name_of, to_send
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.rocketmq.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
+from horolog.server.loop import Engine
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@lru_cache(maxsize=4096)
+def peer_of(text: str) -> Peer:
+    """IPv4 and port of gRPC's peer text, e.g. `ipv4:127.0.0.1:5000`; zeros for anything else."""
+    host, _, port = unquote(text).partition(":")[2].rpartition(":")
+    try:
+        address = ip_address(host.strip("[]"))
+        return Peer(address.packed if isinstance(address, IPv4Address) else b"\0\0\0\0", int(port))
+    except ValueError:
+        return Peer()
+
+
+class ProducerCalls:
+    """SendMessage and RecallMessage."""
+
+    def __init__(self, engine: Engine, broker_name: str) -> None:
+        self._engine = engine
+        self._broker_name = broker_name
+
+    async def send(self, request: pb.SendMessageRequest, context: Context) -> pb.SendMessageResponse:
+        """Store the messages of one request; every one has its entry."""
+        ids = [message.system_properties.message_id for message in request.messages]
+        try:
+            command, refused = to_send(request, peer_of(context.peer()))
+            sent = Sent([], [], [])
+            if command.messages:
+                sent = await self._engine.submit(command)
+        except HorologError as error:
+            status = status_of(error)
+            entries = [pb.SendResultEntry(status=status, message_id=i) for i in ids]
+            return pb.SendMessageResponse(status=status, entries=entries)
+        entries = []
+        stored = 0
+        for place, message_id in enumerate(ids):
+            if place in refused:
+                entries.append(
+                    pb.SendResultEntry(status=status_of(refused[place]), message_id=message_id)
+                )
+                continue
+            entries.append(self._entry(command.topic, command.messages[stored], sent, stored))
+            stored += 1
+        return pb.SendMessageResponse(
+            status=common_status(entry.status for entry in entries), entries=entries
+        )
+
+    def _entry(self, topic: str, message: NewMessage, sent: Sent, at: int) -> pb.SendResultEntry:
+        if at in sent.refused:
+            return pb.SendResultEntry(
+                status=status_of(sent.refused[at]), message_id=message.message_id
+            )
+        entry = pb.SendResultEntry(
+            status=OK, message_id=message.message_id, offset=max(0, sent.queue_offsets[at])
+        )
+        if sent.queue_offsets[at] < 0:  # scheduled
+            entry.recall_handle = encode_recall_handle(
+                RecallHandle(
+                    topic, self._broker_name, message.due_ms, message.message_id, sent.origins[at]
+                )
+            )
+        return entry
+
+    async def recall(
+        self, request: pb.RecallMessageRequest, context: Context
+    ) -> pb.RecallMessageResponse:
+        """Cancel a scheduled message by its handle."""
+        topic = check_topic(name_of(request.topic))
+        handle = decode_recall_handle(request.recall_handle)
+        if handle.topic != topic:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, f"recall_handle: of topic {handle.topic!r}, not {topic!r}", field="recall_handle"
+            )
+        recalled: Recalled = await self._engine.submit(
+            Recall(topic, handle.message_id, handle.due_ms, handle.origin)
+        )
+        status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)
+        return pb.RecallMessageResponse(status=status, message_id=recalled.message_id)

@@ -1,0 +1,100 @@
+"""An engine that answers as a test has told it to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from horolog.clock import Clock, SimulatedClock, SystemClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    Ack,
+    Acked,
+    BrokerView,
+    CancelReceive,
+    CountPending,
+    CreateTopic,
+    Delivered,
+    DescribeBroker,
+    DescribeGroup,
+    DescribeTopic,
+    GroupQueueView,
+    ListPending,
+    ListTopics,
+    PendingCounts,
+    PendingMessage,
+    Recall,
+    Recalled,
+    RecallStatus,
+    Receive,
+    Received,
+    SendMessages,
+    Sent,
+    TopicType,
+    TopicView,
+)
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
+
+NOW_MS = 1_772_964_000_000  # 2026-03-08T10:00:00Z
+LAYOUT = encode(
+    topic="reminders",
+    body=b"stand up",
+    message_id="01AB",
+    due_ms=NOW_MS + 90_000,
+    tag="desk",
+    keys=["k1", "k2"],
+    user_properties={"colour": "red"},
+).record[RECORD_HEAD_BYTES:]
+PARKED = object()  # an answer that never comes
+
+
+class ScriptedEngine:
+    """Put results, HorologErrors, or PARKED into `answers`; read `asked`."""
+
+    def __init__(self, *, simulated: bool = True) -> None:
+        self.clock: Clock = SimulatedClock(NOW_MS) if simulated else SystemClock()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.asked: list[Any] = []
+        self.stopped = False
+        topic = TopicView("reminders", TopicType.DELAY, 2, [3, 4], 5)
+        self.answers: dict[type, Any] = {
+            SendMessages: Sent([96], [1], [-1]),
+            Recall: Recalled(RecallStatus.CANCELLED, "CANCELLED 01AB", "01AB"),
+            Receive: Received([Delivered(LAYOUT, 1, 7, 1, "handle-1")]),
+            CancelReceive: None,
+            Ack: Acked([None]),
+            CreateTopic: topic,
+            DescribeTopic: topic,
+            ListTopics: [topic],
+            DescribeGroup: [GroupQueueView(0, 2, 4, 1, 6)],
+            CountPending: PendingCounts(5, [(NOW_MS, 2), (NOW_MS + 3_600_000, 3)]),
+            ListPending: [
+                PendingMessage(NOW_MS + 90_000, "reminders", "01AB", 96, len(LAYOUT) + 32, LAYOUT)
+            ],
+            DescribeBroker: BrokerView(3, 900, 900, 900, 500, 5, 7, 1, 1, 1, 0, 2),
+        }
+
+    def submit(self, command: Any) -> asyncio.Future[Any]:
+        """Answer as told."""
+        self.asked.append(command)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        result = self.answers[type(command)]
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        elif result is not PARKED:
+            future.set_result(result)
+        return future
+
+    async def advance(self, by_ms: int) -> None:
+        """Move the clock."""
+        assert isinstance(self.clock, SimulatedClock)
+        self.clock.advance(by_ms)
+
+    async def stop(self) -> None:
+        """Remember it."""
+        self.stopped = True
+
+    def fail(self) -> None:
+        """As when the disk of the log has failed."""
+        self.failed.set_exception(HorologError(ErrorCode.DISK_FAILED, "log: write failed"))
+        self.failed.exception()

@@ -1,0 +1,227 @@
+"""The installed `horolog` against a real broker.
+
+Every command, and what it says when it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from horolog.testing.broker import BrokerProcess, installed_command
+
+pytestmark = pytest.mark.process
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def commands(broker: BrokerProcess) -> Run:
+    """Runs `horolog` against that broker."""
+
+    def run_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*installed_command(), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "HOROLOG_ADMIN": broker.admin_url},
+        )
+
+    return run_command
+
+
+@pytest.fixture
+def run(horolog_broker: BrokerProcess) -> Run:
+    """Commands against a broker of the test's own."""
+    return commands(horolog_broker)
+
+
+@pytest.fixture(scope="module")
+def refusing_broker() -> Iterator[BrokerProcess]:
+    """One for all refusals: they change nothing."""
+    with BrokerProcess() as broker:
+        broker.create_topic("reminders")
+        yield broker
+
+
+def said(ended: subprocess.CompletedProcess[str]) -> str:
+    """Stdout of a command that went well."""
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_a_message_from_send_to_ack(run: Run) -> None:
+    """By topic create, send, pending, clock advance, receive, topic describe and list."""
+    assert said(run("topic", "create", "reminders", "--type", "delay", "--queues", "1")) == (
+        "topic reminders: type delay, 1 queue\n"
+    )
+    sent = said(run("send", "reminders", "stand up", "--in", "90s", "--tag", "desk", "--key", "k1"))
+    assert "recall handle  " in sent
+    assert "total" in said(run("pending"))
+    listed = json.loads(said(run("pending", "--list", "--json")))["messages"]
+    assert [(row["topic"], row["tag"], row["keys"]) for row in listed] == [
+        ("reminders", "desk", ["k1"])
+    ]
+    due = listed[0]["deliver_at"]
+    by_second = said(run("pending", "--hour", due, "--topic", "reminders"))
+    assert by_second.startswith("SECOND")
+    assert due[:19] in by_second
+    window = ("--from", due, "--to", "9999-01-01T00:00Z")
+    assert listed[0]["message_id"] in said(run("pending", "--list", *window))
+    nothing = run("receive", "reminders", "--group", "me", "--ack")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "nothing to receive" in nothing.stderr
+    assert "(simulated)" in said(run("clock", "advance", "90s"))
+    received = said(run("receive", "reminders", "--group", "me", "--ack"))
+    assert received.splitlines()[1] == "stand up"
+    assert f"due {due}, tag desk" in received
+    assert "CONSUMED BELOW" in said(run("topic", "describe", "reminders", "--group", "me"))
+    assert said(run("topic", "list")).splitlines()[1].split() == [
+        "reminders",
+        "delay",
+        "1",
+        "1",
+        "0",
+    ]
+
+
+def test_a_lease_that_is_not_acknowledged_comes_again(run: Run) -> None:
+    """With the next attempt; --filter takes what has the tag."""
+    said(run("topic", "create", "audit", "--type", "normal", "--queues", "1"))
+    said(run("send", "audit", "-", "--tag", "a", "--property", "source=cron", stdin="from stdin"))
+    assert run("receive", "audit", "--group", "other", "--filter", "b").stdout == ""
+    first = json.loads(
+        said(run("receive", "audit", "--group", "me", "--invisible", "10s", "--json"))
+    )
+    assert first["messages"][0]["body"] == "from stdin"
+    assert first["messages"][0]["properties"] == {"source": "cron"}
+    assert run("receive", "audit", "--group", "me").stdout == ""
+    said(run("clock", "advance", "11s"))
+    again = json.loads(said(run("receive", "audit", "--group", "me", "--max", "32", "--json")))
+    assert [message["attempt"] for message in again["messages"]] == [2]
+
+
+def test_the_truth_about_a_recall(run: Run) -> None:
+    """CANCELLED 0, NOT_FOUND 3, ALREADY_DELIVERED 4."""
+    said(run("topic", "create", "reminders", "--queues", "1"))
+    handles = [
+        json.loads(said(run("send", "reminders", "x", "--in", due, "--json")))["recall_handle"]
+        for due in ("1h", "2h")
+    ]
+    assert said(run("recall", handles[1])).startswith("CANCELLED")
+    again = run("recall", handles[1])
+    assert (again.returncode, again.stdout) == (3, "")
+    assert again.stderr.startswith("horolog: NOT_FOUND")
+    said(run("clock", "advance", "2h"))
+    late = run("recall", handles[0])
+    assert late.returncode == 4
+    assert late.stderr.startswith("horolog: ALREADY_DELIVERED")
+    assert run("recall", "nonsense").stderr.startswith("horolog: HANDLE: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["send", "nope", "x", "--in", "1s"], 3, "topic 'nope' does not exist"),
+        (["send", "reminders", "x"], 4, "takes delay messages"),
+        (["send", "reminders", "x", "--in", "25h"], 4, "--in: "),
+        (["send", "reminders", "", "--in", "1s"], 4, "BODY: empty"),
+        (["send", "reminders", "x", "--in", "1s", "--tag", "a|b"], 4, "--tag: "),
+        (
+            ["send", "reminders", "x", "--in", "1s", "--property", "DELAY=3"],
+            4,
+            "--property: 'DELAY'",
+        ),
+        (["topic", "create", "re minders"], 4, "NAME: "),
+        (["topic", "create", "reminders", "--queues", "0"], 2, "--queues: "),
+        (["topic", "describe", "nope"], 3, "topic 'nope' does not exist"),
+        (["topic", "describe", "reminders", "--group", "nope"], 3, "consumer group 'nope'"),
+        (["receive", "reminders", "--group", "g", "--max", "33"], 2, "--max: "),
+        (["receive", "reminders", "--group", "g", "--invisible", "1s"], 2, "--invisible: "),
+        (["pending", "--topic", "nope"], 3, "topic 'nope' does not exist"),
+        (["pending", "--hour", "now"], 2, "--hour: "),
+        (["pending", "--list", "--limit", "0"], 2, "--limit: "),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_a_refusal_names_the_flag_and_changes_nothing(
+    refusing_broker: BrokerProcess, arguments: list[str], code: int, told: str
+) -> None:
+    """One sentence on stderr; the broker goes on."""
+    ended = commands(refusing_broker)(*arguments)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("horolog: ")
+    assert ended.stderr.count("\n") == 1
+    assert told in ended.stderr
+    assert refusing_broker.pending() == 0
+    assert refusing_broker.admin.get("/healthz")["healthy"] is True
+
+
+def test_the_system_clock_is_shown_and_not_moved() -> None:
+    """403 there, 4 here."""
+    with BrokerProcess(clock="system") as broker:
+        show = subprocess.run(
+            [*installed_command(), "clock", "show", "--admin", broker.admin_url],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert show.stdout.endswith("(system)\n")
+        advance = subprocess.run(
+            [*installed_command(), "clock", "advance", "1s", "--admin", broker.admin_url],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert advance.returncode == 4
+        assert "--clock simulated" in advance.stderr
+
+
+def test_inspect_reads_every_file_of_a_data_directory(tmp_path: Path) -> None:
+    """After a crash too.
+
+    A flipped bit in the log is damage, said with its position, exit code 1.
+    """
+
+    def inspect(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*installed_command(), "inspect", *map(str, arguments)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.create_topic("reminders")
+        for due_ms in range(1_000, 40_000, 1_000):
+            body = {"topic": "reminders", "body": "x" * 100, "in_ms": due_ms}
+            broker.admin.post("/v1/messages", body)
+        broker.advance("20s")
+        broker.kill()
+    tree = inspect(broker.data_dir, "--json")
+    assert tree.returncode == 0, tree.stdout
+    files = json.loads(tree.stdout)["files"]
+    assert {each["kind"] for each in files} >= {
+        "commit log segment", "delay index", "delay log", "checkpoint", "meta",
+    }  # fmt: skip
+    for each in files:
+        shown = inspect(each["file"], "--limit", "5")
+        assert shown.returncode == 0, shown.stdout
+        assert each["kind"] in shown.stdout
+    log = next(Path(each["file"]) for each in files if each["kind"] == "commit log segment")
+    records = json.loads(inspect(log, "--records", "--limit", "1000", "--json").stdout)["rows"]
+    kinds = [row["kind"] for row in records]
+    assert (kinds.count("SCHEDULED"), kinds.count("HANDED")) == (39, 20)
+    with log.open("r+b") as file:
+        file.seek(records[5]["position"] + 50)
+        flipped = bytes([file.read(1)[0] ^ 0x10])
+        file.seek(-1, os.SEEK_CUR)
+        file.write(flipped)
+    damaged = inspect(log)
+    assert damaged.returncode == 1
+    assert "DAMAGED: bad frame at log position" in damaged.stdout
+    assert inspect(tmp_path / "none").returncode == 3
+    (tmp_path / "strange").write_text("?")
+    assert inspect(tmp_path / "strange").returncode == 2

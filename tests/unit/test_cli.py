@@ -1,0 +1,153 @@
+"""The command line without a broker: help, usage errors, exit codes, and how quick it starts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from horolog import __version__
+from horolog.cli.exits import Exit, exit_of
+from horolog.cli.main import app, run
+from horolog.errors import ErrorCode, HorologError
+
+COMMANDS = [
+    [],
+    ["serve"],
+    ["topic"],
+    ["topic", "create"],
+    ["topic", "list"],
+    ["topic", "describe"],
+    ["send"],
+    ["receive"],
+    ["pending"],
+    ["recall"],
+    ["inspect"],
+    ["clock"],
+    ["clock", "show"],
+    ["clock", "advance"],
+]
+
+
+def walk(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All paths of commands."""
+    yield path
+    for name, member in getattr(command, "commands", {}).items():
+        yield from walk(member, (*path, name))
+
+
+def test_there_are_no_other_commands() -> None:
+    """So that the list above stays whole."""
+    found = sorted(walk(typer.main.get_command(app)))
+    assert found == sorted(tuple(command) for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
+    """Groups list their commands instead of an example."""
+    shown = CliRunner().invoke(app, [*command, "--help"]).output
+    assert "Exit codes: 0 ok" in shown
+    if command not in (["topic"], ["clock"]):
+        assert "  horolog " + " ".join(command) in shown
+
+
+@pytest.mark.parametrize(
+    "flag",
+    """--data-dir --grpc-port --remoting-port --namesrv-port --admin-port --flush --clock
+    --host --broker-name --log-level --config""".split(),
+)
+def test_flags_of_serve(flag: str) -> None:
+    """Tools outside use these words."""
+    assert flag in CliRunner().invoke(app, ["serve", "--help"]).output
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """What --version prints."""
+    assert run(["--version"]) == Exit.OK
+    assert capsys.readouterr().out == f"horolog {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["serve", "--flush", "never"],
+            "'--flush': 'never' is not one of 'sync', 'interval', 'os'",
+        ),
+        (["serve", "--clock", "sundial"], "'--clock': 'sundial' is not one of"),
+        (["serve", "--grpc-port", "eighty"], "'--grpc-port': "),
+        (["serve", "--grpc-port", "70000"], "--grpc-port: 70000 is refused"),
+        (["serve", "--log-level", "loud"], "--log-level: 'loud' is refused"),
+        (["serve", "--config", "/nowhere.toml"], "--config: cannot read /nowhere.toml"),
+        (["serve", "--colour", "red"], "No such option: --colour"),
+        (["topic", "create", "t", "--type", "round"], "'--type': 'round' is not one of 'delay'"),
+        (["topic", "create"], "Missing argument 'NAME'"),
+        (["send", "t", "x", "--in", "90"], "--in: '90' is not a duration"),
+        (
+            ["send", "t", "x", "--at", "2026-03-08T10:00"],
+            "--at: '2026-03-08T10:00' has no time zone",
+        ),
+        (["send", "t", "x", "--in", "9s", "--at", "2026-03-08T10:00Z"], "give either --at or --in"),
+        (["send", "t", "x", "--property", "red"], "--property: 'red' is not NAME=VALUE"),
+        (["receive", "t"], "Missing option '--group'"),
+        (["receive", "t", "--group", "g", "--wait", "soon"], "--wait: 'soon' is not a duration"),
+        (["pending", "--from", "2026-03-08T10:00Z"], "only with --list"),
+        (["clock", "advance", "30"], "DURATION: '30' is not a duration"),
+        (["topic", "list", "--admin", "ftp://x"], "--admin: 'ftp://x' is not a URL"),
+        (["fly"], "No such command 'fly'"),
+    ],
+)
+def test_a_usage_error_is_one_sentence_that_names_the_flag(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, nothing on stdout, one line on stderr."""
+    assert run(arguments) == Exit.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("horolog: ")
+    assert shown.err.count("\n") == 1
+    assert told.lower() in shown.err.lower()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic", "list"], ["pending"], ["clock", "show"], ["send", "t", "x"], ["recall", "x"]],
+    ids=" ".join,
+)
+def test_nobody_answers(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 5 and what to do about it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        assert run([*arguments, "--admin", url]) == Exit.UNREACHABLE
+    shown = capsys.readouterr().err
+    assert f"no broker answers at {url}" in shown
+    assert "horolog serve" in shown
+
+
+def test_every_error_has_an_exit_code() -> None:
+    """And none of them is success or "unreachable"."""
+    for code in ErrorCode:
+        assert exit_of(HorologError(code, "why")) not in (Exit.OK, Exit.UNREACHABLE)
+
+
+def test_help_imports_nothing_large() -> None:
+    """`import horolog` and `horolog --help` load none of the libraries a broker needs."""
+    program = (
+        "import sys\n"
+        "import horolog\n"
+        "from horolog.cli.main import run\n"
+        "run(['--help'])\n"
+        "large = {'grpc', 'numpy', 'pydantic', 'starlette', 'uvicorn', 'uvloop', 'asyncio',\n"
+        "         'orjson', 'google.protobuf', 'http.client'}\n"
+        "print(sorted(large & set(sys.modules)), file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stderr == "[]\n"

@@ -1,0 +1,88 @@
+"""Settings: where they come from, and that a complaint names what the user typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from horolog.config import load
+from horolog.errors import ErrorCode, HorologError
+
+
+def test_defaults() -> None:
+    """What `horolog serve` runs with when nothing is said."""
+    settings = load({}, environment={})
+    assert (settings.grpc_port, settings.admin_port) == (8081, 8090)
+    assert (settings.remoting_port, settings.namesrv_port) == (10911, 9876)
+    assert settings.data_dir == Path("horolog-data")
+    assert (settings.flush, settings.clock) == ("sync", "system")
+    assert (settings.broker_name, settings.cluster_name) == ("broker-a", "DefaultCluster")
+    assert settings.auto_create_topics is False
+
+
+def test_flag_before_environment_before_file(tmp_path: Path) -> None:
+    """The order of sources."""
+    file = tmp_path / "horolog.toml"
+    file.write_text('grpc_port = 1\nadmin_port = 2\nflush = "os"\n')
+    settings = load(
+        {"grpc_port": 7, "admin_port": None},
+        config_file=file,
+        environment={"HOROLOG_GRPC_PORT": "5", "HOROLOG_ADMIN_PORT": "6"},
+    )
+    assert (settings.grpc_port, settings.admin_port, settings.flush) == (7, 6, "os")
+
+
+def test_settings_are_frozen() -> None:
+    """Nothing changes them at run time."""
+    with pytest.raises(ValidationError):
+        load({}, environment={}).grpc_port = 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "field"),
+    [
+        ({"grpc_port": 70_000}, {}, "--grpc-port"),
+        ({"admin_port": -1}, {}, "--admin-port"),
+        ({"flush": "never"}, {}, "--flush"),
+        ({"clock": "sundial"}, {}, "--clock"),
+        ({"host": " "}, {}, "--host"),
+        ({"broker_name": "two words"}, {}, "--broker-name"),
+        ({}, {"HOROLOG_GRPC_PORT": "eighty"}, "HOROLOG_GRPC_PORT"),
+        ({}, {"HOROLOG_LOG_LEVEL": "loud"}, "HOROLOG_LOG_LEVEL"),
+    ],
+)
+def test_a_bad_value_names_its_source(
+    flags: dict[str, object], environment: dict[str, str], field: str
+) -> None:
+    """The flag or the variable, in the message too."""
+    with pytest.raises(HorologError) as caught:
+        load(flags, environment=environment)
+    assert caught.value.code is ErrorCode.CONFIG
+    assert caught.value.field == field
+    assert caught.value.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("grpc_port = 99999", "grpc_port in "),
+        ("colour = 1", "no setting 'colour'"),
+        ("grpc_port = ", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_explained(tmp_path: Path, content: str, told: str) -> None:
+    """Key and file, unknown keys, and what is no TOML."""
+    file = tmp_path / "horolog.toml"
+    file.write_text(content)
+    with pytest.raises(HorologError) as caught:
+        load({}, config_file=file, environment={})
+    assert told in caught.value.message
+    assert str(file) in caught.value.message
+
+
+def test_a_missing_file_is_explained(tmp_path: Path) -> None:
+    """--config is named."""
+    with pytest.raises(HorologError, match=r"--config: cannot read .*No such file"):
+        load({}, config_file=tmp_path / "none.toml", environment={})

@@ -1,0 +1,260 @@
+"""`horolog inspect`: what each reader says about good files, harmed files and anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horolog.cli.inspection.files import inspect_file, inspect_tree
+from horolog.cli.inspection.report import Report
+from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.keys import encode_run, run_name
+from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
+from horolog.errors import ErrorCode, HorologError
+from horolog.log import record
+from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
+from horolog.log.consume_queue import UNIT, queue_file_name
+from horolog.log.frame import HEADER_BYTES, seal
+from horolog.log.segment import segment_name
+from horolog.protocol.rocketmq.message import encode
+
+HOUR = 492_490
+HOUR_MS = HOUR * 3_600_000
+LOG_ID = 0xABCD
+
+
+def message(due_ms: int) -> bytes:
+    """A scheduled record."""
+    made = encode(topic="reminders", body=b"x" * 20, message_id="01AB", due_ms=due_ms)
+    head = np.zeros(1, record.HEAD)
+    head["size"], head["kind"], head["due_ms"] = len(made.record), record.Kind.SCHEDULED, due_ms
+    return head.tobytes() + made.record[record.HEAD_BYTES :]
+
+
+def segment(*bodies: bytes, durable: int = 0, epoch: int = 1) -> bytes:
+    """Frames of one record each, and the blank rest of a segment."""
+    content = b""
+    for body in bodies:
+        head = seal(
+            log_id=LOG_ID, shard=0, base=len(content), durable=min(durable, len(content)),
+            append_ms=HOUR_MS, epoch=epoch, count=1, body=body,
+        )  # fmt: skip
+        content += head + body
+    return content.ljust(1 << 16, b"\0")
+
+
+def write_hour(directory: Path) -> None:
+    """Two messages, filed as an hour."""
+    records = [message(HOUR_MS + 7_500), message(HOUR_MS + 9_000)]
+    entries = np.zeros(2, ENTRY)
+    entries["position"] = [0, len(records[0])]
+    entries["size"] = [len(each) for each in records]
+    entries["previous"] = -1
+    entries["due_ms"] = [HOUR_MS + 7_500, HOUR_MS + 9_000]
+    entries["origin"] = [64, 500]
+    entries["crc"] = record_crcs(records, entries["origin"])
+    entries["sum"] = entry_sums(entries)
+    (directory / "delay.log").write_bytes(b"".join(records))
+    (directory / "delay.idx").write_bytes(entries.tobytes())
+    heads = empty_heads()
+    heads[7] = (0, 1, 1)
+    heads[9] = (1, 1, 0)
+    states = np.array([EntryState.WAITING, EntryState.HANDED_OVER], np.uint8)
+    state = HourState(HOUR, 2, sum(map(len, records)), 1, 0, heads, {1: 1}, states)
+    (directory / state_name(1)).write_bytes(encode_state(state))
+    keys = np.array([5, 9], np.uint64)
+    (directory / run_name(0, 2)).write_bytes(encode_run(0, keys, np.arange(2)))
+
+
+def inspect(path: Path, *, show_records: bool = False, limit: int = 50) -> Report:
+    """As the command does."""
+    return inspect_file(path, limit=limit, show_records=show_records)
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_frames_and_records_of_a_segment(tmp_path: Path) -> None:
+    """One row a frame; with `records` one a record, with topic, id and the CRC of the body."""
+    path = tmp_path / segment_name(0)
+    path.write_bytes(
+        segment(record.encode_epoch(), message(HOUR_MS), record.encode_ack(1, 2, 0, [7]))
+    )
+    report = inspect(path)
+    assert report.problems == report.notes == []
+    assert [row[-1] for row in report.rows] == ["1 EPOCH", "1 SCHEDULED", "1 ACK"]
+    assert report.fields["records"] == "1 ACK, 1 EPOCH, 1 SCHEDULED"
+    rows = inspect(path, show_records=True).rows
+    assert rows[1][1:] == (
+        "SCHEDULED", len(message(HOUR_MS)), "2026-03-08T10:00:00.000Z", "reminders 01AB", "ok",
+    )  # fmt: skip
+    assert rows[2][4] == "group 1, topic 2, queue 0, offsets 7"
+    limited = inspect(path, limit=1)
+    assert (len(limited.rows), limited.fields["rows"]) == (1, 3)
+
+
+def test_every_kind_of_control_record_is_explained(tmp_path: Path) -> None:
+    """In words."""
+    origins = record.origins_of(np.array([64, 500], np.uint64))
+    granted = np.zeros(1, record.GRANTED)
+    path = tmp_path / segment_name(0)
+    path.write_bytes(
+        segment(
+            record.encode_hand_over(HOUR, origins),
+            record.encode_recall(1, 5, HOUR_MS, origins),
+            record.encode_topic(1, "reminders", "delay", 4),
+            record.encode_group(1, "me"),
+            record.encode_grant(1, 2, 0, 1, 30_000, granted),
+        )
+    )
+    details = [str(row[4]) for row in inspect(path, show_records=True).rows]
+    assert details[0] == f"hour {HOUR}, origins 64 500"
+    assert details[1] == "topic 1, origins 64 500"
+    assert '"name":"reminders"' in details[2]
+    assert '"name":"me"' in details[3]
+    assert details[4] == "group 1, topic 2, queue 0, for 30000 ms, offsets 0"
+
+
+def test_a_torn_tail_is_a_note(tmp_path: Path) -> None:
+    """Nothing behind it had been promised."""
+    path = tmp_path / segment_name(0)
+    path.write_bytes(segment(record.encode_epoch(), message(HOUR_MS)))
+    flip(path, HEADER_BYTES + record.ENVELOPE_BYTES + HEADER_BYTES + 40)
+    report = inspect(path)
+    assert report.problems == []
+    assert "torn tail" in report.notes[0]
+    assert report.rows[-1][6] == "BAD"
+
+
+@pytest.mark.parametrize("at", [3, 30, HEADER_BYTES + 5])
+def test_a_bad_frame_below_what_was_promised_is_damage(tmp_path: Path, at: int) -> None:
+    """In its header or its body; the frames behind it are still read."""
+    path = tmp_path / segment_name(0)
+    bodies = [record.encode_epoch(), message(HOUR_MS), message(HOUR_MS + 1)]
+    path.write_bytes(segment(*bodies, durable=1 << 40))
+    flip(path, at)
+    report = inspect(path)
+    assert "bad frame at log position 0" in report.problems[0]
+    assert [row[-1] for row in report.rows][-2:] == ["1 SCHEDULED", "1 SCHEDULED"]
+
+
+def test_frames_of_a_newer_version_are_named(tmp_path: Path) -> None:
+    """Not taken for damage."""
+    from isal.isal_zlib import crc32
+
+    content = bytearray(segment(record.encode_epoch()))
+    content[4] = 9
+    content[60:64] = crc32(bytes(content[:60])).to_bytes(4, "little")
+    path = tmp_path / segment_name(0)
+    path.write_bytes(content)
+    assert "written by a newer horolog" in inspect(path).problems[0]
+
+
+def test_an_hour(tmp_path: Path) -> None:
+    """Index, log, state and key run, each with its verdicts."""
+    write_hour(tmp_path)
+    index = inspect(tmp_path / "delay.idx")
+    assert index.problems == []
+    assert [row[-2:] for row in index.rows] == [("ok", "ok"), ("ok", "ok")]
+    log = inspect(tmp_path / "delay.log")
+    assert [row[3] for row in log.rows] == ["reminders 01AB", "reminders 01AB"]
+    state = inspect(tmp_path / state_name(1))
+    assert state.fields["states"] == "1 WAITING, 1 HANDED_OVER"
+    assert [row[0] for row in state.rows] == ["2026-03-08T10:00:07Z", "2026-03-08T10:00:09Z"]
+    assert inspect(tmp_path / run_name(0, 2)).rows == [(f"{5:016x}", 0), (f"{9:016x}", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "told"),
+    [
+        ("delay.idx", 9, "bad entry check sums"),
+        ("delay.log", 60, "records that do not verify"),
+        (state_name(1), 100, "not intact"),
+        (run_name(0, 2), 33, "not intact"),
+    ],
+)
+def test_a_flipped_bit_in_an_hour(tmp_path: Path, name: str, at: int, told: str) -> None:
+    """Every file says so itself; of the log, its index does."""
+    write_hour(tmp_path)
+    flip(tmp_path / name, at)
+    assert told in inspect(tmp_path / name).problems[0]
+
+
+def test_checkpoint_queue_and_meta(tmp_path: Path) -> None:
+    """The rest of a data directory."""
+    units = np.array([(64, 200, 7), (300, 200, 7)], UNIT)
+    queue = tmp_path / queue_file_name(0)
+    queue.write_bytes(units.tobytes() + b"half")
+    assert inspect(queue).rows == [(0, 64, 200, 7), (1, 300, 200, 7)]
+    assert "4 bytes behind the last whole unit" in inspect(queue).notes[0]
+    columns = {name: np.empty(0, dtype) for name, dtype in _columns().items()}
+    checkpoint = Checkpoint(
+        0, 1, LOG_ID, 500, 400, 500, HOUR_MS, {"topics": [{"name": "t"}]}, columns
+    )
+    path = tmp_path / checkpoint_name(500)
+    path.write_bytes(encode_checkpoint(checkpoint))
+    report = inspect(path)
+    assert report.fields["position"] == 500
+    assert report.rows == [("topics", '{"name":"t"}')]
+    (tmp_path / "meta").write_text('{"format": 1}')
+    assert inspect(tmp_path / "meta").fields == {"format": 1}
+    assert {each.kind for each in inspect_tree(tmp_path)} == {"consume queue", "checkpoint", "meta"}
+
+
+def _columns() -> dict[str, np.dtype[np.void]]:
+    from horolog.log.checkpoint import COLUMNS
+
+    return COLUMNS
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    """NOT_FOUND and BAD_REQUEST."""
+    with pytest.raises(HorologError) as caught:
+        inspect(tmp_path / "none")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    (tmp_path / "holiday.jpg").write_bytes(b"sea")
+    with pytest.raises(HorologError) as caught:
+        inspect(tmp_path / "holiday.jpg")
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+NAMES = (
+    segment_name(0), checkpoint_name(5), state_name(1), run_name(0, 2), "delay.idx", "delay.log",
+    queue_file_name(0), "meta",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    noise=st.one_of(st.binary(max_size=300), st.tuples(st.integers(0, 400), st.binary(max_size=9))),
+    show_records=st.booleans(),
+)
+def test_any_bytes_are_reported_and_never_crash(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    noise: bytes | tuple[int, bytes],
+    show_records: bool,
+) -> None:
+    """Noise, and good files with noise in them: a report or a HorologError."""
+    directory = tmp_path_factory.mktemp("any")
+    write_hour(directory)
+    path = directory / name
+    if isinstance(noise, bytes):
+        path.write_bytes(noise)
+    else:
+        good = path.read_bytes() if path.exists() else segment(record.encode_epoch())
+        at, harm = noise
+        path.write_bytes(good[:at] + harm + good[at + len(harm) :])
+    try:
+        assert inspect(path, show_records=show_records).kind
+    except HorologError as error:
+        assert error.code in (ErrorCode.BAD_REQUEST, ErrorCode.VERSION_UNSUPPORTED)

@@ -1,0 +1,161 @@
+"""The process around the engine, with an engine that answers as it is told.
+
+Start, ready line, end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from horolog.testing.engine import ScriptedEngine
+
+from horolog.config import Settings, load
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, DescribeTopic, TopicType
+from horolog.server.auto_create import AutoCreate
+from horolog.server.main import Parts, serve
+
+
+class Front:
+    """A gRPC door that opens nothing."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    async def start(self) -> int:
+        """Remember it."""
+        self._events.append("grpc opened")
+        return 4_711
+
+    async def stop(self, grace: float) -> None:
+        """Remember it."""
+        self._events.append("grpc closed")
+
+
+class Process:
+    """`serve` with fakes; `engine` is there once it has been opened."""
+
+    def __init__(self, tmp_path: Path, **flags: Any) -> None:
+        self.events: list[str] = []
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[ScriptedEngine] = loop.create_future()
+        self.ready: asyncio.Future[str] = loop.create_future()
+        self.settings = load(
+            {"data_dir": tmp_path, "grpc_port": 0, "admin_port": 0, **flags}, environment={}
+        )
+
+    async def run(self) -> int:
+        """Until it ends."""
+
+        async def open_engine(settings: Settings) -> ScriptedEngine:
+            assert settings is self.settings
+            engine = ScriptedEngine()
+            self.opened.set_result(engine)
+            return engine
+
+        def make_front(engine: object, settings: Settings) -> Front:
+            return Front(self.events)
+
+        return await serve(self.settings, Parts(open_engine, make_front, self.ready.set_result))
+
+
+def within_10_s(work: Coroutine[Any, Any, None]) -> None:
+    """Run it with a deadline."""
+    asyncio.run(asyncio.wait_for(work, 10))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
+    """Ready line with the real ports; then doors close before the engine stops; exit code 0."""
+
+    async def work() -> None:
+        process = Process(tmp_path)
+        running = asyncio.create_task(process.run())
+        words = (await process.ready).split()
+        assert words[:2] == ["horolog", "ready"]
+        told = dict(word.split("=", 1) for word in words[2:])
+        assert told["grpc-port"] == "4711"
+        assert int(told["admin-port"]) > 0
+        assert (told["epoch"], told["pid"], told["data-dir"]) == (
+            "3",
+            str(os.getpid()),
+            str(tmp_path),
+        )
+        os.kill(os.getpid(), number)
+        assert await running == 0
+        assert process.events == ["grpc opened", "grpc closed"]
+        assert (await process.opened).stopped
+
+    within_10_s(work())
+
+
+def test_a_failed_engine_ends_it_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And the log says why."""
+
+    async def work() -> None:
+        process = Process(tmp_path)
+        running = asyncio.create_task(process.run())
+        (await process.opened).fail()
+        assert await running == 1
+        assert process.events == ["grpc opened", "grpc closed"]
+        assert (await process.opened).stopped
+
+    within_10_s(work())
+    assert "the broker cannot go on: log: write failed" in caplog.text
+    assert str(tmp_path) in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["grpc_port", "admin_port"])
+def test_a_port_in_use_names_its_flag_and_nothing_stays_open(tmp_path: Path, flag: str) -> None:
+    """The engine is stopped again."""
+
+    async def work() -> None:
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            held.listen()
+            port = held.getsockname()[1]
+            process = Process(tmp_path, **{flag: port})
+            with pytest.raises(HorologError) as caught:
+                await process.run()
+        assert caught.value.code is ErrorCode.CONFIG
+        assert caught.value.field == "--" + flag.replace("_", "-")
+        assert f"port {port} cannot be opened (in use)" in caught.value.message
+        assert (await process.opened).stopped
+        assert process.events.count("grpc opened") == process.events.count("grpc closed")
+
+    within_10_s(work())
+
+
+class EmptyEngine(ScriptedEngine):
+    """Knows no topic until one is created."""
+
+    def submit(self, command: Any) -> asyncio.Future[Any]:
+        """As scripted, and CreateTopic makes DescribeTopic known."""
+        if isinstance(command, CreateTopic):
+            self.answers[DescribeTopic] = self.answers[CreateTopic]
+        return super().submit(command)
+
+
+def test_a_topic_is_made_at_its_first_use_where_that_is_wanted() -> None:
+    """As a NORMAL one; other refusals pass."""
+
+    async def work() -> None:
+        engine = EmptyEngine()
+        unknown = HorologError(ErrorCode.TOPIC_NOT_FOUND, "topic 'a' does not exist")
+        engine.answers[DescribeTopic] = unknown
+        made = await AutoCreate(engine).submit(DescribeTopic("a"))
+        assert made is engine.answers[CreateTopic]
+        create = CreateTopic("a", TopicType.NORMAL, 8)
+        assert engine.asked == [DescribeTopic("a"), create, DescribeTopic("a")]
+        engine.answers[DescribeTopic] = HorologError(ErrorCode.INTERNAL, "why")
+        with pytest.raises(HorologError, match="why"):
+            await AutoCreate(engine).submit(DescribeTopic("a"))
+
+    within_10_s(work())
