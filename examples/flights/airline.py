@@ -21,16 +21,22 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 from rocketmq.v5.exception import ClientException
 
 WORKERS = 8
 RETRY_PAUSE_S = 0.2
 RETRY_FOR_S = 30.0  # the broker is expected back long before
+LOST = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
 TRUTHS = ("ALREADY_DELIVERED", "NOT_FOUND")  # first words of a refused recall
 
 _stdout_lock = threading.Lock()
@@ -42,6 +48,13 @@ def say(kind: str, **fields: object) -> None:
     with _stdout_lock:
         sys.stdout.write(line)
         sys.stdout.flush()
+
+
+def answer_lost(error: Exception) -> bool:
+    """Whether the request may or may not have been carried out; anything else is a refusal or a bug."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code() in LOST
+    return isinstance(error, (TimeoutError, CancelledError))
 
 
 @dataclass(frozen=True)
@@ -98,7 +111,7 @@ class Airline:
                     requests=requests,
                     why=repr(error),
                 )
-                if isinstance(error, ClientException) or time.monotonic() > give_up_at:
+                if not answer_lost(error) or time.monotonic() > give_up_at:
                     raise
                 time.sleep(RETRY_PAUSE_S)
                 continue
@@ -128,9 +141,9 @@ class Airline:
                 truth = str(error.args[0]).split(":")[0].split(" ")[0]
                 if truth not in TRUTHS:
                     raise
-            except Exception:
+            except Exception as error:
                 unanswered += 1
-                if time.monotonic() > give_up_at:
+                if not answer_lost(error) or time.monotonic() > give_up_at:
                     raise
                 time.sleep(RETRY_PAUSE_S)
                 continue
@@ -144,21 +157,21 @@ class Airline:
 
 def fly(airline: Airline, orders: list[Order]) -> None:
     """Carry out all orders: the first calls at once, the rest when the news come."""
-    with ThreadPoolExecutor(WORKERS) as workers:
-        first = {
-            order.key: workers.submit(airline.schedule, order, 1, order.due_s) for order in orders
-        }
-        running: list[Future[Any]] = list(first.values())
-        news = [
-            (order.news_at_s, order.key, order) for order in orders if order.news_at_s is not None
-        ]
-        heapq.heapify(news)
+    workers = ThreadPoolExecutor(WORKERS)
+    first = {order.key: workers.submit(airline.schedule, order, 1, order.due_s) for order in orders}
+    running: list[Future[Any]] = list(first.values())
+    news = [(order.news_at_s, order.key, order) for order in orders if order.news_at_s is not None]
+    heapq.heapify(news)
+    try:
         while news:
             at_s, key, order = heapq.heappop(news)
             time.sleep(max(0.0, at_s - time.time()))
             running.append(workers.submit(_on_news, airline, order, first[key]))
             _raise_failed(running)
-    _raise_failed(running)
+        for future in running:
+            future.result()
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)  # after an error: no more sends
 
 
 def _on_news(airline: Airline, order: Order, first: Future[str]) -> None:

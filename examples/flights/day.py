@@ -155,7 +155,7 @@ def _course(flight: Flight, seed: int, start_min: int) -> Course:
     call_min = flight.scheduled_min - CALL_BEFORE_MIN
     if flight.delay_min is not None and flight.delay_min < LATE_FROM_MIN:
         return Course(flight, call_min, None, None)
-    draw = random.Random(f"{seed}/{flight.key}")  # noqa: S311  a replay, not a secret
+    draw = random.Random(f"{seed}/{flight.key}")
     news_min = max(start_min, flight.scheduled_min - draw.randint(*NEWS_BEFORE_MIN))
     if flight.delay_min is None:
         return Course(flight, call_min, news_min, None)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from day import clock_text
-from ledger import Balance, percentile
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+
+from day import clock_text
+from ledger import Balance, percentile
 
 BAR_WIDTH = 48
 EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -25,6 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
 from broker import Broker, Client, DemoError, on_exit_signals
 from day import (
     START_MIN,
@@ -37,8 +40,6 @@ from day import (
 )
 from ledger import Balance, Expected, Ledger
 from report import histogram, show
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC, GROUP, QUEUES = "boarding-calls", "gates", 4
@@ -46,6 +47,7 @@ LEAD_S = 2.0  # from the plan being sent to the first minute of the day
 LEAD_MIN = 80  # a shorter replay begins this long before its first hour, as the whole day does
 KILL_PATIENCE_S = 2.0  # how long to wait for a request to be on its way
 DRAIN_S = 20.0  # after the last due time; the shortest lease is 10 s
+OVERTIME_S = 40.0  # more than the airline repeats a request
 SETTLE_S = 2.0  # silence in which something handed over twice would still arrive
 PLAIN_EVERY_S = 10.0
 
@@ -86,8 +88,13 @@ class Demo:
             asyncio.create_task(self._listen(self.gates, self.ledger.take)),
         ]
         story = asyncio.create_task(self._story())
+        limit_s = self.timeline.due_s(self.last_min) - time.time() + DRAIN_S + OVERTIME_S
         try:
-            await asyncio.wait([*listeners, story], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [*listeners, story], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise DemoError("the day is over, and the airline is still not done")
             for task in (*listeners, story):
                 if task.done():
                     task.result()

@@ -77,9 +77,9 @@ class Shop:
         return cancelled
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 - the URL of our own broker
+        request = urllib.request.Request(
             self.admin_url + path, json.dumps(body).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=10) as response:
             result: dict[str, Any] = json.load(response)["result"]
         return result

@@ -1,5 +1,6 @@
-"""Node settings of one broker process: frozen, checked once, and every complaint names what the
-user typed.
+"""Node settings of one broker process: frozen, and checked once.
+
+Every complaint names what the user typed.
 
 A setting comes from, in this order: a flag of `horolog serve`, an environment variable
 `HOROLOG_<NAME>`, the TOML file given with `--config`, the default.  These are settings of a *node*:

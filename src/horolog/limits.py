@@ -66,10 +66,14 @@ FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 
 # --- disk -------------------------------------------------------------------------------------
 CONTROL_RESERVE_BYTES = 64 * MIB  # kept for acks, recalls, hand-over and one checkpoint
-HOUR_KEEP_MS = 3 * HOUR_MS  # a finished hour stays this long, so that a late recall is told the truth
+HOUR_KEEP_MS = (
+    3 * HOUR_MS
+)  # a finished hour stays this long, so that a late recall is told the truth
 OPEN_FILES_MAX = 512  # handles of consume queues and hours, least recently used ones are closed
 QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
 
 # --- admin API --------------------------------------------------------------------------------
-ADMIN_REQUEST_MAX = 26 * MIB  # the largest body as JSON, where a byte may be written as six characters
+ADMIN_REQUEST_MAX = (
+    26 * MIB
+)  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`

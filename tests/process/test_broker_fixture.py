@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.admin.client import UnreachableError
+from horolog.admin.status import UnreachableError
 from horolog.testing.broker import BrokerProcess, BrokerStartError
 
 pytestmark = pytest.mark.process
@@ -72,15 +72,16 @@ def test_kill_and_restart_keep_ports_and_messages(horolog_broker: BrokerProcess)
 def test_it_ends_with_its_block_and_leaves_nothing() -> None:
     """Also when the block fails."""
 
-    class OwnError(Exception):
-        pass
+    def fail(broker: BrokerProcess) -> None:
+        with broker:
+            assert alive(broker.pid)
+            raise LookupError
 
-    with pytest.raises(OwnError), BrokerProcess() as broker:
-        pid, directory = broker.pid, broker.data_dir
-        assert alive(pid)
-        raise OwnError
-    assert not alive(pid)
-    assert not directory.parent.exists()
+    broker = BrokerProcess()
+    with pytest.raises(LookupError):
+        fail(broker)
+    assert not alive(broker.pid)
+    assert not broker.data_dir.parent.exists()
 
 
 def test_a_stopped_process_is_ended_too() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from horolog.testing.engine import NOW_MS, PARKED, ScriptedEngine
 
 from horolog.admin.app import make_app
 from horolog.errors import ErrorCode, HorologError
@@ -31,6 +30,7 @@ from horolog.protocol.commands import (
     SendMessages,
     Sent,
 )
+from horolog.testing.engine import NOW_MS, PARKED, ScriptedEngine
 
 Use = Callable[[httpx.AsyncClient, ScriptedEngine], Awaitable[None]]
 

@@ -58,8 +58,20 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "flag",
-    """--data-dir --grpc-port --remoting-port --namesrv-port --admin-port --flush --clock
-    --host --broker-name --log-level --config""".split(),
+    [
+        "--data-dir",
+        "--grpc-port",
+        "--remoting-port",
+        "--namesrv-port",
+        "--admin-port",
+        "--flush",
+        "--clock",
+        "--host",
+        "--broker-name",
+        "--auto-create-topics",
+        "--log-level",
+        "--config",
+    ],
 )
 def test_flags_of_serve(flag: str) -> None:
     """Tools outside use these words."""
@@ -128,6 +140,15 @@ def test_nobody_answers(arguments: list[str], capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().err
     assert f"no broker answers at {url}" in shown
     assert "horolog serve" in shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["clock"]])
+def test_without_a_command_there_is_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 all the same."""
+    assert run(arguments) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("Usage: ")
 
 
 def test_every_error_has_an_exit_code() -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from horolog.testing.engine import ScriptedEngine
 
 from horolog.config import Settings, load
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, DescribeTopic, TopicType
 from horolog.server.auto_create import AutoCreate
 from horolog.server.main import Parts, serve
+from horolog.testing.engine import ScriptedEngine
 
 
 class Front:

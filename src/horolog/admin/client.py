@@ -1,5 +1,6 @@
-"""A client of the admin API on the standard library alone; the CLI and `horolog.testing` speak
-through it.
+"""A client of the admin API on the standard library alone.
+
+The CLI and `horolog.testing` speak through it.
 
     admin = AdminClient("http://127.0.0.1:8090")
     admin.post("/v1/topics", {"name": "orders", "type": "delay"})
@@ -15,16 +16,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from horolog.admin.status import error_from_body
+from horolog.admin.status import UnreachableError, error_from_body
 from horolog.errors import ErrorCode, HorologError
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
 ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
-
-
-class UnreachableError(Exception):
-    """No broker answered at the URL; the text says which URL and why."""
 
 
 class AdminClient:

@@ -30,6 +30,10 @@ HTTP_STATUS = {
 }
 
 
+class UnreachableError(Exception):
+    """No broker answered at the URL; the text says which URL and why."""
+
+
 def http_status(error: HorologError) -> int:
     """The HTTP status that an error is answered with."""
     return HTTP_STATUS.get(error.code, 503 if error.fatal else 400)

@@ -32,15 +32,17 @@ def get(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], dtype: str) -> np
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Queue id of each message record."""
-    ids: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_ID_AT), ">i4").astype(np.int64)
+    ids: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_ID_AT), ">i4").astype(
+        np.int64
+    )
     return ids
 
 
 def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Queue offset of each message record."""
-    found: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_OFFSET_AT), ">i8").astype(
-        np.int64
-    )
+    found: npt.NDArray[np.int64] = get(
+        raw, at + (HEAD_BYTES + layout.QUEUE_OFFSET_AT), ">i8"
+    ).astype(np.int64)
     return found
 
 

@@ -26,7 +26,7 @@ _KIND_AT = 4
 
 class _Part(NamedTuple):
     hour: Hour
-    index: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
     entries: npt.NDArray[Any]
     records: list[memoryview]
 
@@ -57,7 +57,9 @@ def _read(
     shard: Shard, second: int, keys: npt.NDArray[np.int64], budget: int
 ) -> tuple[_Part, int, npt.NDArray[np.int64]]:
     hour = shard.delay.hours[second // SECONDS]
-    keys = keys[hour.states[indexes_of(keys)] == EntryState.WAITING]  # others were recalled meanwhile
+    keys = keys[
+        hour.states[indexes_of(keys)] == EntryState.WAITING
+    ]  # others were recalled meanwhile
     index = indexes_of(keys)
     ends = np.cumsum(hour.entries(index)["size"].astype(np.int64))
     fits = max(1, int(np.searchsorted(ends, budget, side="right")))

@@ -167,9 +167,7 @@ class _Opening:
             return f"{short}: its last frame, at {checkpoint.last_frame}, is not there"
         return ""
 
-    def _decide(
-        self, log: LogFound, behind: bool, facts: _Facts, derived: DerivedFound
-    ) -> Row:
+    def _decide(self, log: LogFound, behind: bool, facts: _Facts, derived: DerivedFound) -> Row:
         from_zero = not facts.bases or facts.bases[0] == 0
         return decide(Found(log, behind, from_zero, facts.found, derived))
 
@@ -234,9 +232,7 @@ class _Opening:
         epoch = max(again.epoch, checkpoint.epoch if checkpoint else 0)
         return self._serve(shard, again.end, epoch, last, row)
 
-    def _scan(
-        self, start: Checkpoint | None, newest: Checkpoint | None, facts: _Facts
-    ) -> LogScan:
+    def _scan(self, start: Checkpoint | None, newest: Checkpoint | None, facts: _Facts) -> LogScan:
         return LogScan(
             self._reader,
             Identity(self._meta.log_id, self._meta.shard),

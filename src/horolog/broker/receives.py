@@ -26,8 +26,8 @@ from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant, en
 from horolog.protocol.commands import (
     Ack,
     Acked,
-    ChangeInvisible,
     Changed,
+    ChangeInvisible,
     Delivered,
     Receive,
     Received,
@@ -143,7 +143,9 @@ class Receives:
         if not good:
             return []
         ready = self._shard.ready
-        duration = AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
+        duration = (
+            AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
+        )
         granted = np.zeros(len(good), GRANTED)
         delivered = []
         queue_id = good[0][0].queue
@@ -286,9 +288,7 @@ class Receives:
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
         receipt = decode_receipt(command.receipt_handle)
-        progress, lease = shard.ready.check(
-            receipt, group, topic.number, now.mono_ms, now.wall_ms
-        )
+        progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
         if lease is None:
             raise HorologError(
                 ErrorCode.INVALID_RECEIPT_HANDLE,

@@ -20,7 +20,7 @@ from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.consume_queue import UNIT
-from horolog.log.frame import FrameHeader, HEADER_BYTES
+from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
@@ -67,7 +67,9 @@ class Replay:
         units = self._units(body, base, heads, messages)
         shard.apply(Applied(header.end, units, unfiled, settled))
         if shard.stalled:
-            raise HorologError(ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log")
+            raise HorologError(
+                ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
+            )
 
     def _units(
         self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]

@@ -204,7 +204,5 @@ def unfiled_of(
     view = memoryview(body)
     starts = at[rows]
     ends = starts + heads["size"][rows]
-    records = b"".join(
-        [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    )
+    records = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
     return Unfiled(heads[rows], (starts + base).astype(np.uint64), memoryview(records))

@@ -29,7 +29,7 @@ class Settled(NamedTuple):
     """Entries of an hour that a frame hands over or recalls."""
 
     hour: int
-    index: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
     state: EntryState
 
 
@@ -68,7 +68,9 @@ class Shard:
         self.ready = Ready()
         self.uncommitted: deque[Applied] = deque()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
-        self.visible: set[int] = set()  # numbers of topics that got new messages since last looked at
+        self.visible: set[int] = (
+            set()
+        )  # numbers of topics that got new messages since last looked at
         self.handed_over = 0
         self.recalled = 0
         self.applied = 0
@@ -113,7 +115,8 @@ class Shard:
         """Whether a scheduled message of that key hash is appended but not filed yet."""
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.stalled):
             raise HorologError(
-                ErrorCode.DISK_FULL, "disk: full; this message cannot be filed, nor recalled, just now"
+                ErrorCode.DISK_FULL,
+                "disk: full; this message cannot be filed, nor recalled, just now",
             )
         return any(
             change.unfiled is not None and bool((change.unfiled.heads["key"] == key).any())

@@ -38,8 +38,9 @@ def advance(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let time pass on a broker with --clock simulated; returns when all that became due is handed
-    over.
+    """Let time pass on a broker with --clock simulated.
+
+    Returns when everything that became due is handed over.
 
     Example:
       horolog clock advance 30d

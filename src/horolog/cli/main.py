@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from horolog import __version__
+from horolog.admin.status import UnreachableError
 from horolog.cli import clock, inspect, pending, recall, receive, send, serve, topic
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
 from horolog.cli.options import register
 from horolog.errors import HorologError
 
+# typer's public BadParameter is a usage error; the others (no such option, …) share its parent.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _HELP = """A message broker for messages that must arrive later.
 
 \b
@@ -80,23 +83,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Whoever read us (head, less) has seen enough; the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except Exception as error:
-        return _other(error)
+    except UnreachableError as error:
+        return _complain(str(error), Exit.UNREACHABLE)
+    except UsageError as error:
+        return _usage(error)
     return code if isinstance(code, int) else Exit.OK
 
 
-def _other(error: Exception) -> int:
-    from horolog.admin.client import UnreachableError
-
-    if isinstance(error, UnreachableError):
-        return _complain(str(error), Exit.UNREACHABLE)
-    shown = getattr(error, "format_message", None)  # typer's own usage errors
-    if shown is not None:
-        context = getattr(error, "ctx", None)
-        hint = f"; see {context.command_path} --help" if context is not None else ""
-        sentence = shown().rstrip(".").replace("Value error, ", "")
-        return _complain(sentence + hint, Exit.USAGE)
-    raise error
+def _usage(error: Any) -> int:
+    """A wrong flag or argument, as typer tells it; without a command its message is the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return Exit.USAGE
+    hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
+    sentence = error.format_message().rstrip(".").replace("Value error, ", "")
+    return _complain(sentence + hint, Exit.USAGE)
 
 
 def _complain(sentence: str, code: int) -> int:

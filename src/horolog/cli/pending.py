@@ -19,6 +19,7 @@ _FLAGS = {
 
 
 def pending(
+    *,
     hour: Annotated[
         str,
         typer.Option(metavar="TIME", help="Per second of the hour in which this time lies."),

@@ -20,6 +20,7 @@ _FLAGS = {
 
 def receive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    *,
     group: Annotated[
         str, typer.Option(metavar="G", help="Consumer group that takes the messages.")
     ],

@@ -23,6 +23,7 @@ _FLAGS = {
 def send(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     body: Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")],
+    *,
     at: Annotated[
         str,
         typer.Option(metavar="TIME", help="Due time, ISO 8601 with a zone, or epoch milliseconds."),

@@ -32,6 +32,7 @@ def _port(default: int, help_text: str) -> typer.models.OptionInfo:
 
 
 def serve(
+    *,
     data_dir: Annotated[
         Path | None,
         typer.Option(

@@ -73,7 +73,8 @@ def entry_sums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     words = entries.view(np.uint64).reshape(len(entries), 8)[:, :7]
     mixed = (words ^ (words >> np.uint64(29))) * _MULTIPLIERS
     total = mixed.sum(axis=1, dtype=np.uint64)
-    return total ^ (total >> np.uint64(32)) ^ np.uint64(0x484F524F4C4F4721)
+    sums: npt.NDArray[np.uint64] = total ^ (total >> np.uint64(32)) ^ np.uint64(0x484F524F4C4F4721)
+    return sums
 
 
 def origin_seed(position: int, row: int = 0) -> int:

@@ -71,9 +71,7 @@ class Hour:
 
     def restore(self, state: HourState, version: int) -> bool:
         """Take over a state file and cut the files to it; False if they are shorter (then rebuild)."""
-        if (
-            self._index.size() < state.count * ENTRY_BYTES or self._log.size() < state.log_bytes
-        ):
+        if self._index.size() < state.count * ENTRY_BYTES or self._log.size() < state.log_bytes:
             return False
         self._index.truncate(state.count * ENTRY_BYTES)
         self._log.truncate(state.log_bytes)
@@ -170,7 +168,7 @@ class Hour:
     def walk(self, index: int, limit: int) -> tuple[list[int], int]:
         """Follow a chain back from `index` for at most `limit` entries: them, and where to go on (−1: end)."""
         words = self._mapped_index().cast("i")
-        found = []
+        found: list[int] = []
         while index >= 0 and limit > 0:
             if index >= self.count:
                 return found, -1  # damaged link: the caller counts and finds out

@@ -51,11 +51,11 @@ _RUN_ROWS_MAX = BUFFER_ROWS * _FANOUT**2 * 2  # 4 194 304: one merge blocks for 
 
 class _Run(NamedTuple):
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
     name: str
     file: File
     keys: npt.NDArray[np.uint64]
-    index: npt.NDArray[np.uint32]
+    index: npt.NDArray[np.uint32]  # type: ignore[assignment]  # hides tuple.index
 
 
 def run_name(first: int, count: int) -> str:

@@ -26,7 +26,7 @@ class Filed(NamedTuple):
 
     hour: int
     due_ms: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
 
 
 class Unfiled(NamedTuple):
@@ -192,7 +192,9 @@ class DelayStore:
         same = (entries["due_ms"] == due_ms) & (entries["topic"] == topic)
         return (hour, index[same]) if bool(same.any()) else None
 
-    def resolve(self, hour: int, origins: npt.NDArray[np.uint64]) -> tuple[Hour, npt.NDArray[np.int64]]:
+    def resolve(
+        self, hour: int, origins: npt.NDArray[np.uint64]
+    ) -> tuple[Hour, npt.NDArray[np.int64]]:
         """Replay: the entries of these origins; one that no file has is a broken invariant: DAMAGED."""
         found = self.hours.get(hour)
         index = found.find_origins(origins) if found else np.full(len(origins), -1, np.int64)
@@ -243,8 +245,8 @@ class DelayStore:
         self, from_ms: int, to_ms: int, topic: int | None
     ) -> Iterator[tuple[npt.NDArray[Any], memoryview]]:
         """(ENTRY row, record) of what waits and is due in [from_ms, to_ms), in hand-over order."""
-        second: int | None = from_ms // 1000
-        while (second := self.next_waiting(second)) is not None and second * 1000 < to_ms:
+        after = from_ms // 1000
+        while (second := self.next_waiting(after)) is not None and second * 1000 < to_ms:
             chain = self.open_chain(second)
             while not chain.walk(1 << 20)[1]:
                 pass
@@ -257,7 +259,7 @@ class DelayStore:
             for at in np.flatnonzero(rows):
                 entry = entries[at : at + 1]
                 yield entry[0], hour.records(entry)[0]
-            second += 1
+            after = second + 1
 
     # --- checkpoint -----------------------------------------------------------------------------
 
@@ -298,5 +300,3 @@ class DelayStore:
         """Close all files."""
         for hour in self.hours.values():
             hour.close()
-
-

@@ -147,7 +147,8 @@ class CommitLog:
                     self._verified.popitem(last=False)
                 return
         raise HorologError(
-            ErrorCode.DAMAGED, f"commit log: the frame at or before log position {position} is not intact"
+            ErrorCode.DAMAGED,
+            f"commit log: the frame at or before log position {position} is not intact",
         )
 
     def close(self) -> None:

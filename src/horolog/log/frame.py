@@ -57,7 +57,7 @@ class FrameHeader(NamedTuple):
     incompatible: int
     compatible: int
     shard: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
     log_id: int
     base: int
     durable: int

@@ -149,9 +149,7 @@ def encode_hand_over(hour: int, origins: npt.NDArray[Any]) -> bytes:
 
 def encode_recall(topic: int, key: int, due_ms: int, origins: npt.NDArray[Any]) -> bytes:
     """RECALL of the messages with these origins."""
-    return _control(
-        Kind.RECALL, _RECALL.pack(topic, len(origins), key) + origins.tobytes(), due_ms
-    )
+    return _control(Kind.RECALL, _RECALL.pack(topic, len(origins), key) + origins.tobytes(), due_ms)
 
 
 def encode_topic(number: int, name: str, type: str, queues: int) -> bytes:
@@ -244,7 +242,8 @@ def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[
 
 def kinds_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The kind of each record (u8)."""
-    return np.frombuffer(body, np.uint8)[offsets + 4]
+    kinds: npt.NDArray[np.uint8] = np.frombuffer(body, np.uint8)[offsets + 4]
+    return kinds
 
 
 def heads_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:

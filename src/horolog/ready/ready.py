@@ -118,7 +118,9 @@ class Ready:
         while len(picked) < limit and (offset := progress.take_free()) is not None:
             unit = queue.read(offset, 1)[0]
             attempt = progress.leases[offset].attempt + 1
-            picked.append(Picked(queue_id, offset, attempt, int(unit["position"]), int(unit["size"])))
+            picked.append(
+                Picked(queue_id, offset, attempt, int(unit["position"]), int(unit["size"]))
+            )
         at = progress.next
         stop = min(queue.length, at + SCAN_MAX)
         while len(picked) < limit and at < stop:

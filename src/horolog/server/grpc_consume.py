@@ -21,8 +21,8 @@ from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
-    ChangeInvisible,
     Changed,
+    ChangeInvisible,
     Receive,
     Received,
 )
@@ -123,9 +123,7 @@ class ConsumerCalls:
                 ),
             )
         )
-        return pb.ChangeInvisibleDurationResponse(
-            status=OK, receipt_handle=changed.receipt_handle
-        )
+        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
 
 
 def _ignore(future: asyncio.Future[Any]) -> None:

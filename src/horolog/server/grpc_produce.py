@@ -43,7 +43,9 @@ class ProducerCalls:
         self._engine = engine
         self._broker_name = broker_name
 
-    async def send(self, request: pb.SendMessageRequest, context: Context) -> pb.SendMessageResponse:
+    async def send(
+        self, request: pb.SendMessageRequest, context: Context
+    ) -> pb.SendMessageResponse:
         """Store the messages of one request; every one has its entry."""
         ids = [message.system_properties.message_id for message in request.messages]
         try:
@@ -93,7 +95,9 @@ class ProducerCalls:
         handle = decode_recall_handle(request.recall_handle)
         if handle.topic != topic:
             raise HorologError(
-                ErrorCode.BAD_REQUEST, f"recall_handle: of topic {handle.topic!r}, not {topic!r}", field="recall_handle"
+                ErrorCode.BAD_REQUEST,
+                f"recall_handle: of topic {handle.topic!r}, not {topic!r}",
+                field="recall_handle",
             )
         recalled: Recalled = await self._engine.submit(
             Recall(topic, handle.message_id, handle.due_ms, handle.origin)

@@ -93,7 +93,9 @@ class SessionCalls:
         for entry in settings.subscription.subscriptions:
             check_topic(name_of(entry.topic))
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
+    async def heartbeat(
+        self, request: pb.HeartbeatRequest, context: Context
+    ) -> pb.HeartbeatResponse:
         """The client lives."""
         client_id = client_id_of(context)
         if not request.client_type and client_id not in self._types:

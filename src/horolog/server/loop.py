@@ -44,9 +44,7 @@ class _Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(
-        self, job: Callable[[], Any], done: Callable[[BaseException | None], None]
-    ) -> None:
+    def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
         self._jobs.put((job, done))
 
     def _run(self) -> None:
@@ -67,7 +65,9 @@ class _Worker:
 class Engine:
     """A running shard.  Everything but the two workers belongs to the event loop's thread."""
 
-    def __init__(self, opened: Opened, storage: Storage, clock: Clock, flush: Flush = "sync") -> None:
+    def __init__(
+        self, opened: Opened, storage: Storage, clock: Clock, flush: Flush = "sync"
+    ) -> None:
         self.clock = clock
         self.broker = opened.broker
         self.report = opened.report
@@ -143,9 +143,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        inputs = [
-            self._inputs.popleft() for _ in range(min(len(self._inputs), TURN_COMMANDS_MAX))
-        ]
+        inputs = [self._inputs.popleft() for _ in range(min(len(self._inputs), TURN_COMMANDS_MAX))]
         try:
             effects = self.broker.step(
                 inputs,

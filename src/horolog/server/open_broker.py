@@ -26,7 +26,9 @@ SHARD = "shard-00"
 ClockKind = Literal["system", "simulated"]
 
 
-def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES) -> dict[str, Any]:
+def open_meta(
+    storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES
+) -> dict[str, Any]:
     """Read `meta`, or write it into an empty directory; VERSION_UNSUPPORTED, CLOCK_MISMATCH, DIRECTORY_FOREIGN."""
     try:
         meta: dict[str, Any] = orjson.loads(read_file(storage, "meta"))

@@ -31,7 +31,9 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-        raise HorologError(code, f"{operation} {path}: {error.strerror}", field=str(path)) from error
+        raise HorologError(
+            code, f"{operation} {path}: {error.strerror}", field=str(path)
+        ) from error
 
 
 class DiskFile:
@@ -194,7 +196,9 @@ class DirectoryLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "another process"
+            holder = (
+                os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "another process"
+            )
             os.close(self._fd)
             self._fd = -1
             raise HorologError(

@@ -22,7 +22,7 @@ from horolog.errors import ErrorCode, HorologError
 SECTOR = 512
 
 
-class Killed(Exception):  # noqa: N818 - not an error of the disk: the process is gone
+class Killed(Exception):
     """Raised by an `on_effect` hook to end the process before that effect happens."""
 
 
@@ -89,7 +89,9 @@ class FaultyFile:
             piece = piece[:room]
         self._change(_Change(offset, piece))
         if room < len(content):
-            raise HorologError(ErrorCode.DISK_FULL, f"write {self._path}: no space", field=self._path)
+            raise HorologError(
+                ErrorCode.DISK_FULL, f"write {self._path}: no space", field=self._path
+            )
 
     def _change(self, change: _Change) -> None:
         inode = self._inode

@@ -1,5 +1,4 @@
-"""pytest plugin: the fixture `horolog_broker`, a real broker on free ports with a clock that a test
-moves.
+"""pytest plugin: the fixture `horolog_broker`, a real broker with a clock that a test moves.
 
 Installed with horolog; nothing to import:
 

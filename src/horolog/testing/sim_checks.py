@@ -37,7 +37,7 @@ class HandOverWatch:
     def see(self, writes: Sequence[Write], wall_ms: int) -> None:
         """The writes of one step."""
         for write in writes:
-            header = parse(write.content)
+            header = parse(bytes(write.content))
             if header is not None or len(write.content) == HEADER_BYTES:
                 continue
             content = bytes(write.content)
@@ -131,9 +131,9 @@ class History:
                     raise _broken("P2", f"{message_id} was acknowledged and is not delivered")
             if cancelled and message_id in ids and not lost_allowed:
                 raise _broken("P8", f"{message_id} was CANCELLED and is delivered")
-            if RecallStatus.ALREADY_DELIVERED in statuses and message_id not in ids:
-                if not lost_allowed:
-                    raise _broken("P8", f"{message_id} was ALREADY_DELIVERED and is not delivered")
+            delivered_before = RecallStatus.ALREADY_DELIVERED in statuses
+            if delivered_before and message_id not in ids and not lost_allowed:
+                raise _broken("P8", f"{message_id} was ALREADY_DELIVERED and is not delivered")
         self._order(delivered)
 
     def _order(self, delivered: dict[tuple[str, int, int], str]) -> None:

@@ -21,8 +21,8 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Ack,
     Acked,
-    ChangeInvisible,
     Changed,
+    ChangeInvisible,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -162,9 +162,11 @@ class Simulation:
             message_id = f"m{self._n}"
             due = 0
             if self.random.random() < 0.8:
-                due = now + self.random.choice(
-                    [1, 500, 1_000, 3_000, 3_000, 20_000, 4_000_000]
-                ) + self.random.choice([0, 0, self.random.randrange(2_000)])
+                due = (
+                    now
+                    + self.random.choice([1, 500, 1_000, 3_000, 3_000, 20_000, 4_000_000])
+                    + self.random.choice([0, 0, self.random.randrange(2_000)])
+                )
             body = bytes(self.random.choice([1, 10, 200, 3_000]))
             messages.append(
                 encode(
@@ -218,9 +220,7 @@ class Simulation:
             answer = Answer(Ack(group, place[0], [handle]), self.clock.wall_ms())
         else:
             wait = self.random.choice([0, 1_000, 30_000])
-            answer = Answer(
-                ChangeInvisible(group, place[0], handle, wait), self.clock.wall_ms()
-            )
+            answer = Answer(ChangeInvisible(group, place[0], handle, wait), self.clock.wall_ms())
         answer.notes["place"] = place
         self._ask(answer)
 
@@ -265,9 +265,7 @@ class Simulation:
             stored = layout.decode(message.layout)
             message_id = properties.decode(stored.properties)[properties.UNIQ_KEY]
             place = (topic, message.queue_id, message.queue_offset)
-            self.history.received(
-                group, place, message_id, stored.store_ms, self.clock.wall_ms()
-            )
+            self.history.received(group, place, message_id, stored.store_ms, self.clock.wall_ms())
             self.handles.append((group, message.receipt_handle, place))
 
     # --- the end --------------------------------------------------------------------------------
@@ -321,7 +319,9 @@ def run_seed(seed: int, *, story: bool = False) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run seeds on all cores; exit code 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m horolog.testing.simulator", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m horolog.testing.simulator", description=__doc__
+    )
     parser.add_argument("--seeds", type=int, default=300, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--seed", type=int, help="replay one seed and tell its story")

@@ -34,7 +34,9 @@ def name_of(resource: pb.Resource) -> str:
 def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
     """UTC epoch milliseconds, rounded up, so that nothing is early; nonsense is refused with `code`."""
     if not 0 <= stamp.nanos < 1_000_000_000:
-        raise HorologError(code, f"{field}: {stamp.nanos} nanos; 0 to 999999999 are allowed", field=field)
+        raise HorologError(
+            code, f"{field}: {stamp.nanos} nanos; 0 to 999999999 are allowed", field=field
+        )
     found = stamp.seconds * 1000 + -(-stamp.nanos // 1_000_000)
     if not 0 <= found < _MS_MAX:
         raise HorologError(
@@ -50,7 +52,9 @@ def duration_ms(duration: Duration, field: str, code: ErrorCode) -> int:
     return min(duration.seconds * 1000 + duration.nanos // 1_000_000, _MS_MAX)
 
 
-def to_send(request: pb.SendMessageRequest, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
+def to_send(
+    request: pb.SendMessageRequest, peer: Peer
+) -> tuple[SendMessages, dict[int, HorologError]]:
     """The command for a send, and refusals of single messages by their place in the request."""
     if not request.messages:
         raise HorologError(
@@ -175,6 +179,4 @@ def to_delivered(topic: pb.Resource, delivered: Delivered) -> pb.Message:
     if properties.TRACE_CONTEXT in known:
         system.trace_context = known[properties.TRACE_CONTEXT]
     user = {name: value for name, value in known.items() if name not in properties.HIDDEN}
-    return pb.Message(
-        topic=topic, user_properties=user, system_properties=system, body=stored.body
-    )
+    return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)

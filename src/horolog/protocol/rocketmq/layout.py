@@ -86,7 +86,9 @@ def decode(layout: bytes) -> Stored:
 
 
 def _decode(layout: bytes) -> Stored:
-    size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms = FRONT.unpack_from(layout)
+    size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms = FRONT.unpack_from(
+        layout
+    )
     if magic != MAGIC:
         raise _broken(f"magic {magic:#x}")
     if size != len(layout):
