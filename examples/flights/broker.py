@@ -46,7 +46,7 @@ class Child:
         return self._process is not None and self._process.returncode is None
 
     @property
-    def process(self) -> asyncio.subprocess.Process:
+    def popen(self) -> asyncio.subprocess.Process:
         """The process; only after `start`."""
         assert self._process is not None
         return self._process
@@ -67,9 +67,9 @@ class Child:
 
     async def line(self) -> str:
         """The next line of its stdout; DemoError when there is none in time."""
-        assert self.process.stdout is not None
+        assert self.popen.stdout is not None
         try:
-            line = await asyncio.wait_for(self.process.stdout.readline(), READY_WITHIN_S)
+            line = await asyncio.wait_for(self.popen.stdout.readline(), READY_WITHIN_S)
         except TimeoutError:
             raise DemoError(f"{self.name} said nothing for {READY_WITHIN_S:.0f} s") from None
         if not line:
@@ -84,7 +84,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL, at once."""
         with suppress(ProcessLookupError):
-            self.process.kill()
+            self.popen.kill()
 
     async def stop(self) -> None:
         """End it: SIGTERM, then SIGKILL."""
@@ -118,14 +118,14 @@ class Client(Child):
 
     async def tell(self, content: object) -> None:
         """Give it one line of JSON."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(content).encode() + b"\n")
-        await self.process.stdin.drain()
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(json.dumps(content).encode() + b"\n")
+        await self.popen.stdin.drain()
 
     async def listen(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Hand every further line to `take`, until stdout closes."""
-        assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
+        assert self.popen.stdout is not None
+        while line := await self.popen.stdout.readline():
             take(json.loads(line))
 
 

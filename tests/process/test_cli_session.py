@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,19 @@ def test_inspect_reads_every_file_of_a_data_directory(tmp_path: Path) -> None:
     assert inspect(tmp_path / "none").returncode == 3
     (tmp_path / "strange").write_text("?")
     assert inspect(tmp_path / "strange").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_that_ends_answers_a_parked_poll(number: signal.Signals) -> None:
+    """With nothing, which is the truth; exit code 0, and the log holds no error."""
+    with BrokerProcess(clock="system") as broker, ThreadPoolExecutor() as pool:
+        broker.create_topic("reminders")
+        body = {"topic": "reminders", "group": "me", "poll_ms": 20_000}
+        poll = pool.submit(broker.admin.post, "/v1/receive", body)
+        parked = 0
+        while parked == 0:
+            parked = broker.admin.get("/v1/broker")["parked_polls"]
+        os.kill(broker.pid, number)
+        assert poll.result(timeout=15) == {"messages": []}
+        assert broker.wait() == 0
+        assert " error " not in broker.stderr()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from horolog.admin.status import UnreachableError
+from horolog.errors import HorologError
 from horolog.testing.broker import BrokerProcess, BrokerStartError, installed_command
 
 pytestmark = pytest.mark.process
@@ -203,3 +206,29 @@ def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert "Traceback" not in error.stderr
     with log.open("rb") as file:
         assert file.read(65_536) == before
+
+
+def test_a_disk_without_space_for_a_log(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it; the next start, with space, goes well."""
+    limited = ["sh", "-c", 'ulimit -f 1000; exec "$@"', "sh", *installed_command()]
+    error = refused(BrokerProcess(tmp_path / "data", command=limited))
+    assert error.exit_code == 1
+    assert "File too large" in error.stderr
+    assert "Traceback" not in error.stderr
+    assert pending_after_start(tmp_path / "data") == 0
+
+
+def test_a_disk_that_fails_ends_the_broker_and_loses_nothing(tmp_path: Path) -> None:
+    """The send that could not be written is not acknowledged; exit code 1; all before it is there."""
+    message = {"topic": "reminders", "body": "x" * 300_000, "in_ms": 60_000}
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.create_topic("reminders")
+        for _ in range(5):  # the log is now longer than a file may be from here on
+            broker.admin.post("/v1/messages", message)
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+        with pytest.raises((HorologError, UnreachableError)):
+            broker.admin.post("/v1/messages", message)
+        assert broker.wait() == 1
+        assert "the broker cannot go on" in broker.stderr()
+        broker.restart()
+        assert broker.pending() == 5

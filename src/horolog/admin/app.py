@@ -6,6 +6,7 @@ happens.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import orjson
@@ -42,7 +43,10 @@ ROUTES = (
 
 
 def make_app(engine: Engine, *, broker_name: str) -> Starlette:
-    """An app that serves `engine`; `broker_name` goes into recall handles."""
+    """An app that serves `engine`; `broker_name` goes into recall handles.
+
+    Setting `app.state.closing` ends parked polls, before the server that runs it stops.
+    """
     app = Starlette(
         routes=list(ROUTES),
         exception_handlers={
@@ -54,6 +58,7 @@ def make_app(engine: Engine, *, broker_name: str) -> Starlette:
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.broker_name = broker_name
+    app.state.closing = asyncio.Event()
     return app
 
 

@@ -167,16 +167,18 @@ async def _wait_for_messages(
     That time is real: a simulated clock may stand still.
     """
     gone = asyncio.ensure_future(request.receive())
+    closing = asyncio.ensure_future(request.app.state.closing.wait())
     try:
         timeout_s = (poll_ms + POLL_MARGIN_MS) / 1_000
-        waited_for: set[asyncio.Future[Any]] = {parked, gone}
+        waited_for: set[asyncio.Future[Any]] = {parked, gone, closing}
         await asyncio.wait(waited_for, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not parked.done():
             await engine_of(request).submit(CancelReceive(parked))
     finally:
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
+        for waiting in (gone, closing):
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
     if parked.cancelled() or not parked.done():
         return Received([])
     return parked.result()

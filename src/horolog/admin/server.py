@@ -63,6 +63,7 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             ws="none",
+            proxy_headers=False,
             date_header=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
@@ -81,5 +82,6 @@ class AdminServer:
         server, sock = self._server, self._socket
         self._server = self._socket = None
         if server is not None and sock is not None:
+            self._app.state.closing.set()  # parked polls are answered
             with suppress(OSError):
                 await server.shutdown(sockets=[sock])

@@ -1,0 +1,51 @@
+"""Hypothesis profiles, and the small world in which tests of the store run."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from horolog.clock import SimulatedClock
+from horolog.testing.disk import FaultyDisk
+from horolog.testing.sim_broker import SimBroker
+
+settings.register_profile(
+    "horolog",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("horolog")
+
+START_MS = 1_700_000_000_000
+
+
+class World:
+    """A disk, a clock and a broker on them."""
+
+    def __init__(self, flush: str = "sync", segment_bytes: int = 65_536) -> None:
+        self.disk = FaultyDisk(1)
+        self.clock = SimulatedClock(START_MS)
+        self.broker = SimBroker(Random(1), self.disk, self.clock, flush, segment_bytes)
+
+    def reopen(self, *, power_cut: bool = False) -> None:
+        """Crash and start again."""
+        self.disk.crash(power_cut=power_cut)
+        self.broker.open()
+
+
+@pytest.fixture
+def world() -> World:
+    """An opened broker on an empty faulty disk."""
+    made = World()
+    made.broker.open()
+    return made
+
+
+@pytest.fixture
+def make_world() -> type[World]:
+    """The class itself, for tests that need another one."""
+    return World

@@ -1,0 +1,88 @@
+"""The simulator in CI (P1, P2, P3, P7, P8): 300 seeds, and proof that its checkers can fail."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from horolog.log.frame import seal
+from horolog.log.record import ENVELOPE, Kind
+from horolog.log.segment import Write
+from horolog.protocol.commands import Recalled, RecallStatus, Sent
+from horolog.testing.sim_checks import HandOverWatch, History, PromiseBroken
+from horolog.testing.simulator import main, run_seed
+
+SEEDS = 300
+
+
+def test_promises_hold_for_300_seeds() -> None:
+    with ProcessPoolExecutor(2) as pool:
+        failures = [
+            f"seed {seed}\n{failure}"
+            for seed, failure in enumerate(pool.map(run_seed, range(SEEDS), chunksize=10))
+            if failure
+        ]
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+def test_promises_hold_for_10000_seeds() -> None:
+    assert main(["--seeds", "10000", "--first", "1000"]) == 0
+
+
+def test_watch_notices_an_early_hand_over() -> None:
+    body = ENVELOPE.pack(16, Kind.HANDED, 0, 0, 1_000)
+    header = seal(log_id=1, shard=0, base=0, durable=0, append_ms=0, epoch=1, count=1, body=body)
+    watch = HandOverWatch()
+    watch.see([Write(0, header), Write(64, body)], 1_000)
+    with pytest.raises(PromiseBroken, match="P1"):
+        watch.see([Write(0, header), Write(64, body)], 999)
+
+
+def history(due_ms: int = 5_000) -> History:
+    made = History()
+    for i, message_id in enumerate(("a", "b")):
+        made.sent(message_id, "t", due_ms, 0)
+        made.send_answered([message_id], Sent([100 + i], [0], [-1]))
+    return made
+
+
+def test_history_notices_a_lost_message() -> None:
+    with pytest.raises(PromiseBroken, match="P2"):
+        history().final({("t", 0, 0): "a"}, lost_allowed=False)
+
+
+def test_history_notices_a_second_hand_over() -> None:
+    seen = history()
+    seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+    with pytest.raises(PromiseBroken, match="P3"):
+        seen.received("g", ("t", 0, 1), "a", 5_000, 5_000)
+
+
+def test_history_notices_another_message_at_the_same_offset() -> None:
+    seen = history()
+    seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+    with pytest.raises(PromiseBroken, match="P3"):
+        seen.received("g", ("t", 0, 0), "b", 5_000, 5_000)
+
+
+def test_history_notices_disorder() -> None:
+    with pytest.raises(PromiseBroken, match="P7"):
+        history().final({("t", 0, 0): "b", ("t", 0, 1): "a"}, lost_allowed=False)
+
+
+@pytest.mark.parametrize("status", [RecallStatus.CANCELLED, RecallStatus.NOT_FOUND])
+def test_history_notices_an_untrue_recall(status) -> None:
+    seen = history()
+    seen.recall_answered("a", Recalled(status, "", "a"), asked_seen=False)
+    with pytest.raises(PromiseBroken, match="P8"):
+        seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+
+
+def test_history_notices_a_redelivery_of_an_acknowledged_message() -> None:
+    seen = history()
+    seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+    seen.acked.add(("g", "t", 0, 0))
+    with pytest.raises(PromiseBroken, match="P3"):
+        seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)

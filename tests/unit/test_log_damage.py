@@ -1,0 +1,234 @@
+"""The commit log against rot, torn writes and ghosts: never a silently shorter log, never a ghost."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.frame import HEADER_BYTES, parse, seal
+from horolog.protocol.commands import (
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    MessageType,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+
+LOG = "shard-00/log/00000000000000000000.log"
+
+
+def send(world, *ids: str, size: int = 20) -> None:
+    due = world.clock.wall_ms() + 60_000
+    world.broker.ask(
+        SendMessages(
+            "t",
+            [
+                encode(
+                    topic="t",
+                    body=b"b" * size,
+                    message_id=i,
+                    type=MessageType.DELAY,
+                    due_ms=due,
+                )
+                for i in ids
+            ],
+        )
+    )
+
+
+def frames(world) -> list:
+    content = world.disk.open(LOG).read(0, 65_536)
+    found, at = [], 0
+    while (header := parse(content, at)) is not None and header.base == at:
+        found.append(header)
+        at = header.end
+    return found
+
+
+def filled(world):
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    send(world, "a", "b")
+    send(world, "c")
+    send(world, "d")
+    world.clock.advance(150)
+    world.broker.settle()  # the idle log states its durable position
+    return world
+
+
+@pytest.mark.parametrize("bit", range(HEADER_BYTES * 8))
+def test_each_bit_of_a_mid_log_header_flipped(world, bit) -> None:
+    filled(world)
+    header = frames(world)[2]
+    world.disk.flip(LOG, header.base + bit // 8, bit % 8)
+    with pytest.raises(HorologError) as caught:
+        world.reopen()
+    assert caught.value.code is ErrorCode.DAMAGED
+    assert str(header.base) in caught.value.message
+
+
+@pytest.mark.parametrize("which", range(1, 5))
+def test_a_flipped_body_byte_of_any_synced_frame_is_damage(world, which) -> None:
+    filled(world)
+    header = frames(world)[which]
+    if header.length:
+        world.disk.flip(LOG, header.base + HEADER_BYTES + header.length // 2, 5)
+        with pytest.raises(HorologError) as caught:
+            world.reopen()
+        assert caught.value.code is ErrorCode.DAMAGED
+
+
+def test_idle_log_ends_with_a_mark_that_states_the_durable_position(world) -> None:
+    filled(world)
+    last = frames(world)[-1]
+    assert last.count == 0
+    assert last.durable == last.base
+    end = world.broker.ask(DescribeBroker()).log_end
+    world.clock.advance(30_000)
+    world.broker.settle()
+    assert world.broker.ask(DescribeBroker()).log_end == end, "one mark, then rest"
+
+
+def test_power_cut_before_the_sync_loses_only_what_nobody_was_told(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    send(world, "a")
+    opened = world.broker._opened
+    end = opened.broker.shard.log.end
+    header = seal(
+        log_id=opened.broker.shard.log.log_id,
+        shard=0,
+        base=end,
+        durable=end,
+        append_ms=0,
+        epoch=1,
+        count=1,
+        body=b"never synced",
+    )
+    world.disk.open(LOG).write(end, header + b"never syn")
+    world.reopen()
+    assert world.broker.ask(CountPending()).total == 1
+
+
+def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) -> None:
+    """Frames B, C are written and not synced; B is torn.  The next life writes a shorter frame and is cut
+    too.  C, still valid by itself at its old place, must never come back."""
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    send(world, "a")
+    log = world.broker._opened.broker.shard.log
+    end, durable = log.end, log.durable_position
+
+    def frame(base: int, body: bytes, epoch: int) -> bytes:
+        return (
+            seal(
+                log_id=log.log_id,
+                shard=0,
+                base=base,
+                durable=durable,
+                append_ms=0,
+                epoch=epoch,
+                count=1,
+                body=body,
+            )
+            + body
+        )
+
+    b = frame(end, b"B" * 200, 1)
+    ghost_at = end + len(b)
+    ghost = frame(ghost_at, b"C" * 50, 1)
+    file = world.disk.open(LOG)
+    file.write(end, b[:-10] + bytes(10) + ghost)
+    world.reopen()
+    assert world.broker.ask(CountPending()).total == 1
+    file = world.disk.open(LOG)
+    assert file.read(ghost_at, len(ghost)) == bytes(len(ghost)), "the cut tail is zeroed"
+    # Even if the zeros never reached the disk: a frame of the new epoch that ends just where the ghost begins.
+    new_end = world.broker._opened.broker.shard.log.end
+    filler = frame(new_end, b"F" * (ghost_at - new_end - HEADER_BYTES), 2)
+    file.write(new_end, filler)
+    file.write(ghost_at, ghost)
+    # The filler holds no valid record, so a scan alone is asked: where does the valid log end?
+    from horolog.log.scan import Identity, LogEnd, LogScan
+    from horolog.log.segment import SegmentReader
+
+    scan = LogScan(
+        SegmentReader(world.disk, "shard-00/log", 65_536),
+        Identity(log.log_id, 0),
+        start=0,
+        limit=131_072,
+        epoch=0,
+        durable=0,
+    )
+    seen = [header.base for header, _ in scan.frames()]
+    assert ghost_at not in seen
+    assert scan.end == ghost_at
+    assert scan.outcome is LogEnd.TORN
+
+
+def test_a_forged_frame_inside_a_body_is_never_served(world) -> None:
+    """A client sends a body that is a whole valid frame image: its position betrays it."""
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    log = world.broker._opened.broker.shard.log
+    forged = seal(
+        log_id=log.log_id,
+        shard=0,
+        base=log.end,
+        durable=1 << 40,
+        append_ms=0,
+        epoch=9,
+        count=0,
+        body=b"",
+    )
+    due = world.clock.wall_ms() + 60_000
+    world.broker.ask(
+        SendMessages(
+            "t",
+            [
+                encode(
+                    topic="t",
+                    body=forged,
+                    message_id="forger",
+                    type=MessageType.DELAY,
+                    due_ms=due,
+                )
+            ],
+        )
+    )
+    origin = log.end
+    assert log.frames.find(origin - 100, log.commit_position) is None or (
+        log.frames.find(origin - 100, log.commit_position).base != origin - 100
+    )
+    world.disk.open(LOG).write(log.end, b"garbage behind the end")
+    world.reopen()
+    assert world.broker.ask(CountPending()).total == 1
+    assert world.broker.ask(DescribeBroker()).epoch == 2
+
+
+def test_hand_over_not_synced_is_invisible_under_a_long_poll(world) -> None:
+    """Power cut between a hand-over and its fsync, with a poll waiting: the poll saw nothing of it."""
+    from horolog.protocol.commands import Receive
+    from horolog.testing.sim_broker import Answer
+
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    send(world, "a")
+    poll = Answer(Receive("g", "t", -1, "*", 32, 60_000, False, 20_000, "c"), world.clock.wall_ms())
+    world.clock.advance(59_000)
+    world.broker.settle()
+    world.broker.step([poll])
+    world.clock.advance(1_000)
+    broker = world.broker._opened.broker
+    effects = broker.step(
+        [],
+        wall_ms=world.clock.wall_ms(),
+        mono_ms=world.clock.monotonic_ms(),
+        commit=world.broker._commit,
+        durable=world.broker._durable,
+    )
+    assert effects.writes, "the hand-over is appended …"
+    world.broker._opened.writer.write(effects.writes)  # … and written, but not synced
+    assert not poll.done
+    world.reopen(power_cut=True)
+    world.broker.settle()
+    got = world.broker.ask(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")).messages
+    assert len(got) == 1
+    assert got[0].queue_offset == 0

@@ -1,0 +1,118 @@
+"""The rules of the house that a machine can check (docs/internals/layout.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "horolog"
+OURS = [
+    path
+    for folder in ("src", "tests", "examples", "benchmarks")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.name.endswith("_pb2.py")
+]
+CORE = ("protocol", "broker", "log", "delay", "wheel", "ready", "replica")
+IMPURE = {
+    "asyncio",
+    "socket",
+    "threading",
+    "mmap",
+    "os",
+    "time",
+    "random",
+    "logging",
+    "grpc",
+    "pyspark",
+}
+FORBIDDEN_NAMES = {"utils", "common", "base", "manager", "helper", "helpers", "util"}
+FORBIDDEN_DEFS = {"data", "info", "handle", "process", "manager", "utils"}
+# Who may be imported by whom: a package may import itself and what stands here.
+MAY_IMPORT = {
+    "protocol": set(),
+    "storage": set(),
+    "log": {"protocol", "storage"},
+    "delay": {"protocol", "storage", "log"},
+    "wheel": set(),
+    "ready": {"protocol", "log", "storage"},
+    "broker": {"protocol", "storage", "log", "delay", "wheel", "ready"},
+}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_core_is_pure() -> None:
+    for part in CORE:
+        for path in (SRC / part).rglob("*.py"):
+            found = {name.split(".")[0] for name in imported(path)} & IMPURE
+            assert not found, f"{path} imports {found}"
+
+
+def test_imports_go_one_way() -> None:
+    for part, allowed in MAY_IMPORT.items():
+        for path in (SRC / part).rglob("*.py"):
+            for name in imported(path):
+                parts = name.split(".")
+                if parts[0] == "horolog" and len(parts) > 2:
+                    assert parts[1] in {part, *allowed}, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_file_is_small_and_says_what_it_is(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 500
+    module = tree(path)
+    assert ast.get_docstring(module), "no module docstring"
+    assert path.stem not in FORBIDDEN_NAMES
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            # Options of a command are declarations, not length: counted from the first statement.
+            assert node.end_lineno - node.body[0].lineno < 60, f"{node.name} has over 60 lines"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            assert node.name not in FORBIDDEN_DEFS, f"{node.name} says nothing"
+
+
+def test_tests_do_not_sleep() -> None:
+    sleeps = re.compile(r"\b(time|asyncio)\.sleep\((?!0\))")
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name != Path(__file__).name:
+            assert not sleeps.search(path.read_text()), path
+
+
+def test_import_is_light() -> None:
+    code = "import sys, horolog; print(sorted({'grpc', 'numpy', 'pyspark', 'asyncio'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_repository_speaks_of_itself_alone() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    # The parts are joined here, so that this file does not hold what it forbids.
+    words = re.compile(
+        "|".join(["/wo" + "rk/", "/tmp" + "/h", "index" + "-url", "pypi" + r"\.org"])
+    )
+    for name in tracked:
+        path = ROOT / name
+        if path.is_file() and path.suffix in {".py", ".md", ".toml", ".lock", ".in", ".proto", ""}:
+            assert not words.search(path.read_text(errors="replace")), name
