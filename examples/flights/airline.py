@@ -51,7 +51,7 @@ def say(kind: str, **fields: object) -> None:
 
 
 def answer_lost(error: Exception) -> bool:
-    """Whether the request may or may not have been carried out; anything else is a refusal or a bug."""
+    """Whether the request may or may not have been carried out; else it was refused."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code() in LOST
     return isinstance(error, (TimeoutError, CancelledError))

@@ -22,8 +22,8 @@ from typing import Any
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
 from rocketmq.v5.exception import ClientException
 
-# A long poll waits on one queue, drawn at random: 16 leave none of four alone for long.
-RECEIVERS = 16
+# A long poll waits on one queue, drawn at random: 32 leave none of four alone for long.
+RECEIVERS = 32
 AWAIT_S = 1
 BATCH = 16
 INVISIBLE_S = 10  # the shortest lease: what a crash tears from our hands comes again soon

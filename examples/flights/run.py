@@ -117,7 +117,7 @@ class Demo:
 
     async def _listen(self, client: Client, take: Any) -> None:
         await client.listen(take)
-        await client.process.wait()
+        await client.popen.wait()
         raise client.ended()
 
     def _from_airline(self, line: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class Demo:
             await asyncio.wait_for(self._asked.wait(), KILL_PATIENCE_S)
         killed_ms = time.time_ns() // 1_000_000
         self.broker.kill()
-        await self.broker.process.wait()
+        await self.broker.popen.wait()
         self.note = "broker killed with SIGKILL, starting again"
         before = self.broker.epoch
         await self.broker.open()

@@ -63,7 +63,10 @@ class Settings(BaseSettings):
         "broker-a", min_length=1, max_length=127, description="name in routes and handles"
     )
     cluster_name: str = Field(
-        "DefaultCluster", min_length=1, max_length=127, description="name of the cluster"
+        "DefaultCluster",
+        min_length=1,
+        max_length=127,
+        description="name of the cluster, for 4.x clients",
     )
     auto_create_topics: bool = Field(
         default=False,

@@ -61,8 +61,9 @@ def parse_duration_ms(text: str, *, field: str = "duration") -> int:
 def parse_time_ms(text: str, *, field: str = "time") -> int:
     """UTC epoch milliseconds of an ISO 8601 time with a zone.
 
-    As "2026-03-08T10:00:00Z" or "2026-03-08 12:00+02:00".  Epoch milliseconds as 12 to 15 digits are taken as they are.  A time without a zone, or not
-    after 1970, is BAD_REQUEST that names `field`.
+    As "2026-03-08T10:00:00Z" or "2026-03-08 12:00+02:00".  Epoch milliseconds as 12 to 15 digits
+    are taken as they are.  A time without a zone, or not after 1970, is BAD_REQUEST that names
+    `field`.
     """
     stripped = text.strip()
     if _EPOCH_MS.match(stripped):

@@ -31,65 +31,74 @@ def _port(default: int, help_text: str) -> typer.models.OptionInfo:
     return option
 
 
+DataDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"),
+]
+GrpcPort = Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")]
+RemotingPort = Annotated[
+    int | None, _port(10911, "Port for RocketMQ 4.x clients; accepted, not opened yet.")
+]
+NamesrvPort = Annotated[
+    int | None, _port(9876, "Port of the 4.x name server; accepted, not opened yet.")
+]
+AdminPort = Annotated[int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")]
+FlushWhen = Annotated[
+    Flush | None,
+    typer.Option(
+        help="When the log is synced: before every reply (sync), twice a second (interval),"
+        " or by the kernel (os).  [default: sync]"
+    ),
+]
+WhichClock = Annotated[
+    ClockKind | None,
+    typer.Option(
+        help="The machine's clock, or one that moves only by `horolog clock advance`;"
+        " fixed for the life of a data directory.  [default: system]"
+    ),
+]
+Host = Annotated[
+    str | None, typer.Option(help="Address for clients, also told to them.  [default: 127.0.0.1]")
+]
+BrokerName = Annotated[
+    str | None, typer.Option(help="Name in routes and recall handles.  [default: broker-a]")
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option(help="Name of the cluster, for 4.x clients.  [default: DefaultCluster]"),
+]
+AutoCreateTopics = Annotated[
+    bool | None,
+    typer.Option(
+        "--auto-create-topics",
+        help="A route or send of an unknown topic makes it, as a normal one.  [default: off]",
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help='TOML file with these settings (data_dir = "…").'),
+]
+
+
 def serve(
     *,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"
-        ),
-    ] = None,
-    grpc_port: Annotated[
-        int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")
-    ] = None,
-    remoting_port: Annotated[
-        int | None, _port(10911, "Port for RocketMQ 4.x clients; accepted, not opened yet.")
-    ] = None,
-    namesrv_port: Annotated[
-        int | None, _port(9876, "Port of the 4.x name server; accepted, not opened yet.")
-    ] = None,
-    admin_port: Annotated[
-        int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")
-    ] = None,
-    flush: Annotated[
-        Flush | None,
-        typer.Option(
-            help="When the log is synced: before every reply (sync), twice a second (interval),"
-            " or by the kernel (os).  [default: sync]"
-        ),
-    ] = None,
-    clock: Annotated[
-        ClockKind | None,
-        typer.Option(
-            help="The machine's clock, or one that moves only by `horolog clock advance`;"
-            " fixed for the life of a data directory.  [default: system]"
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(help="Address for clients, also told to them.  [default: 127.0.0.1]"),
-    ] = None,
-    broker_name: Annotated[
-        str | None, typer.Option(help="Name in routes and recall handles.  [default: broker-a]")
-    ] = None,
-    cluster_name: Annotated[
-        str | None, typer.Option(help="Name of the cluster.  [default: DefaultCluster]")
-    ] = None,
-    auto_create_topics: Annotated[
-        bool | None,
-        typer.Option(
-            "--auto-create-topics",
-            help="A route or send of an unknown topic makes it, as a normal one.  [default: off]",
-        ),
-    ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help='TOML file with these settings (data_dir = "…").'),
-    ] = None,
+    data_dir: DataDir = None,
+    grpc_port: GrpcPort = None,
+    remoting_port: RemotingPort = None,
+    namesrv_port: NamesrvPort = None,
+    admin_port: AdminPort = None,
+    flush: FlushWhen = None,
+    clock: WhichClock = None,
+    host: Host = None,
+    broker_name: BrokerName = None,
+    cluster_name: ClusterName = None,
+    auto_create_topics: AutoCreateTopics = None,
+    log_level: LogLevel = None,
+    config: Config = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
@@ -103,13 +112,16 @@ def serve(
     """
     from horolog.config import load
 
+    ports = {
+        "grpc_port": grpc_port,
+        "remoting_port": remoting_port,
+        "namesrv_port": namesrv_port,
+        "admin_port": admin_port,
+    }
     settings = load(
         {
+            **ports,
             "data_dir": data_dir,
-            "grpc_port": grpc_port,
-            "remoting_port": remoting_port,
-            "namesrv_port": namesrv_port,
-            "admin_port": admin_port,
             "flush": flush and flush.value,
             "clock": clock and clock.value,
             "host": host,
