@@ -77,9 +77,13 @@ class Child:
         return line.decode()
 
     def ended(self) -> DemoError:
-        """An error that says how its log ends."""
+        """An error that says how it ended and how its log ends."""
+        code = self.popen.returncode
+        how = (
+            f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with {code}"
+        )
         tail = self.log.read_text(errors="replace").splitlines()[-3:]
-        return DemoError(f"{self.name} ended; see {self.log}: " + " | ".join(tail))
+        return DemoError(f"{self.name} ended {how}; see {self.log}: " + " | ".join(tail))
 
     def kill(self) -> None:
         """SIGKILL, at once."""

@@ -67,6 +67,7 @@ class Demo:
         self.note = ""
         self._python = python
         self._asked = asyncio.Event()  # the airline is just sending a request
+        self._crashing = False
         self._done = asyncio.Event()  # the airline has nothing left to do
         last_min = max(course.new_call_min or course.call_min for course in courses)
         self.last_min = last_min
@@ -83,25 +84,28 @@ class Demo:
 
     async def replay(self) -> None:
         """Let the day pass; ends when everything is in, or late enough to say that it is not."""
-        listeners = [
-            asyncio.create_task(self._listen(self.airline, self._from_airline)),
-            asyncio.create_task(self._listen(self.gates, self.ledger.take)),
+        tasks = [
+            asyncio.create_task(work)
+            for work in (
+                self._listen(self.airline, self._from_airline),
+                self._listen(self.gates, self.ledger.take),
+                self._watch_broker(),
+                self._story(),
+            )
         ]
-        story = asyncio.create_task(self._story())
         limit_s = self.timeline.due_s(self.last_min) - time.time() + DRAIN_S + OVERTIME_S
         try:
             done, _ = await asyncio.wait(
-                [*listeners, story], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+                tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
                 raise DemoError("the day is over, and the airline is still not done")
-            for task in (*listeners, story):
-                if task.done():
-                    task.result()
+            for task in done:
+                task.result()
         finally:
-            for task in (*listeners, story):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*listeners, story, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """End all processes, the clients first."""
@@ -130,7 +134,7 @@ class Demo:
 
     async def _story(self) -> None:
         await self.airline.tell([_order(course, self.timeline) for course in self.courses])
-        await self._sleep_until(self.timeline.at_s(self.kill_min))
+        await asyncio.sleep(max(0.0, self.timeline.at_s(self.kill_min) - time.time()))
         await self._crash()
         await self._done.wait()
         last_s = self.timeline.due_s(self.last_min)
@@ -143,21 +147,22 @@ class Demo:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._asked.wait(), KILL_PATIENCE_S)
         killed_ms = time.time_ns() // 1_000_000
+        self._crashing = True
         self.broker.kill()
         await self.broker.popen.wait()
         self.note = "broker killed with SIGKILL, starting again"
         before = self.broker.epoch
         await self.broker.open()
+        self._crashing = False
         self.down_ms = (killed_ms, time.time_ns() // 1_000_000)
         took_s = (self.down_ms[1] - killed_ms) / 1_000
         self.note = f"killed with SIGKILL at {clock_text(self.kill_min)}, back after {took_s:.1f} s"
         self.note += f" (epoch {before} → {self.broker.epoch})"
 
-    async def _sleep_until(self, at_s: float) -> None:
-        while (rest_s := at_s - time.time()) > 0:
-            if not self.broker.running:
-                raise self.broker.ended()
-            await asyncio.sleep(min(rest_s, 0.5))
+    async def _watch_broker(self) -> None:
+        while self.broker.running or self._crashing:
+            await asyncio.sleep(0.2)
+        raise self.broker.ended()
 
 
 def _order(course: Course, timeline: Timeline) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class ErrorCode(StrEnum):
     """What went wrong, in the words of the docs; one row each in docs/reference/errors.md."""
 
     BAD_REQUEST = "bad_request"
+    ILLEGAL_ACCESS_POINT = "illegal_access_point"
     ILLEGAL_TOPIC = "illegal_topic"
     ILLEGAL_GROUP = "illegal_group"
     ILLEGAL_TAG = "illegal_tag"

@@ -46,6 +46,7 @@ assert HEADER_BYTES == 32
 ROW_BYTES = 12
 _CRC_STEP_BYTES = 1024 * 1024
 _ROWS_MAX = 1 << 32  # the index column is u32
+NO_COLUMNS = Columns(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 def run_name(first: int, count: int) -> str:
@@ -135,6 +136,7 @@ class Merge:
     inputs: list[Run]
     run: Run
     file: File
+    step_rows: int
     _steps: Iterator[None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +150,7 @@ class Merge:
         first, count = self.run.first, self.run.count
         columns = [each.columns._replace(offset=each.first - first) for each in self.inputs]
         written = 0
-        for piece in merge_slices(columns, MERGE_STEP_ROWS):
+        for piece in merge_slices(columns, self.step_rows):
             keys_at = HEADER_BYTES + 8 * written
             index_at = HEADER_BYTES + 8 * count + 4 * written
             self.file.write(keys_at, piece.keys.astype("<u8").tobytes())
@@ -162,7 +164,3 @@ class Merge:
             yield
         self.file.write(0, _header(first, count, crc))
         self.run.map(self.file.view())
-
-
-MERGE_STEP_ROWS = 16_384
-NO_COLUMNS = Columns(np.empty(0, np.uint64), np.empty(0, np.uint32))

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import REQUEST_BYTES_MAX
@@ -111,12 +112,12 @@ class GrpcFront:
         for name, (request, answer, call) in self._unary.items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(
                 _guarded(call, answer),
-                request_deserializer=request.FromString,
+                request_deserializer=_reader(request),
                 response_serializer=answer.SerializeToString,
             )
         handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-            self._receive,
-            request_deserializer=pb.ReceiveMessageRequest.FromString,
+            _guarded_stream(self._receive),
+            request_deserializer=_reader(pb.ReceiveMessageRequest),
             response_serializer=pb.ReceiveMessageResponse.SerializeToString,
         )
         handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
@@ -132,10 +133,43 @@ class GrpcFront:
         return handlers
 
 
+class _Malformed:
+    """A request that is not the protobuf message it should be."""
+
+    def __init__(self, why: str) -> None:
+        self.why = f"malformed request: {why}"
+
+
+def _reader(message: Any) -> Callable[[bytes], Any]:
+    """Parse requests; what cannot be parsed is told to that caller, not to the log."""
+
+    def read(content: bytes) -> Any:
+        try:
+            return message.FromString(content)
+        except DecodeError as error:
+            return _Malformed(str(error))
+
+    return read
+
+
+def _guarded_stream(call: Stream) -> Stream:
+    """The call, but not for malformed requests."""
+
+    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+        if isinstance(request, _Malformed):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.why)
+        async for answer in call(request, context):
+            yield answer
+
+    return guarded
+
+
 def _guarded(call: Call, answer: Any) -> Call:
     """The call, with refusals turned into the answer's status."""
 
     async def guarded(request: Any, context: Context) -> Any:
+        if isinstance(request, _Malformed):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.why)
         try:
             client_id_of(context)
             return await call(request, context)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import grpc.aio
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import NewMessage, Recall, Recalled, Sent
+from horolog.protocol.commands import NewMessage, Recall, Recalled, RecallStatus, Sent
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
 from horolog.protocol.grpc.translate import Peer, name_of, to_send
@@ -103,4 +103,8 @@ class ProducerCalls:
             Recall(topic, handle.message_id, handle.due_ms, handle.origin)
         )
         status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)
-        return pb.RecallMessageResponse(status=status, message_id=recalled.message_id)
+        # The official Python client takes 40401 for success and returns the id: without one, a caller can tell.
+        done = recalled.status is RecallStatus.CANCELLED
+        return pb.RecallMessageResponse(
+            status=status, message_id=recalled.message_id if done else ""
+        )

@@ -123,7 +123,7 @@ class SessionCalls:
         """What the client dialled; it is given back, so that it opens no second connection."""
         if not endpoints.addresses or not endpoints.scheme:
             raise HorologError(
-                ErrorCode.BAD_REQUEST,
+                ErrorCode.ILLEGAL_ACCESS_POINT,
                 "endpoints: no address, or no scheme; the access point must be given",
                 field="endpoints",
             )

@@ -28,8 +28,13 @@ from rocketmq import (
 SCENARIO, ENDPOINT, NOW_S = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 
+_saying = threading.Lock()  # push consumers call from many threads
+
+
 def say(**fields) -> None:
-    print(json.dumps(fields), flush=True)
+    with _saying:
+        sys.stdout.write(json.dumps(fields) + "\n")
+        sys.stdout.flush()
 
 
 def wait(why: str) -> None:
@@ -50,7 +55,10 @@ def producer(topic: str) -> Producer:
 
 def consumer(topic: str, expression: str = "*") -> SimpleConsumer:
     made = SimpleConsumer(
-        configuration(), f"group-{SCENARIO}", {topic: FilterExpression(expression)}, await_duration=2
+        configuration(),
+        f"group-{SCENARIO}",
+        {topic: FilterExpression(expression)},
+        await_duration=2,
     )
     made.startup()
     return made
@@ -82,7 +90,9 @@ def receive_all(simple: SimpleConsumer, want: int) -> list[Message]:
 def normal() -> None:
     out, simple = producer("normal"), consumer("normal", "TagA || TagB")
     for i in range(12):
-        receipt = out.send(message("normal", f"body-{i}", tag=["TagA", "TagB", "TagC"][i % 3], key=f"k{i}"))
+        receipt = out.send(
+            message("normal", f"body-{i}", tag=["TagA", "TagB", "TagC"][i % 3], key=f"k{i}")
+        )
         say(sent=receipt.message_id)
     got = receive_all(simple, 8)
     for m in got:
@@ -134,8 +144,7 @@ def recall() -> None:
     out, simple = producer("delay"), consumer("delay")
     kept = out.send(message("delay", "kept", due_s=NOW_S + 3_600))
     gone = out.send(message("delay", "gone", due_s=NOW_S + 3_600))
-    out.recall_message("delay", gone.recall_handle)
-    say(recalled=True)
+    say(recalled=out.recall_message("delay", gone.recall_handle) == gone.message_id)
     for handle in (gone.recall_handle, kept.recall_handle):
         if handle is kept.recall_handle:
             wait("an hour")
@@ -143,8 +152,7 @@ def recall() -> None:
                 say(received=m.body.decode())
                 simple.ack(m)
         try:
-            out.recall_message("delay", handle)
-            say(refused="")
+            say(returned=out.recall_message("delay", handle))
         except Exception as error:
             say(refused=str(error))
     simple.shutdown()

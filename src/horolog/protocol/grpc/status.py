@@ -10,6 +10,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 
 CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.BAD_REQUEST: pb.BAD_REQUEST,
+    ErrorCode.ILLEGAL_ACCESS_POINT: pb.ILLEGAL_ACCESS_POINT,
     ErrorCode.ILLEGAL_TOPIC: pb.ILLEGAL_TOPIC,
     ErrorCode.ILLEGAL_GROUP: pb.ILLEGAL_CONSUMER_GROUP,
     ErrorCode.ILLEGAL_TAG: pb.ILLEGAL_MESSAGE_TAG,
