@@ -84,6 +84,8 @@ class FaultyFile:
         self._check()
         self._disk.effect("write", self._path)
         piece = bytes(content)
+        if not piece:
+            return
         room = self._disk.room_for(self._inode, offset + len(piece))
         if room < len(piece):
             piece = piece[:room]

@@ -1,0 +1,219 @@
+"""An hour, its window and its key runs against plain lists (P4–P7 in the small)."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from horolog.delay.hour import Filing, Hour
+from horolog.delay.state import EntryState, decode_state, encode_state
+from horolog.delay.store import DelayStore, Unfiled
+from horolog.limits import HOUR_MS
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.storage.api import read_file
+from horolog.testing.disk import FaultyDisk
+from horolog.wheel.wheel import Wheel
+
+HOUR = 472_222
+BASE = HOUR * HOUR_MS
+
+
+def unfiled(due: list[int], first_origin: int, keys: list[int]) -> Unfiled:
+    """Records that hold nothing but their head and their origin."""
+    heads = np.zeros(len(due), HEAD)
+    heads["size"] = HEAD_BYTES + 8
+    heads["kind"] = Kind.SCHEDULED
+    heads["due_ms"] = due
+    heads["topic"] = 1
+    heads["key"] = keys
+    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
+    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
+    return Unfiled(heads, origins, memoryview(records))
+
+
+class HourMachine(RuleBasedStateMachine):
+    """File, load, take, hand over, recall and restart in any order; the model is a dict and `sorted`."""
+
+    @initialize()
+    def start(self) -> None:
+        self.disk = FaultyDisk()
+        self.store = DelayStore(self.disk, "hours")
+        self.wheel = Wheel(self.store)
+        self.now = BASE
+        self.next_origin = 1
+        self.waiting: dict[int, tuple[int, int]] = {}  # origin → (due, key)
+        self.handed: list[tuple[int, int]] = []
+        self.settled = {EntryState.HANDED_OVER: 0, EntryState.RECALLED: 0}
+
+    @rule(
+        due=st.lists(
+            st.one_of(st.integers(0, 3_000), st.integers(0, 2 * HOUR_MS - 1)),
+            min_size=1,
+            max_size=30,
+        ),
+        keys=st.integers(0, 4),
+    )
+    def file(self, due: list[int], keys: int) -> None:
+        due_ms = [BASE + d for d in due]
+        key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
+        filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of))
+        assert rest is None
+        for row in filed:
+            self.wheel.insert(row.due_ms, row.index)
+        for i, at in enumerate(due_ms):
+            self.waiting[self.next_origin + i] = (at, key_of[i])
+        self.next_origin += len(due)
+
+    @rule(by=st.sampled_from([0, 1, 10, 999, 1_000, 5_000, 60_000, 3_600_000, -1, -7_200_000]))
+    def pass_time(self, by: int) -> None:
+        self.now += by
+
+    @rule(limit=st.integers(1, 50), chunk=st.sampled_from([1, 7, 10_000]))
+    def hand_over(self, limit: int, chunk: int) -> None:
+        while not self.wheel.load(self.now, chunk):
+            pass
+        for second, keys in self.wheel.take(self.now, limit):
+            hour = self.store.hours[second // 3_600]
+            index = keys & ((1 << 40) - 1)
+            index = index[hour.states[index] == EntryState.WAITING]
+            index, entries, _ = self.store.verified(hour, index)
+            if not len(index):
+                continue
+            hour.settle(index, EntryState.HANDED_OVER)
+            self.settled[EntryState.HANDED_OVER] += len(index)
+            for due, origin in zip(
+                entries["due_ms"].tolist(), entries["origin"].tolist(), strict=True
+            ):
+                assert due <= self.now, "P1"
+                assert self.waiting.pop(origin)[0] == due, "P3"
+                earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
+                assert not earlier, f"P7: {earlier} should have come before {origin}"
+
+    @rule(key=st.integers(0, 8), pick=st.integers(0, 1_000))
+    def recall(self, key: int, pick: int) -> None:
+        if not self.waiting:
+            return
+        due, _ = sorted(self.waiting.values())[pick % len(self.waiting)]
+        expected = {o for o, (d, k) in self.waiting.items() if d == due and k == key}
+        found = self.store.find_key(key, 1, due)
+        got: set[int] = set()
+        if found is not None:
+            hour, index = found
+            index = index[hour.states[index] == EntryState.WAITING]
+            got = set(hour.entries(index)["origin"].tolist())
+            if len(index):
+                hour.settle(index, EntryState.RECALLED)
+                self.settled[EntryState.RECALLED] += len(index)
+        assert got == expected
+        for origin in got:
+            del self.waiting[origin]
+
+    @rule()
+    def restart(self) -> None:
+        states = {}
+        for number, hour in self.store.hours.items():
+            name, state = hour.capture()
+            self.disk.open(name, create=True).write(0, encode_state(state))
+            states[number] = (hour.version, hour.count)
+        self.store.close()
+        self.store = DelayStore(self.disk, "hours")
+        for number, (version, count) in states.items():
+            row = {"hour": number, "version": version, "count": count, "log_bytes": 0}
+            assert self.store.restore_hour(row) == ""
+        self.wheel = Wheel(self.store)
+
+    @invariant()
+    def counts_are_exact(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert self.store.waiting == len(self.waiting), "P10"
+        for number, hour in self.store.hours.items():
+            mine = [d for d, _ in self.waiting.values() if d // HOUR_MS == number]
+            assert hour.waiting == len(mine)
+            rows = dict(self.store.waiting_by_second(number, None))
+            assert rows == dict(self.store.waiting_by_second(number, 1))
+            assert sum(rows.values()) == len(mine)
+        assert sum(h.handed_over for h in self.store.hours.values()) == self.settled[1]
+        assert sum(h.recalled for h in self.store.hours.values()) == self.settled[2]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        latest = max((d for d, _ in self.waiting.values()), default=self.now)
+        self.now = max(self.now, latest)
+        for _ in range(1_000):
+            if not self.waiting:
+                return
+            self.hand_over(50, 10_000)
+        raise AssertionError(f"never handed over: {self.waiting}")
+
+
+TestHour = HourMachine.TestCase
+TestHour.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+def test_worked_example_of_the_format() -> None:
+    """The example in `delay.entry`: A …07.5, B …09.0, C …07.1."""
+    hour = Hour(FaultyDisk(), "hour", 10)
+    base = 10 * HOUR_MS
+    for n, due in enumerate((7_500, 9_000, 7_100)):
+        hour.file(
+            Filing(
+                np.array([base + due]),
+                np.array([n + 100], np.uint64),
+                np.array([8]),
+                np.array([n], np.uint64),
+                np.array([1], np.uint32),
+                np.array([0], np.uint32),
+                b"12345678",
+            )
+        )
+    entries = hour.entries(np.arange(3))
+    assert entries["local"].tolist() == [0, 0, 1]
+    assert entries["previous"].tolist() == [-1, -1, 0]
+    assert (hour.heads[7]["newest"], hour.heads[7]["filed"]) == (2, 2)
+    assert (hour.heads[9]["newest"], hour.heads[9]["filed"]) == (1, 1)
+    assert hour.walk(2, 10) == ([2, 0], -1)
+
+
+def test_a_flipped_bit_in_index_or_log_is_reported_never_delivered(world) -> None:
+    """Rot at rest: each byte of one entry and of its record, flipped in turn (P2, P11)."""
+    del world
+    for name, length in (("delay.idx", 64), ("delay.log", HEAD_BYTES + 8)):
+        for offset in range(0, length, 3):
+            disk = FaultyDisk()
+            store = DelayStore(disk, "hours")
+            wheel = Wheel(store)
+            store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, [1, 2, 3]))
+            disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4)
+            hour = store.hours[HOUR]
+            while not wheel.load(BASE + 10, 100):
+                pass
+            got = []
+            for _, keys in wheel.take(BASE + 10, 100):
+                _, entries, records = store.verified(hour, keys & ((1 << 40) - 1))
+                got += [bytes(r)[-8:] for r in records]
+                assert len(entries) == len(records)
+            whole = {np.uint64(100).tobytes(), np.uint64(102).tobytes()}
+            assert set(got) == whole, f"{name} byte {offset}"
+            assert store.problems + wheel.problems
+
+
+def test_state_file_of_any_bytes() -> None:
+    hour = Hour(FaultyDisk(), "hour", 10)
+    name, state = hour.capture()
+    content = encode_state(state)
+    for at in range(0, len(content), 997):
+        broken = bytearray(content)
+        broken[at] ^= 1
+        assert decode_state(bytes(broken)) is None
+    assert decode_state(content[:-1]) is None
+    assert decode_state(b"") is None
+    disk = FaultyDisk()
+    disk.open("x", create=True).write(0, content)
+    found = decode_state(read_file(disk, "x"))
+    assert found is not None
+    assert found.hour == 10
+    assert name.endswith("state.0000000001")

@@ -1,0 +1,206 @@
+"""The contract of `storage.api`, kept by the real disk and by the faulty one alike."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import read_file, replace_file
+from horolog.storage.disk import DirectoryLock, Disk
+from horolog.testing.disk import SECTOR, FaultyDisk, Killed
+
+
+@pytest.fixture(params=["real", "faulty"])
+def storage(request, tmp_path):
+    return Disk(tmp_path) if request.param == "real" else FaultyDisk(3)
+
+
+def test_write_read_and_holes(storage) -> None:
+    file = storage.open("a", create=True)
+    file.write(10, b"xyz")
+    assert file.size() == 13
+    assert file.read(0, 100) == bytes(10) + b"xyz"
+    assert file.read(12, 1) == b"z"
+    assert file.read(13, 5) == b""
+    assert bytes(file.view()) == bytes(10) + b"xyz"
+    file.write(0, memoryview(b"abc"))
+    file.write(13, bytearray(b"!"))
+    assert bytes(file.view()) == b"abc" + bytes(7) + b"xyz!"
+    file.sync()
+    file.close()
+    file.close()
+
+
+def test_allocate_and_truncate(storage) -> None:
+    file = storage.open("a", create=True)
+    assert bytes(file.view()) == b""
+    file.write(0, b"abc")
+    file.allocate(1_000)
+    assert file.size() == 1_000
+    assert file.read(0, 5) == b"abc\0\0"
+    file.allocate(10)
+    assert file.size() == 1_000
+    file.truncate(2)
+    file.truncate(4)
+    assert file.read(0, 10) == b"ab\0\0"
+
+
+def test_names(storage) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.open("missing")
+    with pytest.raises(FileNotFoundError):
+        storage.open("no/such/dir", create=True)
+    storage.make_dir("d/e")
+    storage.make_dir("d/e")
+    storage.open("d/e/two", create=True).write(0, b"2")
+    storage.open("d/e/one", create=True)
+    assert storage.list("d/e") == ["one", "two"]
+    assert storage.list("d") == ["e"]
+    assert storage.list("nowhere") == []
+    assert storage.exists("d/e/one")
+    assert not storage.exists("d/e/three")
+    storage.rename("d/e/two", "d/e/one")
+    assert storage.list("d/e") == ["one"]
+    assert read_file(storage, "d/e/one") == b"2"
+    storage.remove("d/e/one")
+    storage.remove("d/e/one")
+    storage.sync_dir("d/e")
+    storage.remove_dir("d")
+    storage.remove_dir("d")
+    assert not storage.exists("d/e")
+    assert storage.free_bytes() > 0
+
+
+def test_replace_file_is_whole(storage) -> None:
+    storage.make_dir("c")
+    replace_file(storage, "c", "x", b"first")
+    replace_file(storage, "c", "x", b"second, longer")
+    assert storage.list("c") == ["x"]
+    assert read_file(storage, "c/x") == b"second, longer"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.binary(max_size=900)), max_size=12))
+def test_any_writes_read_the_same_from_both(tmp_path_factory, writes) -> None:
+    model = bytearray()
+    real = Disk(tmp_path_factory.mktemp("d")).open("f", create=True)
+    fake = FaultyDisk().open("f", create=True)
+    for offset, content in writes:
+        if content:
+            model.extend(bytes(max(0, offset + len(content) - len(model))))
+            model[offset : offset + len(content)] = content
+        real.write(offset, content)
+        fake.write(offset, content)
+    assert bytes(real.view()) == bytes(model)
+    assert bytes(fake.view()) == bytes(model)
+    real.close()
+
+
+def faulty(seed: int = 0) -> FaultyDisk:
+    disk = FaultyDisk(seed)
+    disk.make_dir("d")
+    return disk
+
+
+def test_a_kill_loses_nothing_and_ends_old_files() -> None:
+    disk = faulty()
+    file = disk.open("d/a", create=True)
+    file.write(0, b"unsynced")
+    disk.crash(power_cut=False)
+    assert read_file(disk, "d/a") == b"unsynced"
+    with pytest.raises(AssertionError, match="before a crash"):
+        file.read(0, 1)
+
+
+def test_a_power_cut_keeps_what_was_synced() -> None:
+    for seed in range(50):
+        disk = faulty(seed)
+        file = disk.open("d/a", create=True)
+        file.write(0, b"synced")
+        file.sync()
+        disk.sync_dir("d")
+        file.write(6, b" and not")
+        disk.crash(power_cut=True)
+        assert read_file(disk, "d/a").startswith(b"synced")
+
+
+def test_a_power_cut_keeps_drops_or_tears_in_sectors() -> None:
+    fates = set()
+    for seed in range(80):
+        disk = faulty(seed)
+        file = disk.open("d/a", create=True)
+        file.sync()
+        disk.sync_dir("d")
+        file.write(0, b"x" * (3 * SECTOR))
+        disk.crash(power_cut=True)
+        content = read_file(disk, "d/a").ljust(3 * SECTOR, b"\0")
+        sectors = [content[i : i + SECTOR] for i in range(0, 3 * SECTOR, SECTOR)]
+        assert all(s in (b"x" * SECTOR, bytes(SECTOR)) for s in sectors)
+        fates.add(tuple(s[:1] == b"x" for s in sectors))
+    assert len(fates) == 8, "every combination of sectors happens"
+
+
+def test_a_power_cut_may_undo_names_that_were_not_synced() -> None:
+    there = set()
+    for seed in range(30):
+        disk = faulty(seed)
+        disk.open("d/a", create=True).sync()
+        disk.crash(power_cut=True)
+        there.add(disk.exists("d/a"))
+    assert there == {True, False}
+
+
+def test_faults_that_are_asked_for() -> None:
+    disk = faulty()
+    file = disk.open("d/a", create=True)
+    disk.fail_next("write", after=1)
+    file.write(0, b"first")
+    with pytest.raises(HorologError) as caught:
+        file.write(5, b"second")
+    assert caught.value.code is ErrorCode.DISK_FAILED
+    disk.flip("d/a", 0, 0)
+    assert file.read(0, 5) == b"girst"
+    disk.fail_next("sync")
+    with pytest.raises(HorologError):
+        file.sync()
+    disk.crash(power_cut=True)
+
+    def kill(what: str) -> None:
+        raise Killed(what)
+
+    disk.on_effect = kill
+    with pytest.raises(Killed):
+        disk.open("d/b", create=True)
+    assert not disk.exists("d/b")
+
+
+def test_running_full_writes_a_part_and_says_so() -> None:
+    disk = FaultyDisk(capacity_bytes=1_000)
+    file = disk.open("a", create=True)
+    file.write(0, bytes(900))
+    with pytest.raises(HorologError) as caught:
+        file.write(900, b"x" * 200)
+    assert caught.value.code is ErrorCode.DISK_FULL
+    assert file.size() == 1_000
+    assert disk.free_bytes() == 0
+    with pytest.raises(HorologError):
+        file.allocate(5_000)
+    disk.capacity_bytes = 10_000
+    file.write(1_000, b"y")
+
+
+def test_lock_names_the_process_that_holds_it(tmp_path) -> None:
+    lock = DirectoryLock(tmp_path / "new" / "dir")
+    with pytest.raises(HorologError) as caught:
+        DirectoryLock(tmp_path / "new" / "dir")
+    assert caught.value.code is ErrorCode.DIRECTORY_IN_USE
+    assert str(os.getpid()) in caught.value.message
+    lock.release()
+    DirectoryLock(tmp_path / "new" / "dir").release()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(HorologError) as caught:
+        DirectoryLock(tmp_path / "file")
+    assert caught.value.code is ErrorCode.DIRECTORY_FOREIGN
