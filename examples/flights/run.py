@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import math
 import shutil
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -236,11 +238,28 @@ def bars(demo: Demo) -> list[str]:
     return histogram(called, taken_back)
 
 
+@contextmanager
+def own(work_dir: Path) -> Iterator[None]:
+    """Wipe the directory and keep it for us: a second demo must not pull it from under a first."""
+    work_dir.parent.mkdir(parents=True, exist_ok=True)
+    with work_dir.with_name(work_dir.name + ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(f"another demo runs in {work_dir}; try --work-dir") from None
+        shutil.rmtree(work_dir, ignore_errors=True)
+        work_dir.mkdir()
+        yield
+
+
 async def run(arguments: argparse.Namespace, console: Console) -> int:
     """The whole demo; gives the exit code."""
-    work_dir: Path = arguments.work_dir
-    shutil.rmtree(work_dir, ignore_errors=True)
-    work_dir.mkdir(parents=True)
+    with own(arguments.work_dir):
+        return await play(arguments, console)
+
+
+async def play(arguments: argparse.Namespace, console: Console) -> int:
+    """Load the day, replay it, report."""
     flights = await load(arguments.client_python)
     start_min = START_MIN
     if arguments.hours:
@@ -259,7 +278,7 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
         highlight=False,
         soft_wrap=True,
     )
-    demo = Demo(courses, start_min, work_dir, arguments.client_python)
+    demo = Demo(courses, start_min, arguments.work_dir, arguments.client_python)
     try:
         await demo.open()
         progress = asyncio.create_task(show_progress(demo, console))

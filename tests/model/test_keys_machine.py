@@ -106,10 +106,10 @@ class KeysMachine(RuleBasedStateMachine):
         """Bits flip while the broker is down."""
         self.runs.close()
         for name in self.disk.list(DIR):
-            if data.draw(st.booleans()):
-                if size := self.disk.open(f"{DIR}/{name}").size():
-                    at = data.draw(st.integers(0, size - 1))
-                    self.disk.flip(f"{DIR}/{name}", at, data.draw(st.integers(0, 7)))
+            size = self.disk.open(f"{DIR}/{name}").size()
+            if size and data.draw(st.booleans()):
+                at = data.draw(st.integers(0, size - 1))
+                self.disk.flip(f"{DIR}/{name}", at, data.draw(st.integers(0, 7)))
         self.open(1.0, 1.0)
 
     @rule(

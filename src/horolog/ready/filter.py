@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.tags import tags_code
 
 
@@ -28,9 +29,21 @@ class TagFilter:
 ALL_TAGS = TagFilter()
 
 
-@lru_cache(maxsize=1024)
 def parse_tags(expression: str) -> TagFilter:
-    """Parse a TAG expression; nothing between the bars: ILLEGAL_FILTER."""
+    """Parse a TAG expression; too long, or nothing between the bars: ILLEGAL_FILTER."""
+    if len(expression) > FILTER_EXPRESSION_MAX:
+        raise HorologError(
+            ErrorCode.ILLEGAL_FILTER,
+            f"filter_expression: {len(expression)} characters; "
+            f"at most {FILTER_EXPRESSION_MAX} are allowed",
+            field="filter_expression",
+            limit=f"{FILTER_EXPRESSION_MAX} characters",
+        )
+    return _parse(expression)
+
+
+@lru_cache(maxsize=128)
+def _parse(expression: str) -> TagFilter:
     text = expression.strip()
     if text in ("", "*"):
         return ALL_TAGS
@@ -38,7 +51,7 @@ def parse_tags(expression: str) -> TagFilter:
     if not tags:
         raise HorologError(
             ErrorCode.ILLEGAL_FILTER,
-            f"filter_expression: no tag in {expression!r}; use '*' or 'TagA || TagB'",
+            f"filter_expression: no tag in {expression[:40]!r}; use '*' or 'TagA || TagB'",
             field="filter_expression",
         )
     return TagFilter(tags, frozenset(tags_code(tag) for tag in tags))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -43,45 +42,53 @@ class ConsumerCalls:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def receive(
-        self, request: pb.ReceiveMessageRequest, context: Context
-    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
+    async def receive(self, request: pb.ReceiveMessageRequest, context: Context) -> None:
         """Status, then messages, then the delivery time; answered before the caller's deadline."""
         try:
             command = _to_receive(request, client_id_of(context), context.time_remaining())
             received = await self._poll(command)
         except HorologError as error:
-            yield pb.ReceiveMessageResponse(status=status_of(error))
+            await context.write(pb.ReceiveMessageResponse(status=status_of(error)))
             return
-        yield pb.ReceiveMessageResponse(status=OK if received.messages else _NOTHING)
+        try:
+            await self._deliver(request.message_queue.topic, received, context)
+        except BaseException:
+            self._give_back(command, received)
+            raise
+
+    async def _deliver(self, topic: pb.Resource, received: Received, context: Context) -> None:
+        status = OK if received.messages else _NOTHING
+        await context.write(pb.ReceiveMessageResponse(status=status))
         for delivered in received.messages:
-            message = to_delivered(request.message_queue.topic, delivered)
-            yield pb.ReceiveMessageResponse(message=message)
+            await context.write(pb.ReceiveMessageResponse(message=to_delivered(topic, delivered)))
         now = self._engine.clock.wall_ms()
-        yield pb.ReceiveMessageResponse(
-            delivery_timestamp=Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
+        await context.write(
+            pb.ReceiveMessageResponse(
+                delivery_timestamp=Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
+            )
         )
 
     async def _poll(self, command: Receive) -> Received:
         future = self._engine.submit(command)
         try:
             received: Received = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            self._give_up(command, future)
+        except asyncio.CancelledError:  # the caller has gone; what it was given is for others
+            self._engine.submit(CancelReceive(future)).add_done_callback(_ignore)
+            future.add_done_callback(lambda given: self._give_back_late(command, given))
             raise
         return received
 
-    def _give_up(self, command: Receive, future: asyncio.Future[Any]) -> None:
-        """The caller has gone: cancel its poll, or let others have what it was given."""
-        if not future.done():
-            future.cancel()
-            self._engine.submit(CancelReceive(future))
-        elif not future.cancelled() and future.exception() is None:
-            for message in future.result().messages:
-                back = ChangeInvisible(
-                    command.group, command.topic, message.receipt_handle, CLIENT_GONE_INVISIBLE_MS
-                )
-                self._engine.submit(back).add_done_callback(_ignore)
+    def _give_back_late(self, command: Receive, given: asyncio.Future[Any]) -> None:
+        if not given.cancelled() and given.exception() is None:
+            self._give_back(command, given.result())
+
+    def _give_back(self, command: Receive, received: Received) -> None:
+        """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""
+        for message in received.messages:
+            back = ChangeInvisible(
+                command.group, command.topic, message.receipt_handle, CLIENT_GONE_INVISIBLE_MS
+            )
+            self._engine.submit(back).add_done_callback(_ignore)
 
     async def ack(self, request: pb.AckMessageRequest, context: Context) -> pb.AckMessageResponse:
         """Consume messages; every handle has its entry."""
@@ -138,6 +145,12 @@ def _to_receive(
         raise HorologError(
             ErrorCode.NOT_IMPLEMENTED,
             "filter_expression: SQL is not supported yet; use TAG",
+            field="filter_expression",
+        )
+    if request.filter_expression.type not in (pb.TAG, pb.FILTER_TYPE_UNSPECIFIED):
+        raise HorologError(
+            ErrorCode.ILLEGAL_FILTER,
+            f"filter_expression: unknown type {request.filter_expression.type}; use TAG",
             field="filter_expression",
         )
     invisible = 0

@@ -7,6 +7,7 @@ that are not protobuf at all, end with a gRPC error (protocol notes §1.3).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.loop import Engine
 
+_log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
@@ -37,7 +39,8 @@ _OPTIONS = [
 ]
 Context = grpc.aio.ServicerContext[Any, Any]
 Call = Callable[[Any, Context], Awaitable[Any]]
-Stream = Callable[[Any, Context], AsyncIterator[Any]]
+StreamCall = Callable[[Any, Context], Awaitable[None]]
+Commands = Callable[[AsyncIterator[Any], Context], AsyncIterator[Any]]
 
 
 class GrpcFront:
@@ -116,18 +119,18 @@ class GrpcFront:
                 response_serializer=answer.SerializeToString,
             )
         handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-            _guarded_stream(self._receive),
+            _guarded_stream(self._receive, pb.ReceiveMessageResponse),
             request_deserializer=_reader(pb.ReceiveMessageRequest),
             response_serializer=pb.ReceiveMessageResponse.SerializeToString,
         )
         handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-            _pull_not_implemented,
-            request_deserializer=pb.PullMessageRequest.FromString,
+            _guarded_stream(_pull_not_implemented, pb.PullMessageResponse),
+            request_deserializer=_reader(pb.PullMessageRequest),
             response_serializer=pb.PullMessageResponse.SerializeToString,
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            self._telemetry,
-            request_deserializer=pb.TelemetryCommand.FromString,
+            _guarded_commands(self._telemetry),
+            request_deserializer=_reader(pb.TelemetryCommand),
             response_serializer=pb.TelemetryCommand.SerializeToString,
         )
         return handlers
@@ -152,14 +155,16 @@ def _reader(message: Any) -> Callable[[bytes], Any]:
     return read
 
 
-def _guarded_stream(call: Stream) -> Stream:
-    """The call, but not for malformed requests."""
+def _guarded_stream(call: StreamCall, answer: Any) -> StreamCall:
+    """As `_guarded`, for a call that writes its answers to the context."""
 
-    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+    async def guarded(request: Any, context: Context) -> None:
         if isinstance(request, _Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.why)
-        async for answer in call(request, context):
-            yield answer
+        try:
+            await call(request, context)
+        except Exception as error:  # noqa: BLE001 - our own mistake: told in the protocol's way
+            await context.write(answer(status=_unexpected(error)))
 
     return guarded
 
@@ -175,6 +180,29 @@ def _guarded(call: Call, answer: Any) -> Call:
             return await call(request, context)
         except HorologError as error:
             return answer(status=status_of(error))
+        except Exception as error:  # noqa: BLE001 - our own mistake: told in the protocol's way
+            return answer(status=_unexpected(error))
+
+    return guarded
+
+
+def _unexpected(error: Exception) -> pb.Status:
+    _log.error("unexpected %r", error, exc_info=error)
+    return status_of(HorologError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}"))
+
+
+def _guarded_commands(call: Commands) -> Commands:
+    """The stream, ended with a clear error by a command that is not protobuf."""
+
+    async def readable(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        async for request in requests:
+            if isinstance(request, _Malformed):
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.why)
+            yield request
+
+    async def guarded(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        async for answer in call(readable(requests, context), context):
+            yield answer
 
     return guarded
 
@@ -186,8 +214,6 @@ def _not_implemented(name: str) -> Call:
     return refuse
 
 
-async def _pull_not_implemented(
-    request: pb.PullMessageRequest, context: Context
-) -> AsyncIterator[pb.PullMessageResponse]:
+async def _pull_not_implemented(request: pb.PullMessageRequest, context: Context) -> None:
     error = HorologError(ErrorCode.NOT_IMPLEMENTED, "PullMessage is not supported yet")
-    yield pb.PullMessageResponse(status=status_of(error))
+    await context.write(pb.PullMessageResponse(status=status_of(error)))

@@ -31,6 +31,9 @@ _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
 _HOPS_MAX = 20_000  # turns of one advance of a simulated clock
+_GATHER_S = (
+    0.002  # while the disk is busy inputs wait this long for company: most turns' cost is per turn
+)
 
 
 class _Worker:
@@ -85,6 +88,7 @@ class Engine:
         self._synced_at = 0
         self._checkpointing = False
         self._turn_soon = False
+        self._gathering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_in: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
@@ -117,7 +121,7 @@ class Engine:
         if isinstance(command, Receive) and self.clock.simulated and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
             self._loop.call_later(command.poll_ms / 1000, self._give_up, future)
-        self._soon()
+        self._soon(gather=True)
         return future
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
@@ -127,13 +131,20 @@ class Engine:
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def _soon(self) -> None:
+    def _soon(self, *, gather: bool = False) -> None:
+        """Have a turn; with `gather` it may wait a little while a write is under way (its end is a turn too)."""
         if not self._turn_soon:
             self._turn_soon = True
-            self._loop.call_soon(self._turn)
+            if gather and self._writing:
+                self._gathering = self._loop.call_later(_GATHER_S, self._turn)
+            else:
+                self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_soon = False
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         if self.failed.done():
             return
         if self._pending_bytes > UNSYNCED_BYTES_MAX:

@@ -22,7 +22,8 @@ from horolog.protocol.rocketmq.tags import tags_code
 RECORD_HEAD_BYTES = 32  # envelope 16 + routing 16, filled by the log (`log.record`)
 KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can compute this hash
 _BLANK = bytes(RECORD_HEAD_BYTES)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# control characters as Java counts them, and lone surrogates, which have no UTF-8 form
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _TOPIC_TAIL = struct.Struct(">H")
 _NO_HOST = b"\0\0\0\0"
 

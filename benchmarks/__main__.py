@@ -1,0 +1,239 @@
+"""Measure the spine and draw it: `make bench`, or `python -m benchmarks --only lateness --n 100000`.
+
+schedule   scheduled messages a second through the core, batches of 32, each answered after its fsync
+hand_over  messages a second when all are due in the same second
+lateness   store time − due at 5 000 and 50 000 due a second, while sends go on
+ready      seconds from the start of `horolog serve` to its ready line after kill −9, 10⁶ pending
+
+Everything with bodies of 200 bytes and flush sync.  Results go to docs/benchmarks/results.json and spine.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+
+from benchmarks.load import Lateness, message, running, send_all, until_handed_over
+from horolog.protocol.commands import SendMessages
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "docs" / "benchmarks"
+WORK = ROOT / "build" / "bench"
+Result = dict[str, Any]
+
+
+async def schedule(n: int) -> Result:
+    """Throughput of scheduling, due over the next 20 hours."""
+    async with running(WORK / "schedule") as engine:
+        start = engine.clock.wall_ms() + 3_600_000
+        began, cpu = time.perf_counter(), time.process_time()
+        await send_all(engine, n, lambda i: start + i * 7_919 % 72_000_000)
+        took = time.perf_counter() - began
+        spread = n / took
+        cores = (time.process_time() - cpu) / took
+    async with running(WORK / "schedule") as engine:
+        due = engine.clock.wall_ms() + 3_600_000
+        began = time.perf_counter()
+        await send_all(engine, n, lambda i: due)
+        same = n / (time.perf_counter() - began)
+    return {
+        "messages": n,
+        "per_second_over_20_hours": round(spread),
+        "per_second_one_millisecond": round(same),
+        "cores": round(cores, 2),
+    }
+
+
+async def hand_over(n: int) -> Result:
+    """Throughput of hand-over: n messages due in one second."""
+    async with running(WORK / "hand-over") as engine:
+        due = (engine.clock.wall_ms() // 1000 + 12 + n // 60_000) * 1000
+        with Lateness() as lateness:
+            await send_all(engine, n, lambda i: due + i % 1000)
+            await until_handed_over(engine, n)
+            took = engine.clock.wall_ms() - due
+        late = np.concatenate(lateness.columns)
+    return {
+        "messages": n,
+        "per_second": round(n / took * 1000),
+        "seconds_from_due_to_last_commit": took / 1000,
+        "early": int((late < 0).sum()),
+    }
+
+
+async def lateness(rate: int, seconds: int = 10) -> Result:
+    """Lateness at a steady rate of due messages, sends of the same rate going on all the time."""
+    async with running(WORK / "lateness") as engine:
+        n = rate * seconds
+        begin = engine.clock.wall_ms() + 3_000
+        with Lateness() as collected:
+            sent = 0
+            while sent < n:
+                batch = [
+                    message(i, begin + i * 1000 // rate) for i in range(sent, min(sent + 32, n))
+                ]
+                engine.submit(SendMessages("bench", batch))
+                sent += len(batch)
+                ahead = sent * 1000 / rate - (engine.clock.wall_ms() - begin + 2_500)
+                if ahead > 0:
+                    await asyncio.sleep(ahead / 1000)
+                elif sent % (32 * 32) == 0:
+                    await asyncio.sleep(0)
+            await until_handed_over(engine, n)
+        late = np.concatenate(collected.columns)
+    p50, p99, top = np.percentile(late, [50, 99, 100]).tolist()
+    return {
+        "due_per_second": rate,
+        "messages": n,
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "max_ms": top,
+        "early": int((late < 0).sum()),
+        "histogram": np.bincount(np.clip(late, 0, 50), minlength=51).tolist(),
+    }
+
+
+def ready(n: int) -> Result:
+    """Kill a broker that holds n pending messages, start `horolog serve`, and time its ready line."""
+    directory = WORK / "ready"
+    shutil.rmtree(directory, ignore_errors=True)
+    code = (
+        "import asyncio, sys, uvloop\n"
+        "from pathlib import Path\n"
+        "from benchmarks.load import running, send_all\n"
+        "async def main():\n"
+        f"    async with running(Path({str(directory)!r})) as engine:\n"
+        "        due = engine.clock.wall_ms() + 3_600_000\n"
+        f"        await send_all(engine, {n}, lambda i: due + i % 36_000_000)\n"
+        "        print('sent', flush=True)\n"
+        "        await asyncio.sleep(3600)\n"
+        "uvloop.run(main())\n"
+    )
+    filler = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    assert filler.stdout is not None
+    filler.stdout.readline()
+    filler.send_signal(signal.SIGKILL)
+    filler.wait()
+    began = time.perf_counter()
+    horolog = Path(sys.executable).with_name("horolog")
+    command = [
+        str(horolog),
+        "serve",
+        "--data-dir",
+        str(directory),
+        "--grpc-port",
+        "0",
+        "--admin-port",
+        "0",
+    ]
+    broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert broker.stdout is not None
+    broker.stdout.readline()
+    took = time.perf_counter() - began
+    rss = _rss_mb(broker.pid)
+    broker.kill()
+    broker.wait()
+    shutil.rmtree(directory, ignore_errors=True)
+    return {"pending": n, "seconds": round(took, 2), "rss_mb": rss}
+
+
+def _rss_mb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(x for x in status.splitlines() if x.startswith("VmRSS")).split()[1]) // 1024
+
+
+def plot(results: Result) -> None:
+    """Bars of the figures beside those of RocketMQ 5.5.0 and Redis, measured with the same loads on two cores."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4))
+    bars = {
+        "horolog": results["hand_over"]["per_second"],
+        "Redis (ZSET + Lua)": 183_000,
+        "RocketMQ 5.5.0": 84_000,
+    }
+    left.barh(
+        list(bars), [v / 1000 for v in bars.values()], color=["#2b6cb0", "#a0aec0", "#a0aec0"]
+    )
+    left.set_title(
+        f"{results['hand_over']['messages']:,} due in one second:\nthousand handed over / s"
+    )
+    for row in results["lateness"]:
+        total = sum(row["histogram"])
+        share = np.cumsum(row["histogram"]) / total * 100
+        middle.plot(
+            range(len(share)),
+            share,
+            label=f"{row['due_per_second']:,} due / s",
+            drawstyle="steps-post",
+        )
+    middle.set_title("lateness while sends go on:\n% of messages not later than … ms")
+    middle.set_xlim(0, 20)
+    middle.legend(loc="lower right")
+    ready_bars = {"horolog": results["ready"]["seconds"], "RocketMQ 5.5.0": 7.6}
+    right.barh(list(ready_bars), list(ready_bars.values()), color=["#2b6cb0", "#a0aec0"])
+    right.set_title(f"ready after kill −9,\n{results['ready']['pending']:,} pending: seconds")
+    for axis in (left, right):
+        axis.invert_yaxis()
+    figure.tight_layout()
+    figure.savefig(OUT / "spine.png", dpi=110)
+
+
+def main() -> int:
+    """Run what was asked for; without --only everything, and then the plot."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--only", choices=["schedule", "hand_over", "lateness", "ready"])
+    parser.add_argument("--n", type=int, default=1_000_000, help="messages")
+    options = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+
+    def run(made: Coroutine[Any, Any, Result]) -> Result:
+        result: Result = uvloop.run(made)
+        shown = {k: v for k, v in result.items() if k != "histogram"}
+        print(json.dumps(shown), flush=True)
+        return result
+
+    parts: dict[str, Callable[[], Any]] = {
+        "schedule": lambda: run(schedule(options.n)),
+        "hand_over": lambda: run(hand_over(options.n)),
+        "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
+        "ready": lambda: ready(options.n),
+    }
+    if options.only:
+        result = parts[options.only]()
+        if options.only == "ready":
+            print(json.dumps(result))
+        return 0
+    results: Result = {name: part() for name, part in parts.items()}
+    print(json.dumps(results["ready"]))
+    results["machine"] = (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    )
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    plot(results)
+    print(f"written to {OUT.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""What the benchmarks share: an engine on a directory of its own, and a stream of scheduled messages."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from horolog.broker import hand_over
+from horolog.protocol.commands import (
+    CreateTopic,
+    MessageType,
+    NewMessage,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+
+BATCH = 32
+BODY = b"a" * 200
+TOPIC = "bench"
+QUEUES = 4
+
+
+@asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[Engine]:
+    """A fresh engine with one DELAY topic, flush sync; the directory is removed at the end."""
+    shutil.rmtree(directory, ignore_errors=True)
+    sys.setswitchinterval(0.0005)  # as `horolog serve` does
+    engine = await open_engine(directory)
+    await engine.submit(CreateTopic(TOPIC, TopicType.DELAY, QUEUES))
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def message(number: int, due_ms: int) -> NewMessage:
+    """One scheduled message with an id as official clients make them."""
+    return encode(
+        topic=TOPIC,
+        body=BODY,
+        message_id=f"01AABBCCDDEEFF{number:020X}",
+        type=MessageType.DELAY,
+        due_ms=due_ms,
+        born_ms=due_ms,
+    )
+
+
+async def send_all(engine: Engine, n: int, due_ms: Callable[[int], int], senders: int = 32) -> None:
+    """Send n messages in batches of 32 from `senders` callers that wait for each answer."""
+    numbers = iter(range(0, n, BATCH))
+
+    async def sender() -> None:
+        for first in numbers:
+            stop = min(first + BATCH, n)
+            batch = [message(i, due_ms(i)) for i in range(first, stop)]
+            await engine.submit(SendMessages(TOPIC, batch))
+
+    await asyncio.gather(*[sender() for _ in range(senders)])
+
+
+async def until_handed_over(engine: Engine, n: int) -> None:
+    """Return when n messages are handed over and committed."""
+    while engine.broker.shard.handed_over < n:
+        await asyncio.sleep(0.001)
+
+
+class Lateness:
+    """Collects store time − due of every hand-over, by standing between the core and its append."""
+
+    def __init__(self) -> None:
+        self.columns: list[Any] = []
+        self._append = hand_over._append
+
+    def __enter__(self) -> Lateness:
+        def append(shard: Any, parts: Any, wall_ms: int) -> None:
+            self._append(shard, parts, wall_ms)
+            self.columns += [shard.store_ms - part.entries["due_ms"] for part in parts]
+
+        hand_over._append = append
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        hand_over._append = self._append
