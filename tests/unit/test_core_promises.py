@@ -198,8 +198,8 @@ def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) 
     small.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     due = small.clock.wall_ms() + 60_000
     schedule(small, 5_000, 60_000)
-    used = sum(inode.size for inode in small.disk._names.values())
-    small.disk.capacity_bytes = used + 10_000
+    used = small.disk.used_bytes()
+    small.disk.capacity_bytes = used + 3_000
     small.clock.advance(1_001)
     with pytest.raises(HorologError) as caught:
         small.broker.ask(SendMessages("t", [made("more", due)]))
@@ -219,7 +219,7 @@ def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) 
 def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, broker) -> None:
     schedule(world, 3_000)
     broker.settle()
-    used = sum(inode.size for inode in world.disk._names.values())
+    used = world.disk.used_bytes()
     answer = Answer(SendMessages("t", [made("late", world.clock.wall_ms() + 4_000)]), 0)
     broker.step([answer])
     world.disk.capacity_bytes = used

@@ -298,7 +298,7 @@ class _Opening:
         log.append(encode_epoch(), 1, self._wall_ms)
         writer.write(log.take_writes())
         writer.sync()
-        writer.prepare(log.end - log.end % self._meta.segment_bytes + self._meta.segment_bytes)
+        writer.prepare_next()
         log.commit_position = log.durable_position = log.end
         self._report.append(f"recovery row {row.number}: {row.reason}; epoch {log.epoch}")
         return Opened(Broker(shard), writer, row, self._report)

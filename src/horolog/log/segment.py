@@ -54,6 +54,7 @@ class SegmentWriter:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._files: dict[int, File] = {}
+        self._newest = -1
         self._dirty: set[int] = set()
 
     def prepare(self, base: int) -> None:
@@ -71,6 +72,21 @@ class SegmentWriter:
                 raise
             file.sync()
             self._storage.sync_dir(self._directory)
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether the segment after the current one is not allocated yet: `prepare_next` soon."""
+        return self._newest >= 0 and self._newest + self._segment_bytes not in self._files
+
+    def prepare_next(self) -> bool:
+        """Allocate the segment after the current one; False if the disk is full (try again later)."""
+        try:
+            self.prepare(self._newest + self._segment_bytes)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            return False
+        return True
 
     def write(self, writes: Sequence[Write]) -> None:
         """Put the bytes in place; several pieces that follow each other are written as one."""
@@ -94,6 +110,7 @@ class SegmentWriter:
                 self._files[old].sync()
                 self._dirty.discard(old)
             self._files.pop(old).close()
+        self._newest = base
         content = run[0] if len(run) == 1 else b"".join(run)
         self._files[base].write(position - base, content)
         self._dirty.add(base)

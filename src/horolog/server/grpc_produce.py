@@ -10,7 +10,16 @@ from urllib.parse import unquote
 import grpc.aio
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import NewMessage, Recall, Recalled, RecallStatus, Sent
+from horolog.protocol.commands import (
+    DescribeTopic,
+    NewMessage,
+    Recall,
+    Recalled,
+    RecallStatus,
+    Sent,
+    TopicType,
+    TopicView,
+)
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
 from horolog.protocol.grpc.translate import Peer, name_of, to_send
@@ -102,9 +111,21 @@ class ProducerCalls:
         recalled: Recalled = await self._engine.submit(
             Recall(topic, handle.message_id, handle.due_ms, handle.origin)
         )
+        if recalled.status is RecallStatus.NOT_FOUND:
+            await self._check_takes_delay(topic)
         status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)
         # The official Python client takes 40401 for success and returns the id: without one, a caller can tell.
         done = recalled.status is RecallStatus.CANCELLED
         return pb.RecallMessageResponse(
             status=status, message_id=recalled.message_id if done else ""
         )
+
+    async def _check_takes_delay(self, topic: str) -> None:
+        """A topic that takes no scheduled messages never had one to recall: the handle is wrong."""
+        view: TopicView = await self._engine.submit(DescribeTopic(topic))
+        if view.type not in (TopicType.DELAY, TopicType.MIXED):
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"topic: {topic!r} takes {view.type} messages; none of them can be recalled",
+                field="topic",
+            )

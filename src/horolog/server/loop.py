@@ -21,7 +21,12 @@ from horolog.broker.opening import Opened
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FLUSH_INTERVAL_MS, TURN_COMMANDS_MAX, UNSYNCED_BYTES_MAX
+from horolog.limits import (
+    FLUSH_INTERVAL_MS,
+    SECOND_MS,
+    TURN_COMMANDS_MAX,
+    UNSYNCED_BYTES_MAX,
+)
 from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
 from horolog.storage.api import Storage, replace_file
@@ -86,6 +91,7 @@ class Engine:
         self._pending_end = self._commit
         self._writing = False
         self._synced_at = 0
+        self._next_segment_at = 0
         self._checkpointing = False
         self._turn_soon = False
         self._gathering: asyncio.TimerHandle | None = None
@@ -230,6 +236,10 @@ class Engine:
 
         self._log_worker.submit(job, done)
 
+    def _prepared(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(error)
+
     def _sync_is_due(self) -> bool:
         return (
             self._flush == "interval"
@@ -243,6 +253,11 @@ class Engine:
             self._fail(error)
             return
         self._commit = end
+        if self._writer.wants_next and self.clock.monotonic_ms() >= self._next_segment_at:
+            self._next_segment_at = (
+                self.clock.monotonic_ms() + SECOND_MS
+            )  # again, if the disk is full
+            self._log_worker.submit(self._writer.prepare_next, self._prepared)
         if synced:
             self._durable = end
             self._synced_at = self.clock.monotonic_ms()

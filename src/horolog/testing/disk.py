@@ -190,7 +190,7 @@ class FaultyDisk:
         """How many of the bytes that end at `end` may be written."""
         if self.capacity_bytes is None:
             return end
-        used = sum(other.size for other in self._names.values()) - inode.size
+        used = self.used_bytes() - inode.size
         allowed = self.capacity_bytes - used
         return end if end <= allowed else max(0, allowed - min(inode.size, allowed))
 
@@ -310,8 +310,12 @@ class FaultyDisk:
                 else:
                     self._durable_names.pop(name, None)
 
+    def used_bytes(self) -> int:
+        """Space taken by all files."""
+        return sum(inode.size for inode in self._names.values())
+
     def free_bytes(self) -> int:
         """Space left."""
         if self.capacity_bytes is None:
             return 1 << 40
-        return max(0, self.capacity_bytes - sum(inode.size for inode in self._names.values()))
+        return max(0, self.capacity_bytes - self.used_bytes())

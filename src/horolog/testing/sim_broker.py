@@ -16,7 +16,7 @@ from horolog.broker.opening import Opened, ShardMeta, open_shard
 from horolog.broker.shard import Settings
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import SimulatedClock
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command
 from horolog.storage.api import Storage
@@ -59,7 +59,7 @@ class SimBroker:
             self._disk,
             DIRECTORY,
             self._meta,
-            Settings(max_delay_ms=24 * 3_600_000, turn_bytes=8_192),
+            Settings(turn_bytes=8_192, reserve_bytes=4_096),
             wall_ms=self._clock.wall_ms(),
             mono_ms=self._clock.monotonic_ms(),
         )
@@ -118,12 +118,20 @@ class SimBroker:
             self._opened.writer.sync()
             self._durable = end
         self._commit = end
+        if self._opened.writer.wants_next and self._random.random() < 0.5:
+            self._opened.writer.prepare_next()
 
     def _finish_checkpoint(self) -> None:
         assert self._opened is not None
         assert self._job is not None
         job, self._job = self._job, None
-        job.carry_out(self._disk)
+        try:
+            job.carry_out(self._disk)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            self._opened.broker.checkpoint_failed()
+            return
         self._opened.broker.checkpoint_done(job.checkpoint.position)
 
     def want_checkpoint(self) -> None:

@@ -84,9 +84,9 @@ class Simulation:
             except Killed:
                 self._crash()
             except HorologError as error:
-                if error.code is not ErrorCode.DISK_FAILED:
+                if error.code not in (ErrorCode.DISK_FAILED, ErrorCode.DISK_FULL):
                     raise
-                self.tell(f"disk failed: {error}")
+                self.tell(f"the disk ends the process: {error}")
                 self._crash()
         self._drain()
 
@@ -123,6 +123,12 @@ class Simulation:
                 power = self.flush == "sync" and self.random.random() < 0.6
                 self.tell(f"killed in recovery, {'power cut' if power else 'kill -9'}")
                 self.disk.crash(power_cut=power)
+            except HorologError as error:
+                if error.code is not ErrorCode.DISK_FULL:
+                    raise
+                self.tell("no space to start: somebody makes room")
+                self.disk.capacity_bytes = None
+                self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
         roll = self.random.random()
@@ -141,7 +147,9 @@ class Simulation:
         elif roll < 0.94:
             self.broker.want_checkpoint()
             self.broker.step([])
-        elif roll < 0.96:
+        elif roll < 0.955:
+            self._squeeze()
+        elif roll < 0.97:
             self.disk.fail_next(self.random.choice(["write", "sync"]))
             self._send()
         else:
@@ -232,6 +240,15 @@ class Simulation:
             self.clock.advance(self.random.choice([1, 50, 1_000, 10_000, 90_000]))
         self.broker.step([])
 
+    def _squeeze(self) -> None:
+        """Leave little space, or all of it again."""
+        room = self.random.choice([None, 0, 2_000, 20_000, 200_000])
+        self.disk.capacity_bytes = None
+        if room is not None:
+            self.disk.capacity_bytes = self.disk.used_bytes() + room
+        self.tell(f"space left: {room}")
+        self.broker.step([])
+
     def _step_clock(self) -> None:
         by = self.random.choice([3_600_000, -7_200_000, -1_000, -1, 1_000])
         self.tell(f"clock steps by {by}")
@@ -275,6 +292,7 @@ class Simulation:
         self._countdown = -1
         self.disk.on_effect = None
         self.disk.clear_faults()
+        self.disk.capacity_bytes = None
         self._crash_at_end()
         latest = max((row["due_ms"] for row in self.history.sends.values()), default=0)
         self.clock.advance(max(0, latest - self.clock.wall_ms()) + 20_000)

@@ -15,6 +15,7 @@ from horolog.protocol.rocketmq import layout, names, properties
 from horolog.protocol.rocketmq.message import encode
 
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
+_DUE_DIGITS = 15  # of milliseconds up to the year 9999
 
 
 class Peer(NamedTuple):
@@ -173,9 +174,11 @@ def to_delivered(topic: pb.Resource, delivered: Delivered) -> pb.Message:
     if properties.SHARDING_KEY in known:
         system.message_type = pb.FIFO
         system.message_group = known[properties.SHARDING_KEY]
-    if properties.TIMER_DELIVER_MS in known:
+    due = known.get(properties.TIMER_DELIVER_MS, "")
+    if due:
         system.message_type = pb.DELAY
-        system.delivery_timestamp.CopyFrom(_stamp(int(known[properties.TIMER_DELIVER_MS])))
+        if due.isdecimal() and len(due) <= _DUE_DIGITS:
+            system.delivery_timestamp.CopyFrom(_stamp(int(due)))
     if properties.TRACE_CONTEXT in known:
         system.trace_context = known[properties.TRACE_CONTEXT]
     user = {name: value for name, value in known.items() if name not in properties.HIDDEN}
