@@ -24,6 +24,15 @@ from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.loop import Engine
 
+NOT_IMPLEMENTED = (
+    "ForwardMessageToDeadLetterQueue",
+    "EndTransaction",
+    "UpdateOffset",
+    "GetOffset",
+    "QueryOffset",
+    "SyncLiteSubscription",
+)
+"""Unary calls that are answered with that status; PullMessage, a stream, is too."""
 _log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _OPTIONS = [
@@ -76,14 +85,7 @@ class GrpcFront:
                 consumers.change_invisible_duration,
             ),
         }
-        for name in (
-            "ForwardMessageToDeadLetterQueue",
-            "EndTransaction",
-            "UpdateOffset",
-            "GetOffset",
-            "QueryOffset",
-            "SyncLiteSubscription",
-        ):
+        for name in NOT_IMPLEMENTED:
             answer = getattr(pb, f"{name}Response")
             self._unary[name] = (getattr(pb, f"{name}Request"), answer, _not_implemented(name))
         self._receive = consumers.receive
@@ -215,5 +217,9 @@ def _not_implemented(name: str) -> Call:
 
 
 async def _pull_not_implemented(request: pb.PullMessageRequest, context: Context) -> None:
-    error = HorologError(ErrorCode.NOT_IMPLEMENTED, "PullMessage is not supported yet")
+    try:
+        client_id_of(context)
+        error = HorologError(ErrorCode.NOT_IMPLEMENTED, "PullMessage is not supported yet")
+    except HorologError as refusal:
+        error = refusal
     await context.write(pb.PullMessageResponse(status=status_of(error)))

@@ -36,9 +36,7 @@ _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
 _HOPS_MAX = 20_000  # turns of one advance of a simulated clock
-_GATHER_S = (
-    0.002  # while the disk is busy inputs wait this long for company: most turns' cost is per turn
-)
+_GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
 
 
 class _Worker:
@@ -138,7 +136,11 @@ class Engine:
     # --- turns ----------------------------------------------------------------------------------
 
     def _soon(self, *, gather: bool = False) -> None:
-        """Have a turn; with `gather` it may wait a little while a write is under way (its end is a turn too)."""
+        """Have a turn; with `gather` a little later while a write is under way.
+
+        Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput.
+        The end of the write is a turn too, so nobody's answer waits for this.
+        """
         if not self._turn_soon:
             self._turn_soon = True
             if gather and self._writing:

@@ -310,6 +310,10 @@ class FaultyDisk:
                 else:
                     self._durable_names.pop(name, None)
 
+    def names(self) -> list[str]:
+        """Paths of all files."""
+        return sorted(self._names)
+
     def used_bytes(self) -> int:
         """Space taken by all files."""
         return sum(inode.size for inode in self._names.values())

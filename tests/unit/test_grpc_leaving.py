@@ -1,0 +1,236 @@
+"""Clients that vanish, garbage on the wire, ports and stops: nothing leaks and nothing falls over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeBroker,
+    DescribeGroup,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
+from horolog.server.grpc_consume import ConsumerCalls
+from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+
+HEADERS = (("x-mq-client-id", "tester"), ("x-mq-language", "JAVA"))
+DEADLINE_S = 20
+
+
+class LeavingContext:
+    """A call's context whose client goes after some answers."""
+
+    def __init__(self, answers: int) -> None:
+        self.left = answers
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return HEADERS
+
+    def time_remaining(self) -> float:
+        return 30.0
+
+    async def write(self, answer: Any) -> None:
+        if self.left == 0:
+            raise asyncio.CancelledError
+        self.left -= 1
+
+
+def run(tmp_path: Path, story: Callable[[Engine], Awaitable[None]]) -> None:
+    async def begin_and_end() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 24)
+        await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+        await story(engine)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(begin_and_end(), DEADLINE_S))
+
+
+async def send(engine: Engine, count: int) -> None:
+    messages = [encode(topic="t", body=b"x", message_id=f"m{i}") for i in range(count)]
+    await engine.submit(SendMessages("t", messages))
+
+
+def request(poll_s: int = 0) -> pb.ReceiveMessageRequest:
+    """As a push consumer asks: its leases are renewed as long as it lives."""
+    return pb.ReceiveMessageRequest(
+        group=pb.Resource(name="g"),
+        message_queue=pb.MessageQueue(topic=pb.Resource(name="t"), id=-1),
+        batch_size=32,
+        auto_renew=True,
+        long_polling_timeout=Duration(seconds=poll_s),
+    )
+
+
+async def attempts(engine: Engine) -> list[int]:
+    """Delivery attempts of all that another client is given now."""
+    receive = Receive("g", "t", -1, "*", 32, 30_000, False, 0, "other")
+    return [m.attempt for m in (await engine.submit(receive)).messages]
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, answers) -> None:
+    async def story(engine: Engine) -> None:
+        await send(engine, 3)
+        with pytest.raises(asyncio.CancelledError):
+            await ConsumerCalls(engine).receive(request(), LeavingContext(answers))
+        assert await attempts(engine) == []
+        await engine.advance(1_000)
+        assert await attempts(engine) == [2, 2, 2]
+
+    run(tmp_path, story)
+
+
+def test_a_client_that_goes_while_its_receive_is_carried_out(tmp_path) -> None:
+    async def story(engine: Engine) -> None:
+        await send(engine, 2)
+        call = asyncio.ensure_future(ConsumerCalls(engine).receive(request(), LeavingContext(9)))
+        # Behind the call's first step and before the engine's turn: it has asked, nobody has answered.
+        asyncio.get_running_loop().call_soon(call.cancel)
+        await asyncio.wait([call])
+        assert call.cancelled()
+        (queue,) = await engine.submit(DescribeGroup("g", "t"))
+        assert queue.leased == 2
+        await engine.advance(1_000)
+        assert await attempts(engine) == [2, 2]
+
+    run(tmp_path, story)
+
+
+def test_a_poll_whose_client_goes_takes_no_message(tmp_path) -> None:
+    async def story(engine: Engine) -> None:
+        call = asyncio.ensure_future(ConsumerCalls(engine).receive(request(15), LeavingContext(9)))
+        while not (await engine.submit(DescribeBroker())).parked_polls:
+            pass
+        call.cancel()
+        await asyncio.wait([call])
+        assert (await engine.submit(DescribeBroker())).parked_polls == 0
+        await send(engine, 1)
+        assert await attempts(engine) == [1]
+
+    run(tmp_path, story)
+
+
+def on_the_wire(
+    tmp_path: Path, story: Callable[[Engine, grpc.aio.Channel, int], Awaitable[None]]
+) -> None:
+    async def begin_and_end(engine: Engine) -> None:
+        front = GrpcFront(engine)
+        port = await front.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await story(engine, channel, port)
+        await front.stop(0)
+
+    run(tmp_path, begin_and_end)
+
+
+GARBAGE = b"\xff" * 40
+
+
+def test_garbage_on_streams_ends_that_stream_with_a_clear_error(tmp_path) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        telemetry = channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=HEADERS)
+        await telemetry.write(GARBAGE)
+        assert await telemetry.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "malformed" in await telemetry.details()
+        for name in ("ReceiveMessage", "PullMessage"):
+            stream = channel.unary_stream(f"/{SERVICE}/{name}")(GARBAGE, metadata=HEADERS)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "malformed" in (caught.value.details() or "")
+        answer = await channel.unary_unary(f"/{SERVICE}/Heartbeat")(
+            pb.HeartbeatRequest(client_type=pb.PRODUCER).SerializeToString(), metadata=HEADERS
+        )
+        assert pb.HeartbeatResponse.FromString(answer).status.code == pb.OK
+
+    on_the_wire(tmp_path, story)
+
+
+def test_an_unknown_method_is_unimplemented(tmp_path) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(f"/{SERVICE}/BrewCoffee")(b"", metadata=HEADERS)
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    on_the_wire(tmp_path, story)
+
+
+def test_telemetry_of_nobody_is_refused(tmp_path) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        telemetry = channel.stream_stream(f"/{SERVICE}/Telemetry")()
+        await telemetry.write(pb.TelemetryCommand().SerializeToString())
+        assert await telemetry.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "x-mq-client-id" in await telemetry.details()
+
+    on_the_wire(tmp_path, story)
+
+
+def test_a_port_in_use_is_named_by_its_flag(tmp_path) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        with pytest.raises(HorologError) as caught:
+            await GrpcFront(engine, port=port).start()
+        assert caught.value.code is ErrorCode.CONFIG
+        assert caught.value.field == "--grpc-port"
+        assert str(port) in caught.value.message
+
+    on_the_wire(tmp_path, story)
+
+
+def test_a_topic_without_scheduled_messages_has_nothing_to_recall(tmp_path) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        await engine.submit(CreateTopic("plain", TopicType.NORMAL, 1))
+        codes = {}
+        for topic in ("plain", "t"):
+            wanted = pb.RecallMessageRequest(
+                topic=pb.Resource(name=topic),
+                recall_handle=encode_recall_handle(RecallHandle(topic, "broker-a", 5, "id", 96)),
+            )
+            raw = await channel.unary_unary(f"/{SERVICE}/RecallMessage")(
+                wanted.SerializeToString(), metadata=HEADERS
+            )
+            codes[topic] = pb.RecallMessageResponse.FromString(raw).status.code
+        assert codes == {"plain": pb.BAD_REQUEST, "t": pb.MESSAGE_NOT_FOUND}
+
+    on_the_wire(tmp_path, story)
+
+
+def test_a_broken_invariant_is_told_in_the_protocols_own_way(tmp_path) -> None:
+    class Broken:
+        """An engine that cannot even take a command."""
+
+        def submit(self, command: object) -> Any:
+            raise RuntimeError("no")
+
+    async def story(engine: Engine) -> None:
+        front = GrpcFront(Broken())  # type: ignore[arg-type]
+        port = await front.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            raw = await channel.unary_unary(f"/{SERVICE}/NotifyClientTermination")(
+                b"", metadata=HEADERS
+            )
+            status = pb.NotifyClientTerminationResponse.FromString(raw).status
+            assert status.code == pb.INTERNAL_SERVER_ERROR
+            stream = channel.unary_stream(f"/{SERVICE}/ReceiveMessage")(
+                request().SerializeToString(), metadata=HEADERS
+            )
+            frames = [pb.ReceiveMessageResponse.FromString(frame) async for frame in stream]
+            assert [frame.status.code for frame in frames] == [pb.INTERNAL_SERVER_ERROR]
+        await front.stop(0)
+
+    run(tmp_path, story)
