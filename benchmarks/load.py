@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,7 +31,6 @@ QUEUES = 4
 async def running(directory: Path) -> AsyncIterator[Engine]:
     """A fresh engine with one DELAY topic, flush sync; the directory is removed at the end."""
     shutil.rmtree(directory, ignore_errors=True)
-    sys.setswitchinterval(0.0005)  # as `horolog serve` does
     engine = await open_engine(directory)
     await engine.submit(CreateTopic(TOPIC, TopicType.DELAY, QUEUES))
     try:

@@ -445,9 +445,9 @@ def test_recall_handles_of_any_text(text) -> None:
 
 
 @given(
-    st.from_regex(r"[A-Za-z0-9_-]{1,20}\Z"),
+    st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True),
     st.integers(0, 1 << 50),
-    st.from_regex(r"[A-Z0-9]{1,40}\Z"),
+    st.from_regex(r"[A-Z0-9]{1,40}", fullmatch=True),
     st.integers(0, 1 << 60),
 )
 def test_recall_handles_come_back(topic, due_ms, message_id, origin) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -55,8 +57,10 @@ def run(tmp_path: Path, story: Callable[[Engine], Awaitable[None]]) -> None:
     async def begin_and_end() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 24)
         await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
-        await story(engine)
-        await engine.stop()
+        try:
+            await story(engine)
+        finally:
+            await engine.stop()
 
     asyncio.run(asyncio.wait_for(begin_and_end(), DEADLINE_S))
 
@@ -132,9 +136,11 @@ def on_the_wire(
     async def begin_and_end(engine: Engine) -> None:
         front = GrpcFront(engine)
         port = await front.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            await story(engine, channel, port)
-        await front.stop(0)
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                await story(engine, channel, port)
+        finally:
+            await front.stop(0)
 
     run(tmp_path, begin_and_end)
 
@@ -158,6 +164,82 @@ def test_garbage_on_streams_ends_that_stream_with_a_clear_error(tmp_path) -> Non
             pb.HeartbeatRequest(client_type=pb.PRODUCER).SerializeToString(), metadata=HEADERS
         )
         assert pb.HeartbeatResponse.FromString(answer).status.code == pb.OK
+
+    on_the_wire(tmp_path, story)
+
+
+def mutated(random: Random, content: bytes) -> bytes:
+    """The bytes with a few of them changed, cut off or said twice; sometimes just noise."""
+    if random.random() < 0.2:
+        return random.randbytes(random.randrange(60))
+    changed = bytearray(content)
+    for _ in range(random.randrange(4)):
+        changed[random.randrange(len(changed))] = random.randrange(256)
+    start, end = sorted(random.randrange(len(changed) + 1) for _ in range(2))
+    return bytes(random.choice([changed, changed[:end], changed + changed[start:end]]))
+
+
+RESOURCES = {"group": pb.Resource(name="g"), "topic": pb.Resource(name="t")}
+SAMPLES = {
+    "QueryRoute": pb.QueryRouteRequest(topic=RESOURCES["topic"]),
+    "Heartbeat": pb.HeartbeatRequest(group=RESOURCES["group"], client_type=pb.PUSH_CONSUMER),
+    "QueryAssignment": pb.QueryAssignmentRequest(**RESOURCES),
+    "SendMessage": pb.SendMessageRequest(
+        messages=[
+            pb.Message(
+                topic=RESOURCES["topic"],
+                user_properties={"a": "b"},
+                body=b"body",
+                system_properties=pb.SystemProperties(
+                    message_id="m", tag="t", keys=["k"], delivery_timestamp=Timestamp(seconds=7)
+                ),
+            )
+        ]
+    ),
+    "AckMessage": pb.AckMessageRequest(
+        entries=[pb.AckMessageEntry(message_id="m", receipt_handle="h")], **RESOURCES
+    ),
+    "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(
+        receipt_handle="h", invisible_duration=Duration(seconds=20), **RESOURCES
+    ),
+    "RecallMessage": pb.RecallMessageRequest(
+        topic=RESOURCES["topic"],
+        recall_handle=encode_recall_handle(RecallHandle("t", "broker-a", 5, "id", 96)),
+    ),
+    "NotifyClientTermination": pb.NotifyClientTerminationRequest(group=RESOURCES["group"]),
+}
+
+
+def test_no_request_can_bring_it_down(tmp_path) -> None:
+    """Whatever comes: an answer with a status, or a refusal of what is not protobuf; never an internal error."""
+    random = Random(3)
+
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        for _ in range(60):
+            for name, sample in SAMPLES.items():
+                content = mutated(random, sample.SerializeToString())
+                call = channel.unary_unary(f"/{SERVICE}/{name}")(content, metadata=HEADERS)
+                try:
+                    answer = getattr(pb, f"{name}Response").FromString(await call)
+                except grpc.aio.AioRpcError as error:
+                    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, (name, content)
+                    assert "malformed" in (error.details() or "")
+                    continue
+                assert answer.status.code, (name, content)
+                assert answer.status.code not in (pb.INTERNAL_ERROR, pb.INTERNAL_SERVER_ERROR)
+        for _ in range(60):
+            content = mutated(random, request().SerializeToString())
+            stream = channel.unary_stream(f"/{SERVICE}/ReceiveMessage")(
+                content, metadata=HEADERS, timeout=0.4
+            )
+            first = b""
+            try:
+                first = await stream.read()
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, content
+                continue
+            status = pb.ReceiveMessageResponse.FromString(first).status
+            assert status.code not in (0, pb.INTERNAL_SERVER_ERROR), content
 
     on_the_wire(tmp_path, story)
 

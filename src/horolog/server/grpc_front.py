@@ -58,7 +58,7 @@ class GrpcFront:
     def __init__(
         self, engine: Engine, host: str = "127.0.0.1", port: int = 0, broker_name: str = "broker-a"
     ) -> None:
-        self._address = f"{host}:{port}"
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._port = port
         sessions = SessionCalls(engine, broker_name)
         producers = ProducerCalls(engine, broker_name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +37,7 @@ _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
 _HOPS_MAX = 20_000  # turns of one advance of a simulated clock
+_SWITCH_S = 0.0005
 _GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
 
 
@@ -101,6 +103,8 @@ class Engine:
 
     async def start(self) -> None:
         """Start the workers and the first turn; needs a running event loop."""
+        # The log's thread must get the interpreter back soon after its sync, not 5 ms later.
+        sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
         self._log_worker = _Worker("horolog-log", self._loop)
@@ -256,9 +260,8 @@ class Engine:
             return
         self._commit = end
         if self._writer.wants_next and self.clock.monotonic_ms() >= self._next_segment_at:
-            self._next_segment_at = (
-                self.clock.monotonic_ms() + SECOND_MS
-            )  # again, if the disk is full
+            # If the disk is full it is tried again, but not at every write.
+            self._next_segment_at = self.clock.monotonic_ms() + SECOND_MS
             self._log_worker.submit(self._writer.prepare_next, self._prepared)
         if synced:
             self._durable = end
