@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from horolog.clock import SimulatedClock
-from horolog.testing.disk import FaultyDisk
+from horolog.testing.disk import FaultyDisk, PlainDisk
 from horolog.testing.sim_broker import SimBroker
 
 settings.register_profile(
@@ -26,8 +27,10 @@ START_MS = 1_700_000_000_000
 class World:
     """A disk, a clock and a broker on them."""
 
-    def __init__(self, flush: str = "sync", segment_bytes: int = 65_536) -> None:
-        self.disk = FaultyDisk(1)
+    def __init__(
+        self, flush: str = "sync", segment_bytes: int = 65_536, root: Path | None = None
+    ) -> None:
+        self.disk = FaultyDisk(1) if root is None else PlainDisk(root)
         self.clock = SimulatedClock(START_MS)
         self.broker = SimBroker(Random(1), self.disk, self.clock, flush, segment_bytes)
 
@@ -41,6 +44,14 @@ class World:
 def world() -> World:
     """An opened broker on an empty faulty disk."""
     made = World()
+    made.broker.open()
+    return made
+
+
+@pytest.fixture(params=["faulty", "real"])
+def any_world(request, tmp_path) -> World:
+    """An opened broker, once on the faulty disk and once on the real one: for tests without faults."""
+    made = World(root=tmp_path if request.param == "real" else None)
     made.broker.open()
     return made
 

@@ -55,7 +55,9 @@ def fill(broker: SimBroker, clock: SimulatedClock) -> None:
         )
         broker.want_checkpoint()
         broker.settle()
-    normal = [encode(topic="golden", body=b"now", message_id=f"now-{i}", born_ms=now) for i in range(4)]
+    normal = [
+        encode(topic="golden", body=b"now", message_id=f"now-{i}", born_ms=now) for i in range(4)
+    ]
     broker.ask(SendMessages("golden", normal))
     broker.ask(Recall("golden", "late-39", now + 40 * 600_000))
     got = broker.ask(Receive("g", "golden", -1, "*", 3, 3_600_000, False, 0, "c")).messages

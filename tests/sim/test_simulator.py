@@ -26,6 +26,14 @@ def test_promises_hold_for_300_seeds() -> None:
     assert not failures, "\n".join(failures)
 
 
+def test_promises_hold_on_the_real_disk(tmp_path) -> None:
+    for seed in range(10):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        failure = run_seed(seed, root=root)
+        assert not failure, f"seed {seed}\n{failure}"
+
+
 @pytest.mark.slow
 def test_promises_hold_for_10000_seeds() -> None:
     assert main(["--seeds", "10000", "--first", "1000"]) == 0

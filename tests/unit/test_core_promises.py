@@ -27,6 +27,12 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
+def any_broker(any_world):
+    any_world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    return any_world.broker
+
+
+@pytest.fixture
 def broker(world):
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     return world.broker
@@ -55,139 +61,139 @@ def take(world, group: str = "g", tags: str = "*") -> list[str]:
     return got
 
 
-def test_p1_never_early_to_the_millisecond(world, broker) -> None:
-    schedule(world, 5_000, 5_001, 4_999)
+def test_p1_never_early_to_the_millisecond(any_world, any_broker) -> None:
+    schedule(any_world, 5_000, 5_001, 4_999)
     for wait, expected in ((4_998, []), (1, ["m2"]), (1, ["m0"]), (1, ["m1"])):
-        world.clock.advance(wait)
-        broker.settle()
-        assert take(world) == expected
+        any_world.clock.advance(wait)
+        any_broker.settle()
+        assert take(any_world) == expected
 
 
-def test_p1_p3_clock_steps_forward_an_hour(world, broker) -> None:
-    schedule(world, 1_000, HOUR // 2, HOUR + 1_000)
-    world.clock.step_wall(HOUR)
-    broker.settle()
-    assert take(world) == ["m0", "m1"], "overdue ones at once, in order"
-    world.clock.advance(1_000)
-    broker.settle()
-    assert take(world) == ["m2"]
+def test_p1_p3_clock_steps_forward_an_hour(any_world, any_broker) -> None:
+    schedule(any_world, 1_000, HOUR // 2, HOUR + 1_000)
+    any_world.clock.step_wall(HOUR)
+    any_broker.settle()
+    assert take(any_world) == ["m0", "m1"], "overdue ones at once, in order"
+    any_world.clock.advance(1_000)
+    any_broker.settle()
+    assert take(any_world) == ["m2"]
 
 
-def test_p1_p3_clock_steps_back_two_hours(world, broker) -> None:
-    schedule(world, 500, 5_000, 20_000)
-    world.clock.advance(1_000)
-    broker.settle()
-    assert take(world) == ["m0"]
-    world.clock.step_wall(-2 * HOUR)
-    broker.settle()
-    assert take(world) == [], "nothing is early by the clock that counts now"
-    schedule(world, 700, start=10)
-    world.clock.advance(700)
-    broker.settle()
-    assert take(world) == ["m10"], "not frozen"
-    world.clock.advance(2 * HOUR + 4_000)
-    broker.settle()
-    assert take(world) == ["m1"], "not twice"
-    world.clock.advance(20_000)
-    broker.settle()
-    assert take(world) == ["m2"]
-    assert broker.ask(DescribeBroker()).handed_over == 4
+def test_p1_p3_clock_steps_back_two_hours(any_world, any_broker) -> None:
+    schedule(any_world, 500, 5_000, 20_000)
+    any_world.clock.advance(1_000)
+    any_broker.settle()
+    assert take(any_world) == ["m0"]
+    any_world.clock.step_wall(-2 * HOUR)
+    any_broker.settle()
+    assert take(any_world) == [], "nothing is early by the clock that counts now"
+    schedule(any_world, 700, start=10)
+    any_world.clock.advance(700)
+    any_broker.settle()
+    assert take(any_world) == ["m10"], "not frozen"
+    any_world.clock.advance(2 * HOUR + 4_000)
+    any_broker.settle()
+    assert take(any_world) == ["m1"], "not twice"
+    any_world.clock.advance(20_000)
+    any_broker.settle()
+    assert take(any_world) == ["m2"]
+    assert any_broker.ask(DescribeBroker()).handed_over == 4
 
 
-def test_p1_p3_stopped_for_90_seconds(world, broker) -> None:
+def test_p1_p3_stopped_for_90_seconds(any_world, any_broker) -> None:
     """SIGSTOP: both clocks went on, no turn was taken."""
-    schedule(world, *range(1_000, 90_000, 1_000))
-    world.clock.advance(90_000)
-    broker.settle()
-    assert take(world) == [f"m{i}" for i in range(89)]
+    schedule(any_world, *range(1_000, 90_000, 1_000))
+    any_world.clock.advance(90_000)
+    any_broker.settle()
+    assert take(any_world) == [f"m{i}" for i in range(89)]
 
 
-def test_p7_stable_order_of_equal_due_times(world, broker) -> None:
-    now = world.clock.wall_ms()
+def test_p7_stable_order_of_equal_due_times(any_world, any_broker) -> None:
+    now = any_world.clock.wall_ms()
     for start in range(0, 60, 7):
-        broker.ask(
+        any_broker.ask(
             SendMessages(
                 "t", [made(f"m{i}", now + 5_000) for i in range(start, min(start + 7, 60))]
             )
         )
-    world.clock.advance(5_000)
-    broker.settle()
-    assert take(world) == [f"m{i}" for i in range(60)]
+    any_world.clock.advance(5_000)
+    any_broker.settle()
+    assert take(any_world) == [f"m{i}" for i in range(60)]
 
 
-def test_p8_recall_race_with_hand_over_is_decided_by_the_log(world, broker) -> None:
+def test_p8_recall_race_with_hand_over_is_decided_by_the_log(any_world, any_broker) -> None:
     """The recall comes in the very turn in which the message becomes due: it is decided first."""
-    schedule(world, 5_000, 5_000)
-    due = world.clock.wall_ms() + 5_000
-    world.clock.advance(5_000)
-    first = Answer(Recall("t", "m0", due), world.clock.wall_ms())
-    broker.step([first])
-    second = Answer(Recall("t", "m1", due), world.clock.wall_ms())
-    broker.step([second])
-    broker.settle()
+    schedule(any_world, 5_000, 5_000)
+    due = any_world.clock.wall_ms() + 5_000
+    any_world.clock.advance(5_000)
+    first = Answer(Recall("t", "m0", due), any_world.clock.wall_ms())
+    any_broker.step([first])
+    second = Answer(Recall("t", "m1", due), any_world.clock.wall_ms())
+    any_broker.step([second])
+    any_broker.settle()
     assert first.result.status is RecallStatus.CANCELLED
     assert second.result.status is RecallStatus.ALREADY_DELIVERED
-    assert take(world) == ["m1"]
+    assert take(any_world) == ["m1"]
 
 
-def test_p8_recall_cancels_every_pending_copy(world, broker) -> None:
-    due = world.clock.wall_ms() + 5_000
+def test_p8_recall_cancels_every_pending_copy(any_world, any_broker) -> None:
+    due = any_world.clock.wall_ms() + 5_000
     for _ in range(3):
-        broker.ask(SendMessages("t", [made("same", due)]))
-    broker.ask(SendMessages("t", [made("same", due + 1)]))
-    assert broker.ask(Recall("t", "same", due)).status is RecallStatus.CANCELLED
-    assert broker.ask(CountPending()).total == 1
-    world.clock.advance(6_000)
-    broker.settle()
-    assert take(world) == ["same"]
+        any_broker.ask(SendMessages("t", [made("same", due)]))
+    any_broker.ask(SendMessages("t", [made("same", due + 1)]))
+    assert any_broker.ask(Recall("t", "same", due)).status is RecallStatus.CANCELLED
+    assert any_broker.ask(CountPending()).total == 1
+    any_world.clock.advance(6_000)
+    any_broker.settle()
+    assert take(any_world) == ["same"]
 
 
-def test_p8_recall_in_the_turn_of_its_send_waits_for_it(world, broker) -> None:
-    due = world.clock.wall_ms() + 5_000
+def test_p8_recall_in_the_turn_of_its_send_waits_for_it(any_world, any_broker) -> None:
+    due = any_world.clock.wall_ms() + 5_000
     send = Answer(SendMessages("t", [made("m0", due)]), 0)
     recall = Answer(Recall("t", "m0", due), 0)
-    broker.step([send, recall])
-    broker.settle()
+    any_broker.step([send, recall])
+    any_broker.settle()
     assert recall.result.status is RecallStatus.CANCELLED
-    world.clock.advance(6_000)
-    broker.settle()
-    assert take(world) == []
+    any_world.clock.advance(6_000)
+    any_broker.settle()
+    assert take(any_world) == []
 
 
-def test_p10_counts_and_lists_are_exact(world, broker) -> None:
-    base = (world.clock.wall_ms() // HOUR + 1) * HOUR - world.clock.wall_ms()
-    schedule(world, base + 500, base + 600, base + 1_500, base + HOUR + 1)
-    start = world.clock.wall_ms() + base
-    counts = broker.ask(CountPending())
+def test_p10_counts_and_lists_are_exact(any_world, any_broker) -> None:
+    base = (any_world.clock.wall_ms() // HOUR + 1) * HOUR - any_world.clock.wall_ms()
+    schedule(any_world, base + 500, base + 600, base + 1_500, base + HOUR + 1)
+    start = any_world.clock.wall_ms() + base
+    counts = any_broker.ask(CountPending())
     assert counts.total == 4
     assert counts.rows == [(start, 3), (start + HOUR, 1)]
-    assert broker.ask(CountPending(hour=start // HOUR)).rows == [(start, 2), (start + 1_000, 1)]
-    assert broker.ask(CountPending("t", start // HOUR)).rows == [(start, 2), (start + 1_000, 1)]
-    listed = broker.ask(ListPending(start + 501, start + HOUR))
+    assert any_broker.ask(CountPending(hour=start // HOUR)).rows == [(start, 2), (start + 1_000, 1)]
+    assert any_broker.ask(CountPending("t", start // HOUR)).rows == [(start, 2), (start + 1_000, 1)]
+    listed = any_broker.ask(ListPending(start + 501, start + HOUR))
     assert [m.message_id for m in listed] == ["m1", "m2"]
-    assert broker.ask(ListPending(start, start + 2 * HOUR, limit=1))[0].message_id == "m0"
-    broker.ask(Recall("t", "m1", start + 600))
-    assert broker.ask(CountPending()).total == 3
-    assert broker.ask(DescribeTopic("t")).pending == 3
+    assert any_broker.ask(ListPending(start, start + 2 * HOUR, limit=1))[0].message_id == "m0"
+    any_broker.ask(Recall("t", "m1", start + 600))
+    assert any_broker.ask(CountPending()).total == 3
+    assert any_broker.ask(DescribeTopic("t")).pending == 3
 
 
-def test_p11_a_delay_beyond_the_range_is_refused_with_the_limit(world, broker) -> None:
-    sent = schedule(world, 24 * HOUR, 24 * HOUR + 1)
+def test_p11_a_delay_beyond_the_range_is_refused_with_the_limit(any_world, any_broker) -> None:
+    sent = schedule(any_world, 24 * HOUR, 24 * HOUR + 1)
     assert list(sent.refused) == [1]
     error = sent.refused[1]
     assert error.code is ErrorCode.ILLEGAL_DELIVERY_TIME
     assert "86400000 ms" in error.message
     assert error.field == "delivery_timestamp"
-    assert broker.ask(CountPending()).total == 1
+    assert any_broker.ask(CountPending()).total == 1
 
 
-def test_tags_are_filtered_exactly(world, broker) -> None:
-    broker.ask(
+def test_tags_are_filtered_exactly(any_world, any_broker) -> None:
+    any_broker.ask(
         SendMessages("t", [made("a", tag="Aa"), made("b", tag="BB"), made("c"), made("d", tag="x")])
     )
-    assert take(world, "one", "Aa") == ["a"], "BB has the same hash"
-    assert take(world, "two", "x || BB") == ["b", "d"]
-    assert take(world, "all") == ["a", "b", "c", "d"]
+    assert take(any_world, "one", "Aa") == ["a"], "BB has the same hash"
+    assert take(any_world, "two", "x || BB") == ["b", "d"]
+    assert take(any_world, "all") == ["a", "b", "c", "d"]
 
 
 def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) -> None:
@@ -248,34 +254,34 @@ def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
     assert "holds another message" in broker.ask(DescribeBroker()).problems[0]
 
 
-def test_parked_polls_are_served_in_order_and_time_out(world, broker) -> None:
+def test_parked_polls_are_served_in_order_and_time_out(any_world, any_broker) -> None:
     def poll(wait_ms: int) -> Answer:
         return Answer(Receive("g", "t", -1, "*", 1, 60_000, False, wait_ms, "c"), 0)
 
     first, second, third = poll(5_000), poll(5_000), poll(1_000)
-    broker.step([first, second, third])
-    assert broker.ask(DescribeBroker()).parked_polls == 3
-    world.clock.advance(1_000)
-    broker.settle()
+    any_broker.step([first, second, third])
+    assert any_broker.ask(DescribeBroker()).parked_polls == 3
+    any_world.clock.advance(1_000)
+    any_broker.settle()
     assert third.done
     assert third.result.messages == []
-    broker.ask(SendMessages("t", [made("a")]))
-    broker.settle()
+    any_broker.ask(SendMessages("t", [made("a")]))
+    any_broker.settle()
     assert [len(a.result.messages) if a.done else None for a in (first, second)] == [1, None]
-    world.clock.advance(60_000)
-    broker.settle()
+    any_world.clock.advance(60_000)
+    any_broker.settle()
     assert second.done
 
 
-def test_limits_of_topics(world, broker) -> None:
+def test_limits_of_topics(any_world, any_broker) -> None:
     for queues in (0, 1_025):
         with pytest.raises(HorologError, match="queues"):
-            broker.ask(CreateTopic("q", TopicType.DELAY, queues))
+            any_broker.ask(CreateTopic("q", TopicType.DELAY, queues))
     with pytest.raises(HorologError) as caught:
-        broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+        any_broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     assert caught.value.code is ErrorCode.TOPIC_EXISTS
-    assert broker.ask(CreateTopic("t", TopicType.MIXED, 3)).queues == 3
+    assert any_broker.ask(CreateTopic("t", TopicType.MIXED, 3)).queues == 3
     with pytest.raises(HorologError, match="lowered"):
-        broker.ask(CreateTopic("t", TopicType.MIXED, 2))
-    world.reopen()
-    assert broker.ask(DescribeTopic("t")).queues == 3
+        any_broker.ask(CreateTopic("t", TopicType.MIXED, 2))
+    any_world.reopen()
+    assert any_broker.ask(DescribeTopic("t")).queues == 3

@@ -1,4 +1,4 @@
-"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md.
+"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md, limits.md.
 
 python -m horolog.cli.reference docs/reference     # writes them; a test compares
 """
@@ -14,6 +14,7 @@ import typer.main
 
 from horolog.admin.status import http_status
 from horolog.cli import exits
+from horolog.cli.limits_page import limits_page
 from horolog.cli.main import app
 from horolog.config import ENVIRONMENT_PREFIX, Settings, flag_of
 from horolog.errors import ErrorCode, HorologError
@@ -43,6 +44,14 @@ _ERRORS = f"""# Errors
 Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable*
 (the same call may succeed later) and *fatal* (the broker or its data directory cannot go on). Over
 HTTP it has a status, on the command line an exit code.
+"""
+_LIMITS = f"""# Limits
+
+{_MADE}
+
+Everything has a limit; all of them stand in `src/horolog/limits.py`, each with its reason. They are
+not settings. Names end in their unit: `_MS` is time, `_BYTES` bytes, other numbers are counts. What
+a client meets is said once more, in the words of the protocol, in [grpc.md](grpc.md).
 """
 
 
@@ -88,7 +97,12 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page, "errors.md": errors_page}
+PAGES = {
+    "cli.md": cli_page,
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "limits.md": lambda: limits_page(_LIMITS.rstrip("\n")),
+}
 
 
 def _exit_table() -> str:

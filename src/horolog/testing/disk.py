@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.disk import Disk
 
 SECTOR = 512
 
@@ -310,9 +312,9 @@ class FaultyDisk:
                 else:
                     self._durable_names.pop(name, None)
 
-    def names(self) -> list[str]:
-        """Paths of all files."""
-        return sorted(self._names)
+    def names(self) -> tuple[str, ...]:
+        """Paths of all files, sorted."""
+        return tuple(sorted(self._names))
 
     def used_bytes(self) -> int:
         """Space taken by all files."""
@@ -323,3 +325,28 @@ class FaultyDisk:
         if self.capacity_bytes is None:
             return 1 << 40
         return max(0, self.capacity_bytes - self.used_bytes())
+
+
+class PlainDisk(Disk):
+    """The real disk with the faces of a FaultyDisk that need no faults: for running one test on both.
+
+    A crash here is a `kill -9`: everything written stays, and files opened before are left behind.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.on_effect: Callable[[str], None] | None = None
+        self.capacity_bytes: int | None = None
+
+    def crash(self, *, power_cut: bool) -> None:
+        """Nothing happens to the files."""
+
+    def fail_next(self, operation: str, after: int = 0) -> None:
+        """Not possible here."""
+
+    def clear_faults(self) -> None:
+        """There are none."""
+
+    def used_bytes(self) -> int:
+        """Not limited here."""
+        return 0

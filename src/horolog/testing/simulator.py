@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from random import Random
 
 from horolog.clock import SimulatedClock
@@ -36,7 +37,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import FaultyDisk, Killed
+from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 
@@ -47,11 +48,14 @@ TOPICS = ("orders", "gifts")
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, *, story: bool = False) -> None:
+    def __init__(self, seed: int, *, story: bool = False, root: Path | None = None) -> None:
         self.random = Random(seed)
         self.clock = SimulatedClock(START_MS + self.random.randrange(3_600_000))
         self.flush = self.random.choice(["sync", "sync", "sync", "interval", "os"])
-        self.disk = FaultyDisk(self.random.randrange(1 << 30))
+        disk_seed = self.random.randrange(1 << 30)
+        self.disk: FaultyDisk | PlainDisk = (
+            FaultyDisk(disk_seed) if root is None else PlainDisk(root)
+        )
         segment = self.random.choice([32_768, 65_536, 262_144])
         self.broker = SimBroker(self.random, self.disk, self.clock, self.flush, segment)
         self.history = History()
@@ -78,6 +82,8 @@ class Simulation:
         for _ in range(self.random.randint(30, 120)):
             if self._countdown < 0 and self.random.random() < 0.05:
                 self._countdown = self.random.randrange(40)
+            if isinstance(self.disk, PlainDisk) and self.random.random() < 0.05:
+                self._crash()  # it has no effects to be killed at
             try:
                 self._act()
                 self._collect()
@@ -326,10 +332,13 @@ class Simulation:
         self.broker.open()
 
 
-def run_seed(seed: int, *, story: bool = False) -> str:
-    """Run one seed: "" if all promises held, else the traceback."""
+def run_seed(seed: int, *, story: bool = False, root: Path | None = None) -> str:
+    """Run one seed: "" if all promises held, else the traceback.
+
+    With `root`, an empty directory, it runs on the real disk: kills between turns, but no faults of the disk.
+    """
     try:
-        Simulation(seed, story=story).run()
+        Simulation(seed, story=story, root=root).run()
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
         return traceback.format_exc()
     return ""

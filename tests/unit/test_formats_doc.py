@@ -1,0 +1,126 @@
+"""docs/reference/formats.md says what the code's structs say: sizes, types, magics, versions."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horolog.delay import entry, key_run, state
+from horolog.log import checkpoint, consume_queue, frame, record
+from horolog.protocol.rocketmq import layout
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "4 bytes": "4s"}
+SIZES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "4 bytes": 4}
+STRUCTS = {
+    "Frame header": frame._HEAD.format + frame._CRC.format[1:],
+    "Record envelope": record.ENVELOPE.format,
+    "Stored layout": layout.HEAD.format,
+    "Checkpoint": checkpoint._HEAD.format + checkpoint._CRC.format[1:],
+    "Hour state": state._HEAD.format + state._CRC.format[1:],
+    "Key run": key_run._HEAD.format + key_run._CRC.format[1:],
+}
+DTYPES = {
+    "Message records": record.HEAD,
+    "Consume queue unit": consume_queue.UNIT,
+    "Delay index entry": entry.ENTRY,
+}
+MODULES = {
+    "Frame header": frame,
+    "Checkpoint": checkpoint,
+    "Hour state": state,
+    "Key run": key_run,
+}
+FIELDS = {
+    record.Kind.HAND_OVER: (record._HAND_OVER, record.ORIGIN),
+    record.Kind.RECALL: (record._RECALL, record.ORIGIN),
+    record.Kind.GRANT: (record._GRANT, record.GRANTED),
+    record.Kind.ACK: (record._ACK, np.dtype([("offset", "<u8")])),
+}
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(title: str, width: int) -> list[list[str]]:
+    """Cells of the table under a title that has so many columns, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [row for row in cells if len(row) == width and not row[0].startswith("---")][1:]
+
+
+def types_in(text: str) -> list[str]:
+    return re.findall(r"\b[ui]\d+\b", text)
+
+
+def types_of(dtype: np.dtype[Any]) -> list[str]:
+    assert dtype.names is not None
+    assert all(dtype[name].byteorder in "<|=" for name in dtype.names)
+    return [f"{dtype[name].kind}{8 * dtype[name].itemsize}" for name in dtype.names]
+
+
+@pytest.mark.parametrize("title", [*STRUCTS, *DTYPES])
+def test_offsets_and_sizes_of_a_table_add_up(title: str) -> None:
+    table = [
+        (int(at), int(size), SIZES[kind]) for at, size, _field, kind, _meaning in rows(title, 5)
+    ]
+    assert all(size == of_type for _, size, of_type in table)
+    assert table[0][0] == 0
+    assert all(at + size == after for (at, size, _), (after, _, _) in pairwise(table))
+    told = re.search(r"(\d+) bytes", section(title))
+    assert told is not None
+    assert int(told[1]) == table[-1][0] + table[-1][1]
+
+
+@pytest.mark.parametrize("title", STRUCTS)
+def test_a_table_is_its_struct(title: str) -> None:
+    order = ">" if title == "Stored layout" else "<"
+    made = order + "".join(CODES[row[3]] for row in rows(title, 5))
+    assert made == STRUCTS[title]
+
+
+@pytest.mark.parametrize("title", DTYPES)
+def test_a_table_is_its_dtype(title: str) -> None:
+    table = [(int(row[0]), row[3]) for row in rows(title, 5)]
+    dtype = DTYPES[title]
+    assert dtype.fields is not None
+    offsets = [dtype.fields[name][1] for name in dtype.names or ()]
+    assert table == list(zip(offsets, types_of(dtype), strict=True))
+
+
+@pytest.mark.parametrize("title", MODULES)
+def test_magic_and_version(title: str) -> None:
+    module: Any = MODULES[title]
+    assert f"Magic `{module.MAGIC.decode()}`, version {module.VERSION}," in section(title)
+    assert f"0x{layout.MAGIC:X}" in section("Stored layout")
+
+
+def test_record_kinds() -> None:
+    table = rows("Record kinds", 5)
+    assert [(int(row[0]), row[1].strip("`")) for row in table] == [(k, k.name) for k in record.Kind]
+    for number, _name, fields, row, _meaning in table:
+        if int(number) in FIELDS:
+            packed, dtype = FIELDS[record.Kind(int(number))]
+            assert "<" + "".join(CODES[kind] for kind in types_in(fields)) == packed.format
+            assert types_in(row) == types_of(dtype)
+        else:
+            assert not fields
+
+
+def test_columns_of_a_checkpoint() -> None:
+    table = [(name.strip("`"), types_in(row)) for name, row in rows("Checkpoint", 2)]
+    assert table == [(name, types_of(dtype)) for name, dtype in checkpoint.COLUMNS.items()]
+
+
+def test_parts_of_an_hour_state() -> None:
+    found = [types_in(row) for _, row in rows("Hour state", 2)]
+    assert found == [types_of(state.HEAD), types_of(state.TOPIC_ROW), ["u8"]]
+    for name in ("WAITING", "HANDED_OVER", "RECALLED", "QUARANTINED"):
+        word = f"{state.EntryState[name].value} {name.lower().replace('_', ' ')}"
+        assert word in section("Hour state").replace("\n", " ")
