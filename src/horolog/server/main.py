@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -108,6 +109,7 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     """
     stop = asyncio.Event()
     _stop_on_signals(stop)
+    _allow_many_files()
     parts = parts or real_parts()
     log.info(
         "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
@@ -118,6 +120,13 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     finally:
         await engine.stop()
         log.info("stopped")
+
+
+def _allow_many_files() -> None:
+    """Take as many file descriptors as the system allows: connections, hours, queues and key runs need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve_doors(

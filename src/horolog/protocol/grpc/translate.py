@@ -181,5 +181,5 @@ def to_delivered(topic: pb.Resource, delivered: Delivered) -> pb.Message:
             system.delivery_timestamp.CopyFrom(_stamp(int(due)))
     if properties.TRACE_CONTEXT in known:
         system.trace_context = known[properties.TRACE_CONTEXT]
-    user = {name: value for name, value in known.items() if name not in properties.HIDDEN}
+    user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
     return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)

@@ -9,7 +9,7 @@ offset  bytes  field                    meaning
 4       4      magic                    0xDAA320A7
 8       4      body CRC                 CRC-32 of the body & 0x7FFFFFFF
 12      4      queue id                 patched by the broker
-16      4      flag                     the user's
+16      4      flag                     the user's, signed as in Java
 20      8      queue offset             patched when it becomes visible
 28      8      log position             of the record that holds this layout; patched
 36      4      sysFlag                  0x1 body compressed, 0x10 born host IPv6, 0x20 store host IPv6 …
@@ -36,9 +36,9 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, HorologError
 
 MAGIC = 0xDAA320A7
-HEAD = struct.Struct(">IIIiIqqIq4sIq4sIIqI")
+HEAD = struct.Struct(">IIIiiqqIq4sIq4sIIqI")
 assert HEAD.size == 88
-FRONT = struct.Struct(">IIIiIqqIq")
+FRONT = struct.Struct(">IIIiiqqIq")
 assert FRONT.size == 48
 
 QUEUE_ID_AT = 12

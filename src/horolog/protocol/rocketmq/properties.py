@@ -86,6 +86,14 @@ HIDDEN = RESERVED | frozenset(
 """Names that are not shown among the user's properties of a received 5.x message."""
 
 
+HIDDEN_PREFIX = "__RMQ.TRANSIENT."
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a 5.x consumer does not see this property among the user's."""
+    return name in HIDDEN or name.startswith(HIDDEN_PREFIX)
+
+
 def encode(properties: dict[str, str]) -> bytes:
     """Stored form; keys and values must hold neither of the two separators (`message.encode` checks)."""
     return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
