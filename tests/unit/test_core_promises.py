@@ -285,3 +285,12 @@ def test_limits_of_topics(any_world, any_broker) -> None:
         any_broker.ask(CreateTopic("t", TopicType.MIXED, 2))
     any_world.reopen()
     assert any_broker.ask(DescribeTopic("t")).queues == 3
+
+
+def test_a_receive_that_names_a_queue_begins_there_and_goes_on(any_world, any_broker) -> None:
+    """The official Node client always names queue 0; nothing may stay behind in the others."""
+    any_broker.ask(CreateTopic("t", TopicType.MIXED, 4))
+    any_broker.ask(SendMessages("t", [made(f"m{i}") for i in range(8)]))
+    receive = Receive("g", "t", 2, "*", 32, 60_000, False, 0, "c")
+    got = [(m.queue_id, m.queue_offset) for m in any_broker.ask(receive).messages]
+    assert got == [(q, o) for q in (2, 3, 0, 1) for o in (0, 1)]

@@ -97,11 +97,16 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def limits_reference() -> str:
+    """docs/reference/limits.md."""
+    return limits_page(_LIMITS.rstrip("\n"))
+
+
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
-    "limits.md": lambda: limits_page(_LIMITS.rstrip("\n")),
+    "limits.md": limits_reference,
 }
 
 

@@ -69,7 +69,7 @@ class Receive:
 
     group: str
     topic: str
-    queue_id: int  # −1: any queue
+    queue_id: int  # the queue to begin with; −1: any.  All queues are looked at
     filter_expression: str  # TAG expression: "*" or "TagA || TagB"
     batch: int
     invisible_ms: int  # duration of the lease; ignored with auto_renew

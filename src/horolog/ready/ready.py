@@ -89,12 +89,15 @@ class Ready:
     # --- choosing -------------------------------------------------------------------------------
 
     def queue_order(self, group: int, topic: int, queue_id: int, queues: int) -> Iterator[int]:
-        """The queues that a receive looks at: the one named, or all, beginning with another one each time."""
-        if queue_id >= 0:
-            yield queue_id
-            return
-        first = self._turn.get((group, topic), 0)
-        self._turn[(group, topic)] = (first + 1) % queues
+        """The queues that a receive looks at: all, beginning with the one named, or another one each time.
+
+        A queue that a 5.x consumer names is where it would like to begin: official brokers balance messages,
+        not queues, and the official Node client always names queue 0.
+        """
+        first = queue_id
+        if first < 0:
+            first = self._turn.get((group, topic), 0)
+            self._turn[(group, topic)] = (first + 1) % queues
         for i in range(queues):
             yield (first + i) % queues
 
