@@ -1,0 +1,282 @@
+"""The process ring: the installed broker killed with SIGKILL again and again while clients use it.
+
+    python -m horolog.testing.ring --kills 200 --seed 7
+
+Senders, a recaller and consumers talk gRPC to a real `horolog serve`; the moment of each kill follows from the
+seed and from how many answers have come.  At the end a new consumer group reads everything from offset 0, and
+what was acknowledged, recalled, seen and consumed is compared with it (P1, P2, P3, P8).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.server.grpc_front import SERVICE
+from horolog.server.loop import Flush
+from horolog.testing.broker import BrokerProcess
+
+TOPIC = "ring"
+_HEADERS = [("x-mq-client-id", "ring"), ("x-mq-language", "PYTHON")]
+_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+]
+_CALL_S = 5.0
+_DRAIN_S = 60.0
+_PAUSE_S = 0.01  # between recalls
+_Place = tuple[int, int]  # queue, offset
+
+
+class RingBroken(AssertionError):
+    """A promise did not hold; the text names it."""
+
+
+def _check(holds: bool, promise: str, why: str) -> None:
+    if not holds:
+        raise RingBroken(f"{promise}: {why}")
+
+
+class Ring:
+    """One broker, its clients, and what they know."""
+
+    def __init__(self, broker: BrokerProcess, seed: int) -> None:
+        self.broker = broker
+        self.random = Random(seed)
+        self.due: dict[str, int] = {}  # every id ever sent → due ms, 0: at once
+        self.stored: dict[str, str] = {}  # acknowledged id → recall handle
+        self.recalls: dict[
+            str, str
+        ] = {}  # id → CANCELLED, ALREADY_DELIVERED, NOT_FOUND, or "" (no answer)
+        self.places: dict[_Place, str] = {}
+        self.consumed: set[_Place] = set()
+        self.answers = 0
+        self._progress = asyncio.Event()
+        self._closing = False
+        self._n = 0
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    async def _call(self, name: str, request: Any) -> Any:
+        """A unary call's answer; None if it was lost."""
+        answer = getattr(pb, f"{name}Response")
+        method = self._channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        try:
+            found = await method(request, metadata=_HEADERS, timeout=_CALL_S, wait_for_ready=True)
+        except grpc.aio.AioRpcError:
+            return None
+        self.answers += 1
+        self._progress.set()
+        return found
+
+    async def _receive(self, group: str) -> list[Any]:
+        request = pb.ReceiveMessageRequest(
+            group=pb.Resource(name=group),
+            message_queue=pb.MessageQueue(topic=pb.Resource(name=TOPIC), id=-1),
+            batch_size=32,
+            invisible_duration=Duration(seconds=30),
+            long_polling_timeout=Duration(nanos=500_000_000),
+        )
+        method = self._channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage",
+            request_serializer=pb.ReceiveMessageRequest.SerializeToString,
+            response_deserializer=pb.ReceiveMessageResponse.FromString,
+        )
+        got = []
+        try:
+            stream = method(request, metadata=_HEADERS, timeout=_CALL_S, wait_for_ready=True)
+            async for frame in stream:
+                if frame.HasField("message"):
+                    got.append(frame.message)
+        except grpc.aio.AioRpcError:
+            pass
+        return got
+
+    # --- clients --------------------------------------------------------------------------------
+
+    def _message(self) -> pb.Message:
+        self._n += 1
+        message_id = f"ring-{self._n}"
+        system = pb.SystemProperties(message_id=message_id)
+        self.due[message_id] = 0
+        if self.random.random() < 0.8:
+            at = time.time_ns() // 1_000_000 + self.random.randrange(200, 2_500)
+            self.due[message_id] = at
+            system.delivery_timestamp.CopyFrom(
+                Timestamp(seconds=at // 1000, nanos=at % 1000 * 1_000_000)
+            )
+        return pb.Message(
+            topic=pb.Resource(name=TOPIC), body=message_id.encode(), system_properties=system
+        )
+
+    async def _send(self) -> None:
+        while not self._closing:
+            messages = [self._message() for _ in range(self.random.choice([1, 1, 4, 16]))]
+            answer = await self._call("SendMessage", pb.SendMessageRequest(messages=messages))
+            for entry in answer.entries if answer is not None else ():
+                _check(entry.status.code == pb.OK, "P2", f"a send was refused: {entry.status}")
+                self.stored[entry.message_id] = entry.recall_handle
+
+    async def _recall(self) -> None:
+        while not self._closing:
+            free = [i for i, h in list(self.stored.items())[-400:] if h and i not in self.recalls]
+            if not free:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            message_id = self.random.choice(free)
+            self.recalls[message_id] = ""
+            request = pb.RecallMessageRequest(
+                topic=pb.Resource(name=TOPIC), recall_handle=self.stored[message_id]
+            )
+            answer = await self._call("RecallMessage", request)
+            if answer is not None:
+                ok = answer.status.code == pb.OK
+                self.recalls[message_id] = (
+                    "CANCELLED" if ok else answer.status.message.split(":")[0]
+                )
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _consume(self) -> None:
+        while not self._closing:
+            for message in await self._receive("workers"):
+                place = self._see(message)
+                _check(place not in self.consumed, "P3", f"{place} was acknowledged and came again")
+                entry = pb.AckMessageEntry(
+                    message_id=message.system_properties.message_id,
+                    receipt_handle=message.system_properties.receipt_handle,
+                )
+                answer = await self._call(
+                    "AckMessage",
+                    pb.AckMessageRequest(
+                        group=pb.Resource(name="workers"),
+                        topic=pb.Resource(name=TOPIC),
+                        entries=[entry],
+                    ),
+                )
+                if answer is not None and answer.status.code == pb.OK:
+                    self.consumed.add(place)
+
+    def _see(self, message: pb.Message) -> _Place:
+        system = message.system_properties
+        place = (system.queue_id, system.queue_offset)
+        stored = system.store_timestamp
+        store_ms = stored.seconds * 1000 + stored.nanos // 1_000_000
+        _check(system.message_id in self.due, "P2", f"{system.message_id} was never sent")
+        _check(self.due[system.message_id] <= store_ms, "P1", f"{system.message_id} came early")
+        known = self.places.setdefault(place, system.message_id)
+        _check(known == system.message_id, "P3", f"{place} held {known}, now {system.message_id}")
+        return place
+
+    # --- the run --------------------------------------------------------------------------------
+
+    async def run(self, kills: int) -> str:
+        """Kill and restart `kills` times under load, then compare; gives a line of figures."""
+        endpoint = self.broker.grpc_endpoint
+        async with grpc.aio.insecure_channel(endpoint, options=_OPTIONS) as channel:
+            self._channel = channel
+            clients = [
+                asyncio.ensure_future(client())
+                for client in (self._send, self._send, self._recall, self._consume, self._consume)
+            ]
+            try:
+                for _ in range(kills):
+                    await self._kill_after(self.random.randrange(30, 300), clients)
+                self._closing = True
+                await asyncio.wait_for(asyncio.gather(*clients), _DRAIN_S)
+            finally:
+                for client in clients:
+                    client.cancel()
+            delivered = await self._drain()
+        self._compare(delivered)
+        cancelled = sum(status == "CANCELLED" for status in self.recalls.values())
+        return (
+            f"{kills} kills: {len(self.due)} sent, {len(self.stored)} acknowledged, {cancelled} recalled, "
+            f"{len(delivered)} delivered once, none early, {len(self.consumed)} consumed"
+        )
+
+    async def _kill_after(self, more: int, clients: Sequence[asyncio.Future[None]]) -> None:
+        target = self.answers + more
+        while self.answers < target:
+            for client in clients:
+                if client.done():
+                    client.result()
+            self._progress.clear()
+            await asyncio.wait_for(self._progress.wait(), _DRAIN_S)
+        await asyncio.to_thread(self.broker.kill)
+        await asyncio.to_thread(self.broker.restart)
+
+    async def _drain(self) -> dict[str, _Place]:
+        """Everything in the topic, read by a new group from offset 0, once all is due."""
+        deadline = time.monotonic() + _DRAIN_S
+        while await asyncio.to_thread(self.broker.pending, TOPIC):
+            _check(time.monotonic() < deadline, "P2", "messages stay pending although they are due")
+        delivered: dict[str, _Place] = {}
+        empty = 0
+        while empty < 3:
+            got = await self._receive("auditors")
+            empty = 0 if got else empty + 1
+            for message in got:
+                place = self._see(message)
+                message_id = message.system_properties.message_id
+                known = delivered.setdefault(message_id, place)
+                _check(known == place, "P3", f"{message_id} was handed over at {known} and {place}")
+        return delivered
+
+    def _compare(self, delivered: dict[str, _Place]) -> None:
+        for place, message_id in self.places.items():
+            _check(delivered.get(message_id) == place, "P2", f"{message_id} at {place} is gone")
+        for message_id in self.stored:
+            status = self.recalls.get(message_id)
+            if status == "CANCELLED":
+                _check(
+                    message_id not in delivered, "P8", f"{message_id} was CANCELLED and delivered"
+                )
+            elif status == "NOT_FOUND":
+                _check(False, "P8", f"{message_id} was acknowledged and its recall NOT_FOUND")
+            elif status != "":  # "" is a recall whose answer was lost: it may have worked
+                _check(message_id in delivered, "P2", f"{message_id} was acknowledged and is lost")
+
+
+def run_ring(kills: int, seed: int, directory: Path, flush: str = "sync") -> str:
+    """Run a whole ring on a new data directory; gives its figures, raises RingBroken."""
+    with BrokerProcess(directory, clock="system", flush=cast("Flush", flush)) as broker:
+        broker.create_topic(TOPIC, type="mixed", queues=3)
+        try:
+            return asyncio.run(Ring(broker, seed).run(kills))
+        except RingBroken as error:
+            replay = f"python -m horolog.testing.ring --kills {kills} --seed {seed} --flush {flush}"
+            raise RingBroken(f"{error}\nreplay: {replay}") from error
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m horolog.testing.ring")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--flush", choices=["sync", "interval", "os"], default="sync")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="horolog-ring-") as directory:
+        print(run_ring(options.kills, options.seed, Path(directory) / "data", options.flush))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The process ring: `kill -9` of the installed broker while it accepts, hands over and acks (P1, P2, P3, P8)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from horolog.testing.broker import BrokerProcess
+from horolog.testing.ring import run_ring
+
+pytestmark = pytest.mark.process
+
+
+def test_20_kills(tmp_path) -> None:
+    print(run_ring(20, 1, tmp_path / "data"))
+
+
+@pytest.mark.slow
+def test_200_kills(tmp_path) -> None:
+    print(run_ring(200, 2, tmp_path / "data"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", ["interval", "os"])
+def test_kills_with_a_weaker_flush(tmp_path, flush) -> None:
+    """A kill -9 loses nothing acknowledged by any flush policy; only a power cut could."""
+    print(run_ring(20, 3, tmp_path / "data", flush))
+
+
+@pytest.mark.slow
+def test_stopped_for_90_seconds(tmp_path) -> None:
+    """SIGSTOP, 90 s, SIGCONT: overdue messages at once, in order, once, none early."""
+    with BrokerProcess(tmp_path / "data", clock="system") as broker:
+        broker.create_topic("t", queues=1)
+        start_ms = time.time_ns() // 1_000_000
+        due = [start_ms + 2_000 + i * 700 for i in range(130)]
+        for i, at in enumerate(due):
+            broker.admin.post("/v1/messages", {"topic": "t", "body": str(i), "deliver_at_ms": at})
+        broker.admin.get("/v1/broker")
+        stopped = threading.Event()
+        import os
+
+        os.kill(broker.pid, signal.SIGSTOP)
+        stopped.wait(90)
+        os.kill(broker.pid, signal.SIGCONT)
+        got = []
+        while len(got) < len(due):
+            answer = broker.admin.post(
+                "/v1/receive", {"topic": "t", "group": "g", "batch": 32, "wait_ms": 10_000}
+            )
+            assert answer["messages"], f"{len(got)} of {len(due)} came"
+            got += answer["messages"]
+        assert [int(m["body"]) for m in got] == list(range(len(due)))
+        for message, at in zip(got, due, strict=True):
+            assert message["store_ms"] >= at
+        assert broker.pending() == 0
