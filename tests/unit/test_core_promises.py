@@ -212,6 +212,7 @@ def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) 
     assert caught.value.code is ErrorCode.DISK_FULL
     assert caught.value.retriable
     assert "free" in caught.value.message
+    assert any("free" in problem for problem in small.broker.ask(DescribeBroker()).problems)
     small.clock.advance(5_000)
     small.broker.settle()
     assert take(small) == ["m0"]

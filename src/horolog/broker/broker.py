@@ -46,6 +46,7 @@ from horolog.protocol.commands import (
     ClientSeen,
     Command,
     CreateTopic,
+    DescribeBroker,
     Recall,
     Receive,
     SendMessages,
@@ -74,7 +75,6 @@ class Broker:
         self._checkpoint_at: int | None = None
         self._checkpointing = False
         self._disk_looked_at = (-SECOND_MS, 0)  # (monotonic ms, log end)
-        self._disk_refusal: HorologError | None = None
         self._told = 0
 
     def step(
@@ -217,6 +217,9 @@ class Broker:
                 self._receives.see(client_id, now)
             case ClientGone(client_id):
                 self._receives.client_gone(client_id, now)
+            case DescribeBroker():
+                self._look_at_disk(now)
+                result = queries.answer(self.shard, command)
             case _:
                 result = queries.answer(self.shard, command)
         effects.replies.append(Reply(token, result))
@@ -263,22 +266,26 @@ class Broker:
         return log.end - log.commit_position > log.segment_bytes // 2
 
     def _check_disk(self, now: Now) -> None:
-        """Refuse what takes space while less is free than the reserve; looked at now and then."""
+        """Refuse what takes space while less is free than the reserve."""
+        self._look_at_disk(now)
+        if self.shard.disk_refusal is not None:
+            raise self.shard.disk_refusal
+
+    def _look_at_disk(self, now: Now) -> None:
+        """Free space, asked for once a second or every few MiB of log."""
         at, end = self._disk_looked_at
         if now.mono_ms - at >= SECOND_MS or self.shard.log.end - end > CONTROL_RESERVE_BYTES // 8:
             self._disk_looked_at = (now.mono_ms, self.shard.log.end)
             free = self.shard.storage.free_bytes()
-            self._disk_refusal = None
+            self.shard.disk_refusal = None
             if free < self.shard.settings.reserve_bytes:
-                self._disk_refusal = HorologError(
+                self.shard.disk_refusal = HorologError(
                     ErrorCode.DISK_FULL,
                     f"disk: {free} bytes are free; new messages need "
                     f"{self.shard.settings.reserve_bytes} (acks, recalls and hand-over go on)",
                     field="disk",
                     limit=f"{self.shard.settings.reserve_bytes} bytes",
                 )
-        if self._disk_refusal is not None:
-            raise self._disk_refusal
 
     # --- 5 marks, checkpoints, sleep ------------------------------------------------------------
 

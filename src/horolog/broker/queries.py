@@ -128,5 +128,5 @@ def _broker(shard: Shard) -> BrokerView:
         groups=len(shard.ready.groups),
         parked_polls=shard.ready.parked,
         loaded=shard.wheel.loaded,
-        problems=list(shard.problems),
+        problems=shard.problems + ([shard.disk_refusal.message] if shard.disk_refusal else []),
     )

@@ -79,6 +79,7 @@ class Shard:
         self.store_ms = 0
         self.clients: dict[str, int] = {}  # client id → monotonic ms when last seen
         self.problems: list[str] = []
+        self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
     def apply(self, change: Applied) -> None:
         """A frame is committed: make what it holds visible."""
