@@ -57,7 +57,6 @@ UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB
 FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit
-FRAME_UNIT_MAX = 8 * MIB  # the largest atomic unit: one request's message, one hand-over
 MARK_IDLE_MS = 100  # an idle log states its durable position this long after the last group
 FLUSH_INTERVAL_MS = 500  # `flush = interval`
 CHECKPOINT_INTERVAL_MS = 10 * SECOND_MS
@@ -70,7 +69,6 @@ CONTROL_RESERVE_BYTES = 64 * MIB  # kept for acks, recalls, hand-over and one ch
 HOUR_KEEP_MS = (
     3 * HOUR_MS
 )  # a finished hour stays this long, so that a late recall is told the truth
-OPEN_FILES_MAX = 512  # handles of consume queues and hours, least recently used ones are closed
 QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
 
 # --- admin API --------------------------------------------------------------------------------

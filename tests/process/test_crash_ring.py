@@ -49,7 +49,7 @@ def test_stopped_for_90_seconds(tmp_path) -> None:
         got = []
         while len(got) < len(due):
             answer = broker.admin.post(
-                "/v1/receive", {"topic": "t", "group": "g", "batch": 32, "wait_ms": 10_000}
+                "/v1/receive", {"topic": "t", "group": "g", "limit": 32, "poll_ms": 10_000}
             )
             assert answer["messages"], f"{len(got)} of {len(due)} came"
             got += answer["messages"]

@@ -244,6 +244,18 @@ def test_no_request_can_bring_it_down(tmp_path) -> None:
     on_the_wire(tmp_path, story)
 
 
+def test_all_clients_may_come_back_in_the_same_moment(tmp_path) -> None:
+    """gRPC itself cancels calls at random when more than 1 000 of them queue up, unless it is told otherwise."""
+
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        beat = channel.unary_unary(f"/{SERVICE}/Heartbeat")
+        asked = pb.HeartbeatRequest(client_type=pb.PRODUCER).SerializeToString()
+        answers = await asyncio.gather(*[beat(asked, metadata=HEADERS) for _ in range(4_000)])
+        assert {pb.HeartbeatResponse.FromString(a).status.code for a in answers} == {pb.OK}
+
+    on_the_wire(tmp_path, story)
+
+
 def test_an_unknown_method_is_unimplemented(tmp_path) -> None:
     async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -112,7 +112,8 @@ def test_power_cut_before_the_sync_loses_only_what_nobody_was_told(world) -> Non
 
 def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) -> None:
     """Frames B, C are written and not synced; B is torn.  The next life writes a shorter frame and is cut
-    too.  C, still valid by itself at its old place, must never come back."""
+    too.  C, still valid by itself at its old place, must never come back.
+    """
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     send(world, "a")
     log = world.broker._opened.broker.shard.log

@@ -1,6 +1,6 @@
 """Hand-over: due messages are appended once more, now with their queue offsets.
 
-The frame holds, for every hour touched, one HAND_OVER record with the origins, and the messages themselves: so
+The frame holds, for every second taken, one HAND_OVER record with the origins, and the messages themselves: so
 the log says what has been handed over, and no crash can hand a message over twice or leave it out.  Until the
 frame is committed the entries carry the mark HANDING_OVER in memory, which keeps recalls truthful.
 """

@@ -220,7 +220,7 @@ class _Opening:
         self._sweep(shard)
         replay = Replay(shard, self._wall_ms, self._mono_ms)
         used = checkpoint if row.action is not Action.REBUILD else None
-        again = self._scan(used, used, facts)
+        again = self._scan(used, used, facts, judge=False)
         for header, body in again.frames():
             replay.apply(header, body)
         if scan.outcome is LogEnd.TORN:
@@ -232,7 +232,14 @@ class _Opening:
         epoch = max(again.epoch, checkpoint.epoch if checkpoint else 0)
         return self._serve(shard, again.end, epoch, last, row)
 
-    def _scan(self, start: Checkpoint | None, newest: Checkpoint | None, facts: _Facts) -> LogScan:
+    def _scan(
+        self,
+        start: Checkpoint | None,
+        newest: Checkpoint | None,
+        facts: _Facts,
+        *,
+        judge: bool = True,
+    ) -> LogScan:
         return LogScan(
             self._reader,
             Identity(self._meta.log_id, self._meta.shard),
@@ -240,6 +247,7 @@ class _Opening:
             limit=facts.bases[-1] + self._meta.segment_bytes,
             epoch=start.epoch if start else 0,
             durable=newest.durable if newest else 0,
+            judge=judge,
         )
 
     def _bad_frame(self, scan: LogScan) -> str:

@@ -15,7 +15,7 @@ offset  bytes  field                 meaning
 16      8      log id
 24      8      position              log position it describes; a frame ends there
 32      8      last frame            base of that frame; 2⁶⁴−1 if the log was empty
-40      8      durable position      of the log, when this was written; ≥ position
+40      8      durable position      of the log, when the position was chosen
 48      8      store ms              newest store time given to a message
 56      4      length                bytes of the body
 60      4      body CRC              CRC-32 of the body
@@ -23,7 +23,7 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 
 Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON (topics, groups,
-counters, epochs, and the name, length and state version of every hour); the rest are the arrays of the dtypes
+counters, and the name, length and state version of every hour); the rest are the arrays of the dtypes
 below.
 """
 

@@ -47,11 +47,13 @@ class LogScan:
         limit: int,
         epoch: int,
         durable: int,
+        judge: bool = True,
     ) -> None:
         self._reader = reader
         self._identity = identity
         self._limit = limit  # log position behind the last segment file
         self._durable = durable  # stated by the checkpoint
+        self._wants_judgement = judge  # a second pass over the same frames needs none
         self.end = start
         self.epoch = epoch
         self.last_frame = -1
@@ -86,7 +88,8 @@ class LogScan:
             at = self.end = header.end
             yield header, body
         self.end = at
-        self._judge(at)
+        if self._wants_judgement:
+            self._judge(at)
 
     def _judge(self, at: int) -> None:
         """What follows `at`: nothing, a torn tail, or damage."""

@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import REQUEST_BYTES_MAX
+from horolog.limits import PARKED_POLLS_MAX, REQUEST_BYTES_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
 from horolog.server.grpc_consume import ConsumerCalls
@@ -35,6 +35,8 @@ NOT_IMPLEMENTED = (
 """Unary calls that are answered with that status; PullMessage, a stream, is too."""
 _log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
+# All who may wait can come back in one moment after a restart, and as many others with them.
+_QUEUED_CALLS_MAX = 2 * PARKED_POLLS_MAX
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
@@ -43,7 +45,11 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 60_000),  # finds half-open connections
     ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),  # also of connections that have long been quiet
     ("grpc.max_concurrent_streams", 1_000_000),
+    # Beyond its soft limit (1 000) gRPC cancels calls at random, before any handler can say why.
+    ("grpc.server.max_pending_requests", _QUEUED_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", _QUEUED_CALLS_MAX),
     ("grpc.so_reuseport", 0),
 ]
 Context = grpc.aio.ServicerContext[Any, Any]

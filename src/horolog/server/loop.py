@@ -110,7 +110,7 @@ class Engine:
         self._log_worker = _Worker("horolog-log", self._loop)
         self._checkpoint_worker = _Worker("horolog-checkpoint", self._loop)
         for line in self.report:
-            _log.info("recovery %s", line)
+            _log.info("%s", line)
         self._turn()
 
     def on_close(self, close: Callable[[], None]) -> None:
