@@ -21,6 +21,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
+from horolog.ready.receipt import decode_receipt, encode_receipt
 from horolog.testing.sim_broker import Answer
 
 HOUR = 3_600_000
@@ -295,3 +296,35 @@ def test_a_receive_that_names_a_queue_begins_there_and_goes_on(any_world, any_br
     receive = Receive("g", "t", 2, "*", 32, 60_000, False, 0, "c")
     got = [(m.queue_id, m.queue_offset) for m in any_broker.ask(receive).messages]
     assert got == [(q, o) for q in (2, 3, 0, 1) for o in (0, 1)]
+
+
+@pytest.mark.parametrize("flush", ["sync", "interval", "os"])
+def test_nothing_ticks_while_nothing_is_due(make_world, flush) -> None:
+    """After the mark, the checkpoint and whatever a policy still syncs, an idle broker wants no turn at all."""
+    world = make_world(flush)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    schedule(world, 8 * HOUR)
+    wait = world.broker.pending_next_ms
+    assert wait is not None
+    assert wait >= 100
+    for _ in range(5):
+        world.clock.advance(10_000)
+        world.broker.settle()
+    assert world.broker.pending_next_ms > HOUR, "only the message in eight hours is waited for"
+
+
+def test_a_forged_handle_of_a_message_to_come_changes_nothing(any_world, any_broker) -> None:
+    any_broker.ask(SendMessages("t", [made("a")]))
+    handle = (
+        any_broker.ask(Receive("g", "t", -1, "*", 1, 60_000, False, 0, "c"))
+        .messages[0]
+        .receipt_handle
+    )
+    receipt = decode_receipt(handle)
+    for forged in (receipt._replace(offset=1, epoch=0), receipt._replace(queue=9, epoch=0)):
+        refused = any_broker.ask(Ack("g", "t", [encode_receipt(forged)])).refused[0]
+        assert refused is not None
+        assert refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
+    any_broker.ask(SendMessages("t", [made("b")]))
+    assert take(any_world) == ["b"]

@@ -322,7 +322,7 @@ class Broker:
         shard = self.shard
         waits: list[int] = []
         log = shard.log
-        if log.stated_durable < log.end:
+        if log.stated_durable < log.durable_position == log.end:
             waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
         if log.end > shard.checkpoint_position and not self._checkpointing:
             assert self._checkpoint_at is not None

@@ -37,7 +37,7 @@ from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.ready import Picked, Waiter, lease_duration
-from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt
+from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
 
 
 class Now(NamedTuple):
@@ -251,7 +251,7 @@ class Receives:
         consumed: dict[int, list[int]] = {}
         for handle in command.receipt_handles:
             try:
-                receipt = decode_receipt(handle)
+                receipt = _read_receipt(handle, topic)
                 progress, _ = shard.ready.check(
                     receipt, group, topic.number, now.mono_ms, now.wall_ms
                 )
@@ -287,7 +287,7 @@ class Receives:
             )
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
-        receipt = decode_receipt(command.receipt_handle)
+        receipt = _read_receipt(command.receipt_handle, topic)
         progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
         if lease is None:
             raise HorologError(
@@ -392,3 +392,11 @@ class Receives:
     def next_renewal_in(self, now: Now) -> int | None:
         """Milliseconds until a lease must be renewed; looked at once a second while there are any."""
         return 1_000 if self._renewals else None
+
+
+def _read_receipt(handle: str, topic: Topic) -> Receipt:
+    """A handle of a message that this topic has; else INVALID_RECEIPT_HANDLE."""
+    receipt = decode_receipt(handle)
+    if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
+        raise invalid_receipt("of a message that does not exist")
+    return receipt

@@ -43,8 +43,6 @@ _OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 60_000),  # finds half-open connections
-    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),  # also of connections that have long been quiet
     ("grpc.max_concurrent_streams", 1_000_000),
     # Beyond its soft limit (1 000) gRPC cancels calls at random, before any handler can say why.
@@ -62,8 +60,20 @@ class GrpcFront:
     """One listening port.  `start` gives the real port; `stop` lets calls end within a grace time."""
 
     def __init__(
-        self, engine: Engine, host: str = "127.0.0.1", port: int = 0, broker_name: str = "broker-a"
+        self,
+        engine: Engine,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        broker_name: str = "broker-a",
+        *,
+        quiet_ms: int = 60_000,
+        unanswered_ms: int = 20_000,
     ) -> None:
+        """A connection quiet for `quiet_ms` is pinged; unanswered for `unanswered_ms` it is closed: half-open."""
+        self._keepalive = [
+            ("grpc.keepalive_time_ms", quiet_ms),
+            ("grpc.keepalive_timeout_ms", unanswered_ms),
+        ]
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._port = port
         sessions = SessionCalls(engine, broker_name)
@@ -99,7 +109,7 @@ class GrpcFront:
 
     async def start(self) -> int:
         """Listen; gives the real port.  CONFIG if the port is taken."""
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server = grpc.aio.server(options=_OPTIONS + self._keepalive)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
         )
