@@ -43,7 +43,6 @@ _OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),  # also of connections that have long been quiet
     ("grpc.max_concurrent_streams", 1_000_000),
     # Beyond its soft limit (1 000) gRPC cancels calls at random, before any handler can say why.
     ("grpc.server.max_pending_requests", _QUEUED_CALLS_MAX),
@@ -73,6 +72,7 @@ class GrpcFront:
         self._keepalive = [
             ("grpc.keepalive_time_ms", quiet_ms),
             ("grpc.keepalive_timeout_ms", unanswered_ms),
+            #("grpc.http2.ping_timeout_ms", unanswered_ms),  # overrides it, and is 60 s by itself
         ]
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._port = port
