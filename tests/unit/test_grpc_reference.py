@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 from horolog import limits
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, RECALL_CODES
-from horolog.server.grpc_front import NOT_IMPLEMENTED, GrpcFront
+from horolog.server.grpc_front import NOT_IMPLEMENTED, QUEUED_CALLS_MAX, GrpcFront
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "grpc.md").read_text(encoding="utf-8")
 
@@ -61,3 +62,11 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{poll_s} s, and {limits.POLL_MARGIN_MS} ms less"
     )
     assert found["waiting receives"] == str(limits.PARKED_POLLS_MAX)
+
+
+def test_what_the_page_says_of_connections() -> None:
+    usual = inspect.signature(GrpcFront).parameters
+    words = " ".join(PAGE.split())
+    assert f"quiet for {usual['quiet_ms'].default // 1000} s is pinged" in words
+    assert f"nothing answers within {usual['unanswered_ms'].default // 1000} s" in words
+    assert f"Up to {QUEUED_CALLS_MAX} calls" in words

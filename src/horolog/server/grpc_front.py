@@ -36,7 +36,7 @@ NOT_IMPLEMENTED = (
 _log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
 # All who may wait can come back in one moment after a restart, and as many others with them.
-_QUEUED_CALLS_MAX = 2 * PARKED_POLLS_MAX
+QUEUED_CALLS_MAX = 2 * PARKED_POLLS_MAX
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
@@ -45,8 +45,8 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_concurrent_streams", 1_000_000),
     # Beyond its soft limit (1 000) gRPC cancels calls at random, before any handler can say why.
-    ("grpc.server.max_pending_requests", _QUEUED_CALLS_MAX),
-    ("grpc.server.max_pending_requests_hard_limit", _QUEUED_CALLS_MAX),
+    ("grpc.server.max_pending_requests", QUEUED_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", QUEUED_CALLS_MAX),
     ("grpc.so_reuseport", 0),
 ]
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -72,7 +72,7 @@ class GrpcFront:
         self._keepalive = [
             ("grpc.keepalive_time_ms", quiet_ms),
             ("grpc.keepalive_timeout_ms", unanswered_ms),
-            #("grpc.http2.ping_timeout_ms", unanswered_ms),  # overrides it, and is 60 s by itself
+            ("grpc.http2.ping_timeout_ms", unanswered_ms),  # overrides it, and is 60 s by itself
         ]
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._port = port
