@@ -328,3 +328,29 @@ def test_a_forged_handle_of_a_message_to_come_changes_nothing(any_world, any_bro
         assert refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
     any_broker.ask(SendMessages("t", [made("b")]))
     assert take(any_world) == ["b"]
+
+
+def test_finished_hours_are_dropped_and_a_late_recall_is_told_so(world, broker) -> None:
+    """Kept for three hours, then gone once no kept checkpoint names them; restarts in between change nothing."""
+    schedule(world, 60_000)
+    due = world.clock.wall_ms() + 60_000
+    world.clock.advance(61_000)
+    broker.settle()
+    assert broker.ask(Recall("t", "m0", due)).status is RecallStatus.ALREADY_DELIVERED
+    assert len(world.disk.list("shard-00/hours")) == 1
+    for i in range(6):
+        world.clock.advance(HOUR)
+        broker.ask(SendMessages("t", [made(f"later{i}", world.clock.wall_ms() + 1_000)]))
+        world.clock.advance(2_000)
+        broker.settle()
+        broker.want_checkpoint()
+        broker.settle()
+        world.reopen(power_cut=i % 2 == 0)
+    hours = [int(name) for name in world.disk.list("shard-00/hours")]
+    assert due // HOUR not in hours
+    assert len(hours) <= 5
+    late = broker.ask(Recall("t", "m0", due))
+    assert late.status is RecallStatus.NOT_FOUND
+    assert "unknown or expired" in late.detail
+    assert take(world) == ["m0"] + [f"later{i}" for i in range(6)]
+    assert broker.ask(DescribeBroker()).handed_over == 7

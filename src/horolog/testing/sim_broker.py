@@ -146,11 +146,15 @@ class SimBroker:
             self.work_disk()
             if self._job is not None:
                 self._finish_checkpoint()
-            if self._next_in != 0 and not self._held and self._commit == self._end:
+            if self._at_rest():
                 self.step([])
-                if self._next_in != 0 and not self._held and self._commit == self._end:
+                if self._at_rest():
                     return
         raise AssertionError(f"the broker does not come to rest: next turn in {self._next_in} ms")
+
+    def _at_rest(self) -> bool:
+        under_way = self._held or self._job is not None or self._commit != self._end
+        return self._next_in != 0 and not under_way
 
     def _release_held(self) -> None:
         while self._held and self._held[0][0] <= self._commit:
