@@ -18,6 +18,7 @@ from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import MessageType, NewMessage, SendMessages, Sent, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 
+_COLUMNS = np.dtype("i8,i8,i8,i8,u8,i8")  # kind, due ms, topic, tags code, key hash, queue
 _HERE = frozenset({MessageType.NORMAL, MessageType.DELAY})
 
 
@@ -116,7 +117,7 @@ class Sends:
 
     def _append_all(self, wall_ms: int) -> None:
         sizes = np.array(list(map(len, self._records)), np.int64)
-        columns = np.array(self._columns, np.dtype("i8,i8,i8,i8,u8,i8"))
+        columns = np.array(self._columns, _COLUMNS)
         heads = np.zeros(len(sizes), HEAD)
         heads["size"] = sizes
         for name, column in zip(("kind", "due_ms", "topic", "tags", "key"), "01234", strict=True):
