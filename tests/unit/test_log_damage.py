@@ -6,6 +6,7 @@ import pytest
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES, parse, seal
+from horolog.log.segment import SegmentWriter, Write
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
@@ -15,6 +16,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import FaultyDisk, Killed
 
 LOG = "shard-00/log/00000000000000000000.log"
 
@@ -233,3 +235,39 @@ def test_hand_over_not_synced_is_invisible_under_a_long_poll(world) -> None:
     got = world.broker.ask(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")).messages
     assert len(got) == 1
     assert got[0].queue_offset == 0
+
+
+def test_a_segment_made_by_a_killed_process_gets_its_name_synced() -> None:
+    """Killed between allocating a segment and syncing its name; the next process uses it; then the power goes."""
+    for seed in range(20):
+        disk = FaultyDisk(seed)
+        disk.make_dir("log")
+
+        def kill(what: str) -> None:
+            if what.startswith("sync"):
+                raise Killed(what)
+
+        disk.on_effect = kill
+        with pytest.raises(Killed):
+            SegmentWriter(disk, "log", 1_024).prepare(0)
+        disk.on_effect = None
+        disk.crash(power_cut=False)
+        writer = SegmentWriter(disk, "log", 1_024)
+        writer.write([Write(0, b"promised")])
+        writer.sync()
+        disk.crash(power_cut=True)
+        assert disk.open("log/00000000000000000000.log").read(0, 8) == b"promised"
+
+
+def test_a_part_of_an_entry_left_by_a_full_disk_does_no_harm(world) -> None:
+    """The delay index ends with half an entry: what is whole is still loaded and handed over."""
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    send(world, "a", "b")
+    hour = world.disk.list("shard-00/hours")[0]
+    index = world.disk.open(f"shard-00/hours/{hour}/delay.idx")
+    index.write(index.size(), b"x" * 7)
+    shard = world.broker._opened.broker.shard
+    shard.delay.hours[int(hour)]._index_view = memoryview(b"")
+    world.clock.advance(61_000)
+    world.broker.settle()
+    assert world.broker.ask(DescribeBroker()).handed_over == 2

@@ -69,7 +69,8 @@ def open_shard(
     """Recover and begin a new epoch; refusals are DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN."""
     for part in ("log", "queues", "hours", "runs", "checkpoint"):
         storage.make_dir(f"{directory}/{part}")
-        storage.sync_dir(directory)
+    storage.sync_dir(directory)
+    storage.sync_dir("")  # the shard's own name
     opening = _Opening(storage, directory, meta, settings, wall_ms, mono_ms)
     return opening.run()
 

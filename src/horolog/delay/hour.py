@@ -167,7 +167,8 @@ class Hour:
 
     def walk(self, index: int, limit: int) -> tuple[list[int], int]:
         """Follow a chain back from `index` for at most `limit` entries: them, and where to go on (−1: end)."""
-        words = self._mapped_index().cast("i")
+        # A write that met a full disk may have left a part of an entry behind the last one.
+        words = self._mapped_index()[: self.count * ENTRY_BYTES].cast("i")
         found: list[int] = []
         while index >= 0 and limit > 0:
             if index >= self.count:

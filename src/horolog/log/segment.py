@@ -64,14 +64,15 @@ class SegmentWriter:
         path = f"{self._directory}/{segment_name(base)}"
         file = self._storage.open(path, create=True)
         self._files[base] = file
-        if file.size() < self._segment_bytes:
-            try:
+        try:
+            if file.size() < self._segment_bytes:
                 file.allocate(self._segment_bytes)
-            except HorologError:
-                self._files.pop(base).close()
-                raise
-            file.sync()
-            self._storage.sync_dir(self._directory)
+        except HorologError:
+            self._files.pop(base).close()
+            raise
+        # Also when it was there: a process that was killed may have made it and not synced its name.
+        file.sync()
+        self._storage.sync_dir(self._directory)
 
     @property
     def wants_next(self) -> bool:

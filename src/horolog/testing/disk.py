@@ -211,7 +211,7 @@ class FaultyDisk:
 
     def _lose_names(self) -> None:
         names: dict[str, _Inode] = {}
-        for path in {*self._names, *self._durable_names}:
+        for path in sorted({*self._names, *self._durable_names}):  # the same for every hash seed
             now, before = self._names.get(path), self._durable_names.get(path)
             chosen = now if now is before or self._random.random() < 0.5 else before
             if chosen is not None:
