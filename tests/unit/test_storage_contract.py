@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -192,6 +193,67 @@ def test_running_full_writes_a_part_and_says_so() -> None:
     file.write(1_000, b"y")
 
 
+def test_a_hole_takes_space_too() -> None:
+    disk = FaultyDisk(capacity_bytes=1_000)
+    file = disk.open("a", create=True)
+    for offset, size in ((500, 1_000), (2_000, 1_000)):
+        with pytest.raises(HorologError) as caught:
+            file.write(offset, b"x" * 600)
+        assert caught.value.code is ErrorCode.DISK_FULL
+        assert file.size() == size
+
+
+def test_a_power_cut_leaves_a_renamed_file_one_of_its_names() -> None:
+    left = set()
+    for seed in range(40):
+        disk = faulty(seed)
+        for path in ("d/a", "d/b"):
+            replace_file(disk, "d", path[2:], path.encode())
+        disk.rename("d/a", "d/b")
+        disk.crash(power_cut=True)
+        left.add(tuple((name, read_file(disk, name)) for name in disk.names()))
+    assert left == {(("d/b", b"d/a"),), (("d/a", b"d/a"), ("d/b", b"d/b"))}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, ErrorCode.DISK_FULL),
+        (errno.EDQUOT, ErrorCode.DISK_FULL),
+        (errno.EROFS, ErrorCode.DIRECTORY_READ_ONLY),
+        (errno.EACCES, ErrorCode.DIRECTORY_READ_ONLY),
+        (errno.EIO, ErrorCode.DISK_FAILED),
+    ],
+)
+def test_errors_of_the_real_disk_are_told_apart(tmp_path, monkeypatch, number, code) -> None:
+    file = Disk(tmp_path).open("a", create=True)
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", refuse)
+        with pytest.raises(HorologError) as caught:
+            file.write(0, b"x")
+    assert caught.value.code is code
+    assert caught.value.message.startswith(f"write {tmp_path / 'a'}: ")
+    file.close()
+
+
+def test_space_is_reserved_with_zeros_where_it_cannot_be_otherwise(tmp_path, monkeypatch) -> None:
+    file = Disk(tmp_path).open("a", create=True)
+    file.write(0, b"abc")
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    file.allocate((1 << 20) + 10)
+    assert file.size() == (1 << 20) + 10
+    assert file.read(0, 5) == b"abc\0\0"
+    file.close()
+
+
 def test_lock_names_the_process_that_holds_it(tmp_path) -> None:
     lock = DirectoryLock(tmp_path / "new" / "dir")
     with pytest.raises(HorologError) as caught:
@@ -203,4 +265,7 @@ def test_lock_names_the_process_that_holds_it(tmp_path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(HorologError) as caught:
         DirectoryLock(tmp_path / "file")
+    assert caught.value.code is ErrorCode.DIRECTORY_FOREIGN
+    with pytest.raises(HorologError) as caught:
+        DirectoryLock(tmp_path / "file" / "below")
     assert caught.value.code is ErrorCode.DIRECTORY_FOREIGN

@@ -20,6 +20,8 @@ _CODES = {
     errno.EACCES: ErrorCode.DIRECTORY_READ_ONLY,
     errno.EPERM: ErrorCode.DIRECTORY_READ_ONLY,
 }
+_NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
+_ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
 
 
 @contextmanager
@@ -87,8 +89,16 @@ class DiskFile:
     def allocate(self, size: int) -> None:
         """Make the file at least `size` bytes long with its space reserved."""
         with _translated("allocate", self._path):
-            if size > os.fstat(self._fd).st_size:
+            end = os.fstat(self._fd).st_size
+            if size <= end:
+                return
+            try:
                 os.posix_fallocate(self._fd, 0, size)
+            except OSError as error:
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+                for at in range(end, size, _ZEROS):  # written zeros reserve their space as well
+                    self.write(at, bytes(min(_ZEROS, size - at)))
 
     def truncate(self, size: int) -> None:
         """Cut (or zero-extend) to `size` bytes."""
@@ -171,6 +181,11 @@ class Disk:
             return found.f_bavail * found.f_frsize
 
 
+def _unusable(directory: Path, error: OSError) -> HorologError:
+    code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+    return HorologError(code, f"--data-dir: {directory}: {error.strerror}", field="--data-dir")
+
+
 class DirectoryLock:
     """The lock of a data directory, held as long as the process lives or until `release`.
 
@@ -179,23 +194,23 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         self._fd = -1
-        if directory.exists() and not directory.is_dir():
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (FileExistsError, NotADirectoryError) as error:
             raise HorologError(
                 ErrorCode.DIRECTORY_FOREIGN,
                 f"--data-dir: {directory} is not a directory",
                 field="--data-dir",
-            )
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-            raise HorologError(
-                code, f"--data-dir: {directory}: {error.strerror}", field="--data-dir"
             ) from error
+        except OSError as error:
+            raise _unusable(directory, error) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                self.release()
+                raise _unusable(directory, error) from error
             holder = (
                 os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "another process"
             )

@@ -88,11 +88,10 @@ class FaultyFile:
         piece = bytes(content)
         if not piece:
             return
-        room = self._disk.room_for(self._inode, offset + len(piece))
+        room = self._disk.room_for(self._inode, offset, len(piece))
+        if room:
+            self._change(_Change(offset, piece[:room]))
         if room < len(piece):
-            piece = piece[:room]
-        self._change(_Change(offset, piece))
-        if room < len(content):
             raise HorologError(
                 ErrorCode.DISK_FULL, f"write {self._path}: no space", field=self._path
             )
@@ -112,7 +111,8 @@ class FaultyFile:
         self._check()
         self._disk.effect("allocate", self._path)
         if size > self._inode.size:
-            if self._disk.room_for(self._inode, size) < size - self._inode.size:
+            grown = size - self._inode.size
+            if self._disk.room_for(self._inode, self._inode.size, grown) < grown:
                 raise HorologError(
                     ErrorCode.DISK_FULL, f"allocate {self._path}: no space", field=self._path
                 )
@@ -188,13 +188,12 @@ class FaultyDisk:
             if offset < len(content):
                 content[offset] ^= 1 << bit
 
-    def room_for(self, inode: _Inode, end: int) -> int:
-        """How many of the bytes that end at `end` may be written."""
+    def room_for(self, inode: _Inode, offset: int, length: int) -> int:
+        """How many of `length` bytes from `offset` may be written; holes take space too."""
         if self.capacity_bytes is None:
-            return end
-        used = self.used_bytes() - inode.size
-        allowed = self.capacity_bytes - used
-        return end if end <= allowed else max(0, allowed - min(inode.size, allowed))
+            return length
+        allowed = self.capacity_bytes - (self.used_bytes() - inode.size)
+        return max(0, min(length, allowed - offset))
 
     def crash(self, *, power_cut: bool) -> None:
         """End the process (everything written stays), or cut the power (un-synced changes may be lost)."""
@@ -216,7 +215,26 @@ class FaultyDisk:
             chosen = now if now is before or self._random.random() < 0.5 else before
             if chosen is not None:
                 names[path] = chosen
+        self._whole_renames(names)
         self._names = names
+
+    def _whole_renames(self, names: dict[str, _Inode]) -> None:
+        """A rename is one change: a file that was durable is left with its old name or its new one."""
+        old = {id(inode): path for path, inode in sorted(self._durable_names.items())}
+        moved = [
+            (old[id(inode)], path, inode)
+            for path, inode in sorted(self._names.items())
+            if old.get(id(inode), path) != path
+        ]
+        for _ in moved:  # undoing one rename may bring back what another one moved
+            for source, target, inode in moved:
+                at_source, at_target = names.get(source) is inode, names.get(target) is inode
+                if at_source and at_target:
+                    del names[target]
+                    if target in self._durable_names:
+                        names[target] = self._durable_names[target]
+                elif not at_source and not at_target:
+                    names[target if source in names else source] = inode
 
     def _lose_bytes(self, inode: _Inode) -> None:
         content, size = bytearray(inode.durable), inode.durable_size
