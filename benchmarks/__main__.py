@@ -1,6 +1,7 @@
 """Measure the spine and draw it: `make bench`, or `python -m benchmarks --only lateness --n 100000`.
 
 schedule   scheduled messages a second through the core, batches of 32, each answered after its fsync
+year       the same over a year, 12 times as many, until runs are written and merged
 hand_over  messages a second when all are due in the same second
 lateness   store time − due at 5 000 and 50 000 due a second, while sends go on
 ready      seconds from the start of `horolog serve` to its ready line after kill −9, 10⁶ pending
@@ -28,7 +29,8 @@ import numpy as np
 import uvloop
 
 from benchmarks.load import Lateness, message, running, send_all, until_handed_over
-from horolog.protocol.commands import SendMessages
+from horolog.limits import DAY_MS
+from horolog.protocol.commands import DescribeBroker, SendMessages
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
@@ -55,6 +57,31 @@ async def schedule(n: int) -> Result:
         "per_second_over_20_hours": round(spread),
         "per_second_one_millisecond": round(same),
         "cores": round(cores, 2),
+    }
+
+
+async def year(n: int) -> Result:
+    """Throughput of scheduling over a year, until every run is written and merged, and the memory it takes."""
+    async with running(WORK / "year") as engine:
+        start = engine.clock.wall_ms() + 2 * DAY_MS
+        began = time.perf_counter()
+        await send_all(engine, n, lambda i: start + i * 7_919_000_003 % (365 * DAY_MS))
+        sent = time.perf_counter() - began
+        far = engine.broker.shard.delay.far
+        while far.job is not None or far.wants_flush:
+            await asyncio.sleep(0.05)
+        took = time.perf_counter() - began
+        merged = sum(run.level for run in far.runs.values())
+        view = await engine.submit(DescribeBroker())
+        anon = _memory_mb(os.getpid(), "RssAnon")
+    return {
+        "messages": n,
+        "per_second": round(n / took),
+        "seconds_until_sent": round(sent, 1),
+        "seconds_until_merged": round(took, 1),
+        "runs_from_merges": merged,
+        "pending": view.pending,
+        "anonymous_mb": anon,
     }
 
 
@@ -144,16 +171,16 @@ def ready(n: int) -> Result:
     assert broker.stdout is not None
     broker.stdout.readline()
     took = time.perf_counter() - began
-    rss = _rss_mb(broker.pid)
+    rss = _memory_mb(broker.pid, "VmRSS")
     broker.kill()
     broker.wait()
     shutil.rmtree(directory, ignore_errors=True)
     return {"pending": n, "seconds": round(took, 2), "rss_mb": rss}
 
 
-def _rss_mb(pid: int) -> int:
+def _memory_mb(pid: int, which: str) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(x for x in status.splitlines() if x.startswith("VmRSS")).split()[1]) // 1024
+    return int(next(x for x in status.splitlines() if x.startswith(which)).split()[1]) // 1024
 
 
 def plot(results: Result) -> None:
@@ -201,7 +228,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--only", choices=["schedule", "hand_over", "lateness", "ready"])
+    parts_known = ["schedule", "year", "hand_over", "lateness", "ready"]
+    parser.add_argument("--only", choices=parts_known)
     parser.add_argument("--n", type=int, default=1_000_000, help="messages")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -214,6 +242,7 @@ def main() -> int:
 
     parts: dict[str, Callable[[], Any]] = {
         "schedule": lambda: run(schedule(options.n)),
+        "year": lambda: run(year(12 * options.n)),
         "hand_over": lambda: run(hand_over(options.n)),
         "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
         "ready": lambda: ready(options.n),

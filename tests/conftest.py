@@ -56,7 +56,7 @@ def any_world(request, tmp_path) -> World:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_world() -> type[World]:
     """The class itself, for tests that need another one."""
     return World

@@ -25,7 +25,9 @@ from pydantic_settings import (
 )
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, DEDUP_MAX_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS, SECOND_MS
 from horolog.protocol.rocketmq.names import check_topic
+from horolog.units import parse_duration_ms
 
 ENVIRONMENT_PREFIX = "HOROLOG_"
 
@@ -72,9 +74,61 @@ class Settings(BaseSettings):
         default=False,
         description="whether a route or send of an unknown topic makes it, as a normal one",
     )
+    max_delay: str = Field(
+        "3653d", description="how far ahead a message may be due: 24h, 90d; at most ten years"
+    )
+    dedup_window: str = Field(
+        "120s",
+        description="how long a message id that is sent again is answered with the first result; "
+        "0s: never",
+    )
+    retention: str = Field(
+        "72h",
+        description="how long the log keeps what was delivered: 24h, 7d; what waits is never dropped",
+    )
+    retention_bytes: int = Field(
+        0, ge=0, description="bytes of log above which the oldest part goes sooner; 0: no bound"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
     )
+
+    @property
+    def retention_ms(self) -> int:
+        """`retention` in milliseconds."""
+        return parse_duration_ms(self.retention)
+
+    @field_validator("retention")
+    @classmethod
+    def _retention_is_in_range(cls, text: str) -> str:
+        if _duration(text) < MINUTE_MS:
+            raise ValueError("at least 1m is needed")
+        return text
+
+    @property
+    def max_delay_ms(self) -> int:
+        """`max_delay` in milliseconds."""
+        return parse_duration_ms(self.max_delay)
+
+    @field_validator("max_delay")
+    @classmethod
+    def _max_delay_is_in_range(cls, text: str) -> str:
+        delay_ms = _duration(text)
+        if not SECOND_MS <= delay_ms <= MAX_DELAY_MS:
+            raise ValueError(f"1s to {MAX_DELAY_MS // DAY_MS}d are allowed")
+        return text
+
+    @property
+    def dedup_ms(self) -> int:
+        """`dedup_window` in milliseconds."""
+        return parse_duration_ms(self.dedup_window)
+
+    @field_validator("dedup_window")
+    @classmethod
+    def _dedup_window_is_in_range(cls, text: str) -> str:
+        if _duration(text) > DEDUP_MAX_MS:
+            raise ValueError(f"0s to {DEDUP_MAX_MS // HOUR_MS}h are allowed")
+        return text
 
     @field_validator("host")
     @classmethod
@@ -106,6 +160,13 @@ class Settings(BaseSettings):
         """
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except HorologError as error:
+        raise ValueError(error.message.removeprefix("duration: ")) from None
 
 
 def flag_of(name: str) -> str:

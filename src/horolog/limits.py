@@ -22,7 +22,10 @@ MESSAGES_PER_SEND_MAX = 1_024  # ours: bounds the work of one request
 REQUEST_BYTES_MAX = 130 * MIB  # a batch of 32 full bodies and their properties
 
 # --- time -------------------------------------------------------------------------------------
-MAX_DELAY_MS = DAY_MS  # the near window; the far store raises it
+MAX_DELAY_MS = 3_653 * DAY_MS  # ten years; a setting lowers it
+NEAR_HOURS = 24  # what is due in a later hour than these is far
+DEDUP_MS = 2 * MINUTE_MS  # a client that retries for longer has told its user of a failure
+DEDUP_MAX_MS = DAY_MS  # ours: a message id is looked up in all that was sent meanwhile
 INVISIBLE_MIN_MS = 10 * SECOND_MS  # receive; a shorter lease ends before a client can work
 INVISIBLE_MAX_MS = 12 * HOUR_MS
 REDELIVERY_MIN_MS = 200  # a nack of 0–10 ms (Node's defect) would otherwise spin
@@ -52,6 +55,10 @@ TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies
 TURN_COMMANDS_MAX = 2_048  # commands of one step
 LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
+BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn
+BULK_TAGGED_ROWS = 2_048  # of which so many with the right tag's code, whose tags must be compared
+FIND_MAX = 1_000  # log records read for one look-up by id or key
+KEY_RECALL_MAX = 128  # log records with the key of a recall by key, all decided in one turn
 UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the disk
 
 # --- the log ----------------------------------------------------------------------------------
@@ -64,8 +71,17 @@ CHECKPOINT_LOG_BYTES = 64 * MIB  # so that the tail to replay stays short under 
 CHECKPOINTS_KEPT = 2
 FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 
+# --- the far store (docs/decisions/0009-runs.md has the measurements) ---------------------------
+FAR_BUFFER_BYTES = 128 * MIB  # of records; then they become a run
+RUNS_MAX = 32  # runs from buffers; above it they are merged into days and months
+PART_RUNS_MAX = 8  # runs of one day or month; above it they become one
+RUNS_OPEN_MAX = 128  # run files mapped at a time
+
 # --- disk -------------------------------------------------------------------------------------
 CONTROL_RESERVE_BYTES = 64 * MIB  # kept for acks, recalls, hand-over and one checkpoint
+RETENTION_MS = (
+    72 * HOUR_MS
+)  # of the log, unless a setting says otherwise: RocketMQ's fileReservedTime
 HOUR_KEEP_MS = (
     3 * HOUR_MS
 )  # a finished hour stays this long, so that a late recall is told the truth

@@ -83,7 +83,7 @@ def test_history_notices_disorder() -> None:
 @pytest.mark.parametrize("status", [RecallStatus.CANCELLED, RecallStatus.NOT_FOUND])
 def test_history_notices_an_untrue_recall(status) -> None:
     seen = history()
-    seen.recall_answered("a", Recalled(status, "", "a"), asked_seen=False)
+    seen.recall_answered("a", Recalled(status, "", "a", 5_000), asked_seen=False)
     with pytest.raises(PromiseBroken, match="P8"):
         seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
 

@@ -5,73 +5,40 @@ One success shape, one error shape, and every refusal names its field.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-import httpx
 import pytest
+from admin_api import answering, exchange
 
-from horolog.admin.app import make_app
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
+    CountBy,
     CountPending,
     DescribeBroker,
     DescribeTopic,
+    FindMessages,
     ListPending,
     MessageType,
+    PendingCounts,
     Recall,
+    RecallByKey,
     Recalled,
+    RecallMany,
     RecallStatus,
     Receive,
+    Reschedule,
+    Rescheduled,
+    RescheduleStatus,
     SendMessages,
     Sent,
 )
+from horolog.protocol.rocketmq.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
 from horolog.testing.engine import NOW_MS, PARKED, ScriptedEngine
-
-Use = Callable[[httpx.AsyncClient, ScriptedEngine], Awaitable[None]]
-
-
-def serve(use: Use, *, simulated: bool = True) -> None:
-    """Run `use` against the app of a scripted engine."""
-
-    async def run() -> None:
-        engine = ScriptedEngine(simulated=simulated)
-        transport = httpx.ASGITransport(
-            make_app(engine, broker_name="broker-a"), raise_app_exceptions=False
-        )
-        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
-            await use(client, engine)
-
-    asyncio.run(asyncio.wait_for(run(), 10))
-
-
-def exchange(
-    method: str,
-    path: str,
-    body: object = None,
-    script: Callable[[ScriptedEngine], None] | None = None,
-) -> tuple[int, Any, ScriptedEngine]:
-    """One request: status, JSON, and the engine that was asked."""
-    found: list[Any] = []
-
-    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
-        if script is not None:
-            script(engine)
-        response = await client.request(method, path, json=body)
-        assert response.headers["content-type"] == "application/json"
-        found.extend([response.status_code, response.json(), engine])
-
-    serve(use)
-    return found[0], found[1], found[2]
-
-
-def answering(kind: type, result: object) -> Callable[[ScriptedEngine], None]:
-    """A script that changes one answer."""
-    return lambda engine: engine.answers.update({kind: result})
 
 
 def test_health_names_its_checks() -> None:
@@ -112,6 +79,7 @@ def test_topics() -> None:
         "queues": 2,
         "queue_offsets": [3, 4],
         "pending": 5,
+        "min_offsets": [],
     }
     status, answer, engine = exchange("POST", "/v1/topics", {"name": "reminders", "queues": 2})
     assert (status, answer) == (201, {"result": created})
@@ -210,6 +178,97 @@ def test_a_recall_that_came_too_late(status_word: RecallStatus, status: int, cod
     assert answer["error"]["message"].startswith(status_word)
 
 
+def test_recall_by_key() -> None:
+    """What became of each; nobody has the key: 404."""
+    wanted = {"topic": "reminders", "key": "k1"}
+    status, answer, engine = exchange("POST", "/v1/recall/key", wanted)
+    assert status == 200
+    assert engine.asked == [RecallByKey("reminders", "k1")]
+    assert answer["result"]["cancelled"] == 1
+    assert answer["result"]["results"] == [
+        {
+            "status": "CANCELLED",
+            "detail": "CANCELLED 01AB",
+            "message_id": "01AB",
+            "deliver_at_ms": NOW_MS + 90_000,
+            "deliver_at": "2026-03-08T10:01:30.000Z",
+        }
+    ]
+    status, answer, _ = exchange("POST", "/v1/recall/key", wanted, answering(RecallByKey, []))
+    assert (status, answer["error"]["field"]) == (404, "key")
+
+
+def test_recall_of_a_window() -> None:
+    """Counts; also of a dry run."""
+    wanted = {"topic": "reminders", "from_ms": 5, "to_ms": 9, "tag": "a", "dry_run": True}
+    status, answer, engine = exchange("POST", "/v1/recall/window", wanted)
+    assert engine.asked == [RecallMany("reminders", 5, 9, "a", True)]
+    assert (status, answer["result"]) == (
+        200,
+        {
+            "topic": "reminders",
+            "matched": 5,
+            "cancelled": 5,
+            "size_bytes": 1_500,
+            "dry_run": True,
+        },
+    )
+
+
+def test_reschedule() -> None:
+    """By handle or id; the handle that comes back is that of the new copy."""
+    old = encode_recall_handle(RecallHandle("reminders", "broker-a", NOW_MS + 90_000, "01AB", 96))
+    for wanted, new in (
+        ({"handle": old, "new_deliver_at_ms": NOW_MS + 5}, NOW_MS + 5),
+        ({"handle": old, "in_ms": 7}, NOW_MS + 7),
+    ):
+        status, answer, engine = exchange("POST", "/v1/reschedule", wanted)
+        assert status == 200
+        assert engine.asked == [Reschedule("reminders", "01AB", NOW_MS + 90_000, new, 96)]
+        result = answer["result"]
+        assert (result["status"], result["deliver_at_ms"]) == ("RESCHEDULED", NOW_MS)
+        handle = decode_recall_handle(result["recall_handle"])
+        assert handle == RecallHandle("reminders", "broker-a", NOW_MS, "01AB", 960)
+    status, answer, _ = exchange(
+        "POST",
+        "/v1/reschedule",
+        {"topic": "reminders", "message_id": "01AB", "deliver_at_ms": 5, "in_ms": 1},
+        answering(
+            Reschedule,
+            Rescheduled(RescheduleStatus.NOT_FOUND, "NOT_FOUND: it was moved to …", "01AB"),
+        ),
+    )
+    assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+def test_find_a_message() -> None:
+    """State, time, place, and a handle while it waits."""
+    status, answer, engine = exchange("GET", "/v1/messages/find?topic=reminders&id=01AB")
+    assert status == 200
+    assert engine.asked == [FindMessages("reminders", "01AB", "")]
+    (message,) = answer["result"]["messages"]
+    assert (message["state"], message["body"], message["keys"]) == (
+        "pending",
+        "stand up",
+        ["k1", "k2"],
+    )
+    assert decode_recall_handle(message["recall_handle"]).due_ms == NOW_MS + 90_000
+    path = "/v1/messages/find?topic=reminders&key=k9"
+    status, answer, engine = exchange("GET", path, None, answering(FindMessages, []))
+    assert engine.asked == [FindMessages("reminders", "", "k9")]
+    assert (status, answer["error"]["field"]) == (404, "key")
+
+
+def test_pending_by_day_and_topic() -> None:
+    """Rows of days are days; rows of topics have names."""
+    _, answer, engine = exchange("GET", "/v1/pending?by=day")
+    assert engine.asked == [CountPending("", None, CountBy.DAY)]
+    assert answer["result"]["by"] == "day"
+    counts = PendingCounts(5, [], [("a", 2), ("b", 3)])
+    _, answer, _ = exchange("GET", "/v1/pending?by=topic", None, answering(CountPending, counts))
+    assert answer["result"]["rows"] == [{"topic": "a", "count": 2}, {"topic": "b", "count": 3}]
+
+
 def test_receive_and_ack() -> None:
     """A message says what it is; its handle acks it; a bad handle is told apart."""
     status, answer, engine = exchange("POST", "/v1/receive", {"topic": "reminders", "group": "me"})
@@ -255,150 +314,14 @@ def test_pending() -> None:
         "start": "2026-03-08T10:00:00.000Z",
         "count": 2,
     }
-    assert exchange("GET", "/v1/pending?hour=492490")[2].asked == [CountPending("", 492_490)]
+    assert exchange("GET", "/v1/pending?hour=492490")[2].asked == [
+        CountPending("", 492_490, CountBy.SECOND)
+    ]
     assert exchange("GET", "/v1/pending?hour=2026-03-08T10:30Z")[2].asked == [
-        CountPending("", 492_490)
+        CountPending("", 492_490, CountBy.SECOND)
     ]
     _, answer, engine = exchange("GET", f"/v1/pending/messages?from={NOW_MS}&limit=5")
     assert engine.asked == [ListPending(NOW_MS, 253_402_300_799_999, "", 5)]
     (message,) = answer["result"]["messages"]
     assert (message["message_id"], message["tag"]) == ("01AB", "desk")
     assert message["recall_handle"]
-
-
-def test_broker_and_clock() -> None:
-    """Figures, and a simulated clock that is moved."""
-    assert exchange("GET", "/v1/broker")[1]["result"]["epoch"] == 3
-    assert exchange("GET", "/v1/clock")[1]["result"]["kind"] == "simulated"
-    _, answer, _ = exchange("POST", "/v1/clock/advance", {"by_ms": 86_400_000})
-    assert answer["result"]["wall"] == "2026-03-09T10:00:00.000Z"
-
-
-def test_the_system_clock_is_not_moved() -> None:
-    """403, with the flag that would allow it."""
-
-    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
-        response = await client.post("/v1/clock/advance", json={"by_ms": 1})
-        assert response.status_code == 403
-        assert "--clock simulated" in response.json()["error"]["message"]
-
-    serve(use, simulated=False)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "field"),
-    [
-        ("POST", "/v1/topics", {"name": "a", "queues": 0}, "queues"),
-        ("POST", "/v1/topics", {"name": "a", "queues": "5"}, "queues"),
-        ("POST", "/v1/topics", {"name": "a", "type": "round"}, "type"),
-        ("POST", "/v1/topics", {"name": "a b"}, "topic"),
-        ("POST", "/v1/topics", {"queues": 1}, "name"),
-        ("POST", "/v1/topics", {"name": "a", "colour": 1}, "colour"),
-        ("POST", "/v1/topics", [1], "request"),
-        ("POST", "/v1/messages", {"topic": "a"}, "body"),
-        ("POST", "/v1/messages", {"topic": "a", "body": ""}, "body"),
-        ("POST", "/v1/messages", {"topic": "a", "body": "x", "body_base64": "eA=="}, "body"),
-        ("POST", "/v1/messages", {"topic": "a", "body_base64": "?"}, "body_base64"),
-        ("POST", "/v1/messages", {"topic": "a", "body": "x", "in_ms": -1}, "in_ms"),
-        (
-            "POST",
-            "/v1/messages",
-            {"topic": "a", "body": "x", "in_ms": 1, "deliver_at_ms": 1},
-            "in_ms",
-        ),
-        ("POST", "/v1/messages", {"topic": "a", "body": "x", "tag": "a|b"}, "tag"),
-        ("POST", "/v1/messages", {"topic": "a", "body": "x", "keys": [1]}, "keys.0"),
-        ("POST", "/v1/recall", {}, "handle"),
-        ("POST", "/v1/recall", {"handle": "x", "topic": "a"}, "handle"),
-        ("POST", "/v1/receive", {"topic": "a", "group": "g", "limit": 33}, "limit"),
-        ("POST", "/v1/receive", {"topic": "a", "group": "g", "invisible_ms": 1}, "invisible_ms"),
-        ("POST", "/v1/receive", {"topic": "a", "group": "g", "filter": "||"}, "filter_expression"),
-        ("POST", "/v1/ack", {"topic": "a", "group": "g", "receipt_handles": []}, "receipt_handles"),
-        ("POST", "/v1/clock/advance", {"by_ms": -1}, "by_ms"),
-        ("POST", "/v1/clock/advance", {"by_ms": 1e300}, "by_ms"),
-        ("GET", "/v1/pending?hour=now", None, "hour"),
-        ("GET", "/v1/pending?colour=red", None, "colour"),
-        ("GET", "/v1/pending?hour=1&hour=2", None, "hour"),
-        ("GET", "/v1/pending/messages?limit=0", None, "limit"),
-        ("GET", "/v1/pending/messages?from=2026-03-08T10:00", None, "from"),
-        ("GET", "/v1/topics/a%20b", None, "topic"),
-    ],
-)
-def test_bad_input_names_its_field_and_reaches_nobody(
-    method: str, path: str, body: object, field: str
-) -> None:
-    """A 400 in the one error shape; the core has not been asked."""
-    status, answer, engine = exchange(method, path, body)
-    assert status == 400, answer
-    assert answer["error"]["field"] == field
-    assert engine.asked == []
-
-
-def test_what_is_not_json_is_refused() -> None:
-    """Also a form, which any web page could send to 127.0.0.1."""
-
-    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
-        for content, kind, field in (
-            (b"{", "application/json", "request"),
-            (b'{"name": "a"}', "text/plain", "content-type"),
-            (b"name=a", "application/x-www-form-urlencoded", "content-type"),
-        ):
-            response = await client.post(
-                "/v1/topics", content=content, headers={"content-type": kind}
-            )
-            assert response.status_code == 400
-            assert response.json()["error"]["field"] == field
-        assert engine.asked == []
-
-    serve(use)
-
-
-def test_a_request_has_a_limit() -> None:
-    """413 before it is read to its end."""
-
-    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
-        response = await client.post(
-            "/v1/messages", content=b" " * (27 << 20), headers={"content-type": "application/json"}
-        )
-        assert response.status_code == 413
-        assert response.json()["error"]["limit"] == f"{26 << 20} bytes"
-
-    serve(use)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/v2/topics", 404), ("GET", "/v1/topics/", 404), ("DELETE", "/v1/topics", 405)],
-)
-def test_unknown_paths_and_methods(method: str, path: str, status: int) -> None:
-    """In the one error shape too."""
-    found, answer, _ = exchange(method, path)
-    assert found == status
-    assert set(answer["error"]) == {"code", "message", "field", "limit", "retriable"}
-
-
-def test_a_bug_is_told_without_its_entrails() -> None:
-    """500, the kind of error, no traceback."""
-    status, answer, _ = exchange(
-        "GET", "/v1/broker", script=answering(DescribeBroker, KeyError("secret"))
-    )
-    assert status == 500
-    assert answer["error"]["code"] == "internal"
-    assert "secret" not in answer["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (ErrorCode.TOPIC_NOT_FOUND, 404),
-        (ErrorCode.TYPE_CONFLICT, 409),
-        (ErrorCode.TOO_MANY_REQUESTS, 429),
-        (ErrorCode.NOT_IMPLEMENTED, 501),
-        (ErrorCode.DISK_FULL, 507),
-        (ErrorCode.DISK_FAILED, 503),
-    ],
-)
-def test_codes_become_statuses(code: ErrorCode, status: int) -> None:
-    """One table."""
-    refusal = HorologError(code, "why")
-    assert exchange("GET", "/v1/topics/a", script=answering(DescribeTopic, refusal))[0] == status

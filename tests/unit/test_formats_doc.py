@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
-from horolog.delay import entry, key_run, state
-from horolog.log import checkpoint, consume_queue, frame, record
+from horolog.backup import manifest
+from horolog.delay import entry, run_format, state
+from horolog.log import checkpoint, consume_queue, frame, key_run, record
 from horolog.protocol.rocketmq import layout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "4 bytes": "4s"}
+CODES |= {"20 bytes": "20s", "24 bytes": "24s"}
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "4 bytes": 4}
+SIZES |= {"20 bytes": 20, "24 bytes": 24}
 STRUCTS = {
     "Frame header": frame._HEAD.format + frame._CRC.format[1:],
     "Record envelope": record.ENVELOPE.format,
@@ -24,6 +28,8 @@ STRUCTS = {
     "Checkpoint": checkpoint._HEAD.format + checkpoint._CRC.format[1:],
     "Hour state": state._HEAD.format + state._CRC.format[1:],
     "Key run": key_run._HEAD.format + key_run._CRC.format[1:],
+    "Run file": run_format._HEAD.format + run_format._CRC.format[1:],
+    "Run footer": run_format._FOOT.format + run_format._CRC.format[1:],
 }
 DTYPES = {
     "Message records": record.HEAD,
@@ -35,10 +41,12 @@ MODULES = {
     "Checkpoint": checkpoint,
     "Hour state": state,
     "Key run": key_run,
+    "Run file": run_format,
 }
 FIELDS = {
     record.Kind.HAND_OVER: (record._HAND_OVER, record.ORIGIN),
     record.Kind.RECALL: (record._RECALL, record.ORIGIN),
+    record.Kind.RECALL_MANY: (record._RECALL_MANY, record.RECALLED),
     record.Kind.GRANT: (record._GRANT, record.GRANTED),
     record.Kind.ACK: (record._ACK, np.dtype([("offset", "<u8")])),
 }
@@ -101,6 +109,16 @@ def test_magic_and_version(title: str) -> None:
     assert f"0x{layout.MAGIC:X}" in section("Stored layout")
 
 
+def test_fields_of_a_backup_manifest() -> None:
+    made = manifest.Manifest(1, 1, "", 0, 0, 0, 0, [manifest.StoredFile("meta", 1, 2, 3)])
+    fields = orjson.loads(manifest.encode_manifest(made))
+    assert [row[0].strip("`") for row in rows("Backup manifest", 3)] == list(fields)
+    told = [row[0].strip("`") for row in rows("Backup manifest", 2)]
+    assert told[-4:] == list(fields["files"][0])
+    assert f"format {manifest.FORMAT}:" in section("Backup manifest")
+    assert f"`{manifest.number_name(3)}/" in section("Backup manifest")
+
+
 def test_record_kinds() -> None:
     table = rows("Record kinds", 5)
     assert [(int(row[0]), row[1].strip("`")) for row in table] == [(k, k.name) for k in record.Kind]
@@ -124,3 +142,17 @@ def test_parts_of_an_hour_state() -> None:
     for name in ("WAITING", "HANDED_OVER", "RECALLED", "QUARANTINED"):
         word = f"{state.EntryState[name].value} {name.lower().replace('_', ' ')}"
         assert word in section("Hour state").replace("\n", " ")
+
+
+def test_parts_of_a_run() -> None:
+    found = {part: types_in(row) for part, row in rows("Run file", 2) if types_in(row)}
+    assert found == {
+        "key groups": ["u64", "u16"],
+        "fences": ["i64"],
+        "key directory": types_of(run_format.KEY_GROUP),
+        "directory": types_of(run_format.TOPIC_HOUR),
+    }
+    numbers = section("Run file").replace(" ", "")
+    assert f"every{run_format.FENCE_ROWS}throw" in numbers
+    assert f"each{run_format.GROUP_ROWS}rows" in numbers
+    assert f"`{run_format.END_MAGIC.decode()}`" in section("Run footer")

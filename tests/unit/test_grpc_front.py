@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX
+from horolog.limits import BODY_MAX, MAX_DELAY_MS
 from horolog.protocol.commands import CreateTopic, DescribeBroker, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, status_of
@@ -132,7 +132,7 @@ REFUSED = [
     ("large body", lambda d: message(body=bytes(BODY_MAX + 1)), pb.MESSAGE_BODY_TOO_LARGE),
     (
         "too late",
-        lambda d: message(delivery_timestamp=d.due(86_400_001)),
+        lambda d: message(delivery_timestamp=d.due(MAX_DELAY_MS + 60_000)),
         pb.ILLEGAL_DELIVERY_TIME,
     ),
     (
@@ -178,7 +178,7 @@ def test_limits_themselves_are_allowed(tmp_path) -> None:
             message(body=bytes(BODY_MAX)),
             message(user={f"k{i}": "v" for i in range(128)}),
             message(user={"k": "v" * (16_384 - 1)}),
-            message(delivery_timestamp=door.due(86_400_000)),
+            message(delivery_timestamp=door.due(MAX_DELAY_MS)),
             message(delivery_timestamp=door.due(-5_000)),
         ):
             answer = await door.call("SendMessage", sending(made))

@@ -49,8 +49,8 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     assert found["consumer group name"].startswith(f"{limits.GROUP_NAME_MAX} ")
     assert found["message group"] == f"{limits.MESSAGE_GROUP_MAX} bytes"
     assert found["message id"].startswith(f"{limits.MESSAGE_ID_MAX} bytes")
-    delay_h = limits.MAX_DELAY_MS // limits.HOUR_MS
-    assert f"at most {delay_h} h ahead" in found["`delivery_timestamp`"]
+    delay_d = limits.MAX_DELAY_MS // limits.DAY_MS
+    assert f"at most {delay_d} days ahead" in found["`delivery_timestamp`"]
     assert found["messages of one `ReceiveMessage`"].startswith(f"{limits.RECEIVE_BATCH_MAX};")
     longest = f"{limits.INVISIBLE_MAX_MS // limits.HOUR_MS} h"
     shortest = f"{limits.INVISIBLE_MIN_MS // limits.SECOND_MS} s"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.keys import encode_run, run_name
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
 from horolog.log.consume_queue import UNIT, queue_file_name
 from horolog.log.frame import HEADER_BYTES, seal
+from horolog.log.keys import encode_run, run_name
 from horolog.log.segment import segment_name
 from horolog.protocol.rocketmq.message import encode
 

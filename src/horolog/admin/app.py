@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from horolog.admin import broker, messages, pending, topics
+from horolog.admin import backup, broker, messages, pending, recalls, topics
 from horolog.admin.answers import JSON
 from horolog.admin.engine import Engine
 from horolog.admin.status import error_body, http_status
@@ -33,9 +33,15 @@ ROUTES = (
     Route("/v1/pending", pending.count_pending, methods=["GET"]),
     Route("/v1/pending/messages", pending.list_pending, methods=["GET"]),
     Route("/v1/messages", messages.send, methods=["POST"]),
-    Route("/v1/recall", messages.recall, methods=["POST"]),
+    Route("/v1/messages/find", messages.find, methods=["GET"]),
+    Route("/v1/recall", recalls.recall, methods=["POST"]),
+    Route("/v1/recall/key", recalls.recall_by_key, methods=["POST"]),
+    Route("/v1/recall/window", recalls.recall_many, methods=["POST"]),
+    Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
     Route("/v1/receive", messages.receive, methods=["POST"]),
     Route("/v1/ack", messages.ack, methods=["POST"]),
+    Route("/v1/backup", backup.describe_backup, methods=["GET"]),
+    Route("/v1/backup", backup.begin_backup, methods=["POST"]),
     Route("/v1/broker", broker.describe_broker, methods=["GET"]),
     Route("/v1/clock", broker.show_clock, methods=["GET"]),
     Route("/v1/clock/advance", broker.advance_clock, methods=["POST"]),

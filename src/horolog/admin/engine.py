@@ -8,8 +8,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from horolog.backup.status import BackupView
 from horolog.clock import Clock
 from horolog.protocol.commands import Command
+
+
+class BackupMaker(Protocol):
+    """Makes one backup at a time (`server.backups.Backups`)."""
+
+    async def begin(self, directory: str, *, full: bool = False) -> BackupView:
+        """Start a backup into a directory; refusals are HorologErrors that name `directory`."""
+        ...
+
+    def view(self) -> BackupView:
+        """The newest one, running or ended."""
+        ...
 
 
 class Engine(Protocol):
@@ -19,6 +32,11 @@ class Engine(Protocol):
     """
 
     failed: asyncio.Future[None]
+
+    @property
+    def backups(self) -> BackupMaker | None:
+        """What makes backups; None where there is no data directory."""
+        ...
 
     @property
     def clock(self) -> Clock:

@@ -1,4 +1,4 @@
-"""Messages over HTTP: send one, receive and ack, recall.
+"""Messages over HTTP: send one, find one, receive and ack.
 
 For people and scripts; programs use a RocketMQ client.
 """
@@ -17,24 +17,24 @@ from horolog.admin.message_id import MessageIds
 from horolog.admin.requests import (
     AckBody,
     MessageBody,
-    RecallBody,
     ReceiveBody,
     bad_request,
+    query,
     read_body,
 )
 from horolog.admin.status import error_body
-from horolog.admin.views import delivered_view, iso
+from horolog.admin.views import delivered_view, found_view, iso
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import POLL_MARGIN_MS
 from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
+    FindMessages,
+    FoundMessage,
+    MessageState,
     MessageType,
     NewMessage,
-    Recall,
-    Recalled,
-    RecallStatus,
     Receive,
     Received,
     SendMessages,
@@ -44,17 +44,12 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
-    decode_recall_handle,
     encode_recall_handle,
 )
 from horolog.ready.filter import parse_tags
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()
-_RECALL_REFUSALS = {
-    RecallStatus.ALREADY_DELIVERED: ErrorCode.ALREADY_DELIVERED,
-    RecallStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
-}
 
 
 async def send(request: Request) -> Response:
@@ -104,34 +99,36 @@ def _new_message(wanted: MessageBody, wall_ms: int) -> NewMessage:
     )
 
 
-async def recall(request: Request) -> Response:
-    """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
-    wanted = await read_body(request, RecallBody)
-    command = _recall_command(wanted)
-    recalled: Recalled = await engine_of(request).submit(command)
-    refusal = _RECALL_REFUSALS.get(recalled.status)
-    if refusal is not None:
-        raise HorologError(refusal, recalled.detail, field="handle")
-    return answer(
-        {
-            "status": recalled.status.value,
-            "detail": recalled.detail,
-            "message_id": recalled.message_id,
-        }
+async def find(request: Request) -> Response:
+    """GET /v1/messages/find?topic=&id= or &key=: what became of a message; 404 if nothing is known of it."""
+    parameters = query(request, "topic", "id", "key")
+    for name in ("topic", "id", "key"):
+        if parameters.get(name) == "":
+            raise bad_request(name, "is empty")
+    if "topic" not in parameters or ("id" in parameters) == ("key" in parameters):
+        raise bad_request("topic", "give topic, and either id or key")
+    topic = check_topic(parameters["topic"])
+    message_id, key = parameters.get("id", ""), parameters.get("key", "")
+    found: list[FoundMessage] = await engine_of(request).submit(
+        FindMessages(topic, message_id, key)
     )
+    if not found:
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"no message of topic {topic} with {'id' if message_id else 'key'} "
+            f"{message_id or key!r} is known; what retention has dropped is not",
+            field="id" if message_id else "key",
+        )
+    broker = broker_name(request)
+    return answer({"messages": [found_view(each, _handle(each, broker)) for each in found]})
 
 
-def _recall_command(wanted: RecallBody) -> Recall:
-    if wanted.handle is not None:
-        if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
-            raise bad_request(
-                "handle", "give either a handle or topic, message_id and deliver_at_ms"
-            )
-        handle = decode_recall_handle(wanted.handle)
-        return Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
-    if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:
-        raise bad_request("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
-    return Recall(check_topic(wanted.topic), wanted.message_id, wanted.deliver_at_ms)
+def _handle(found: FoundMessage, broker: str) -> str:
+    if found.state is not MessageState.PENDING:
+        return ""
+    return encode_recall_handle(
+        RecallHandle(found.topic, broker, found.due_ms, found.message_id, found.origin)
+    )
 
 
 async def receive(request: Request) -> Response:

@@ -10,9 +10,15 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.requests import query, query_int
+from horolog.admin.requests import bad_request, query, query_int
 from horolog.admin.views import counts_view, pending_message_view
-from horolog.protocol.commands import CountPending, ListPending, PendingCounts, PendingMessage
+from horolog.protocol.commands import (
+    CountBy,
+    CountPending,
+    ListPending,
+    PendingCounts,
+    PendingMessage,
+)
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.units import TIME_MAX_MS, parse_hour, parse_time_ms
@@ -24,12 +30,23 @@ def _topic(parameters: dict[str, str]) -> str:
 
 
 async def count_pending(request: Request) -> Response:
-    """GET /v1/pending: per hour, or with ?hour= per second of that hour."""
-    parameters = query(request, "hour", "topic")
+    """GET /v1/pending?by=: per hour, day or topic, or with ?hour= per second of that hour."""
+    parameters = query(request, "by", "hour", "topic")
     topic = _topic(parameters)
     hour = parse_hour(parameters["hour"]) if "hour" in parameters else None
-    counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour))
-    return answer(counts_view(counts, topic, "hour" if hour is None else "second"))
+    by = _count_by(parameters.get("by"), hour)
+    counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour, by))
+    return answer(counts_view(counts, topic, by))
+
+
+def _count_by(text: str | None, hour: int | None) -> CountBy:
+    if text is None:
+        return CountBy.HOUR if hour is None else CountBy.SECOND
+    if text not in set(CountBy):
+        raise bad_request("by", f"{text!r} is not one of {', '.join(CountBy)}")
+    if (hour is not None) != (text == CountBy.SECOND):
+        raise bad_request("by", "second needs hour, and hour is for nothing else")
+    return CountBy(text)
 
 
 async def list_pending(request: Request) -> Response:

@@ -69,6 +69,30 @@ class RecallBody(Body):
     deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
 
 
+class RecallKeyBody(Body):
+    """POST /v1/recall/key: all messages of a topic with a key."""
+
+    topic: str
+    key: str = Field(min_length=1)
+
+
+class RecallManyBody(Body):
+    """POST /v1/recall/window: all messages of a topic that are due in [from_ms, to_ms)."""
+
+    topic: str
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    to_ms: int = Field(ge=1, le=TIME_MAX_MS)
+    tag: str = ""
+    dry_run: bool = False
+
+
+class RescheduleBody(RecallBody):
+    """POST /v1/reschedule: a message as for a recall, and its new due time or how long from now."""
+
+    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+
+
 class ReceiveBody(Body):
     """POST /v1/receive.
 
@@ -89,6 +113,13 @@ class AckBody(Body):
     topic: str
     group: str
     receipt_handles: list[str] = Field(min_length=1, max_length=limits.MESSAGES_PER_SEND_MAX)
+
+
+class BackupBody(Body):
+    """POST /v1/backup: into a directory of the broker's machine; `full` copies everything again."""
+
+    directory: str = Field(min_length=1, max_length=4_096)
+    full: bool = False
 
 
 class AdvanceBody(Body):

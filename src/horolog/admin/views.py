@@ -9,13 +9,18 @@ import base64
 from dataclasses import asdict
 from typing import Any
 
+from horolog.admin.status import error_body
+from horolog.backup.status import BackupView
 from horolog.clock import Clock
 from horolog.protocol.commands import (
     BrokerView,
+    CountBy,
     Delivered,
+    FoundMessage,
     GroupQueueView,
     PendingCounts,
     PendingMessage,
+    Recalled,
     TopicView,
 )
 from horolog.protocol.rocketmq import properties as names
@@ -88,16 +93,39 @@ def pending_message_view(pending: PendingMessage, recall_handle: str) -> dict[st
     }
 
 
-def counts_view(counts: PendingCounts, topic: str, by: str) -> dict[str, Any]:
-    """Counts per hour or second; `total` is the sum of the rows."""
+def found_view(found: FoundMessage, recall_handle: str) -> dict[str, Any]:
+    """One message that was looked up: what it says, where it is, and its handle while it waits."""
     return {
-        "topic": topic,
-        "total": counts.total,
-        "by": by,
-        "rows": [
-            {"start_ms": start_ms, "start": iso(start_ms), "count": count}
-            for start_ms, count in counts.rows
-        ],
+        "state": found.state.value,
+        **message_view(found.layout),
+        "deliver_at_ms": found.due_ms,
+        "deliver_at": iso(found.due_ms),
+        "origin": found.origin,
+        "queue_id": found.queue_id,
+        "queue_offset": found.queue_offset,
+        "store_ms": found.store_ms,
+        "recall_handle": recall_handle,
+    }
+
+
+def counts_view(counts: PendingCounts, topic: str, by: CountBy) -> dict[str, Any]:
+    """Counts per day, hour, second or topic; `total` is the sum of the rows."""
+    rows: list[dict[str, Any]] = [
+        {"start_ms": start_ms, "start": iso(start_ms), "count": count}
+        for start_ms, count in counts.rows
+    ]
+    rows += [{"topic": name, "count": count} for name, count in counts.topics]
+    return {"topic": topic, "total": counts.total, "by": by.value, "rows": rows}
+
+
+def recalled_view(recalled: Recalled) -> dict[str, Any]:
+    """The truth about one recall."""
+    return {
+        "status": recalled.status.value,
+        "detail": recalled.detail,
+        "message_id": recalled.message_id,
+        "deliver_at_ms": recalled.due_ms,
+        "deliver_at": iso(recalled.due_ms),
     }
 
 
@@ -121,6 +149,17 @@ def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> dict[str
 def broker_view(view: BrokerView, version: str, broker_name: str) -> dict[str, Any]:
     """Figures of the whole broker."""
     return {"version": version, "broker_name": broker_name, **asdict(view)}
+
+
+def backup_view(view: BackupView) -> dict[str, Any]:
+    """A backup: how far it is, or how it ended."""
+    error = None if view.error is None else error_body(view.error)["error"]
+    return {
+        **view._asdict(),
+        "state": view.state.value,
+        "made": iso(view.made_ms),
+        "error": error,
+    }
 
 
 def clock_view(clock: Clock) -> dict[str, Any]:

@@ -16,13 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from horolog.broker import queries, snapshot
+from horolog.broker import queries, retention, snapshot
+from horolog.broker.bulk_recalls import BulkRecalls
+from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.hand_over import hand_over
 from horolog.broker.queries import view_topic
 from horolog.broker.recalls import applied as applied_recalls
-from horolog.broker.recalls import recall
+from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Now, Receives
+from horolog.broker.reschedules import reschedule
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
 from horolog.errors import ErrorCode, HorologError
@@ -30,7 +33,6 @@ from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_LOG_BYTES,
     CLIENT_EXPIRY_MS,
-    CONTROL_RESERVE_BYTES,
     FRAME_BYTES_MAX,
     LOAD_CHUNK,
     MARK_IDLE_MS,
@@ -48,10 +50,14 @@ from horolog.protocol.commands import (
     CreateTopic,
     DescribeBroker,
     Recall,
+    RecallByKey,
+    Recalled,
+    RecallMany,
     Receive,
+    Reschedule,
     SendMessages,
 )
-from horolog.protocol.rocketmq.message import key_hash
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 
 class Input(NamedTuple):
@@ -64,18 +70,24 @@ class Input(NamedTuple):
 class Broker:
     """One shard's core.  Made by `broker.opening`."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard
+        self.disk = DiskPressure(shard)
         self._receives = Receives(shard)
-        self._sends = Sends(shard)
-        self._deferred: list[Input] = []  # recalls of messages that are appended but not filed yet
+        self._sends = Sends(shard, mono_ms)
+        self._bulk = BulkRecalls(shard)
+        self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self._recalled: list[Settled] = []
         self._written_at = 0  # monotonic ms of the last append
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_at: int | None = None
         self._checkpointing = False
-        self._disk_looked_at = (-SECOND_MS, 0)  # (monotonic ms, log end)
+        self._job: snapshot.CheckpointJob | None = None
         self._told = 0
+        self._job_done = False
+        self._job_failed = False
+        self._job_at = 0  # monotonic ms when it is looked whether there is something to merge
+        self._job_hold = 0  # monotonic ms before which none begins, after one failed
 
     def step(
         self,
@@ -90,12 +102,15 @@ class Broker:
         now = Now(wall_ms, mono_ms)
         effects = Effects()
         self._commit(commit, durable, now, effects)
+        self.disk.begin_turn()
+        self._make_runs(now, effects)
         self._serve(now, effects)
+        end_before = self.shard.log.end
         for item in self._undeferred(inputs):
             self._decide(item, now, effects)
-        end_before = self.shard.log.end
+        self._recall_many(effects)
         self._append_controls(now)
-        effects.replies += self._sends.flush(wall_ms)
+        effects.replies += self._sends.flush(wall_ms, mono_ms)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
         if not self._log_is_full():
             hand_over(self.shard, wall_ms)
@@ -105,7 +120,7 @@ class Broker:
             self._written_at = mono_ms
         effects.writes = self.shard.log.take_writes()
         effects.end = self.shard.log.end
-        effects.wake_in_ms = 0 if not settled else self._wake_in(now)
+        effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
         if not self._log_is_full():
             effects.due_in_ms = self.shard.wheel.next_due_in(wall_ms)
         self._tell_problems(effects)
@@ -117,12 +132,27 @@ class Broker:
 
     def checkpoint_done(self, position: int) -> None:
         """The job of the last `Effects.checkpoint` has been carried out."""
+        job, self._job = self._job, None
+        assert job is not None
+        assert job.checkpoint.position == position
         self._checkpointing = False
-        self.shard.checkpoint_position = position
+        snapshot.done(self.shard, job)
 
     def checkpoint_failed(self) -> None:
         """The job could not be carried out for want of space; another is tried at the next interval."""
+        job, self._job = self._job, None
+        assert job is not None
         self._checkpointing = False
+        snapshot.failed(self.shard, job)
+
+    def job_done(self) -> None:
+        """The job of the last `Effects.job` has been carried out."""
+        self._job_done = True
+
+    def job_failed(self) -> None:
+        """The job could not be carried out for want of space; another is tried after a while."""
+        self.shard.delay.far.fail_job()
+        self._job_failed = True
 
     # --- 1 commit -------------------------------------------------------------------------------
 
@@ -139,6 +169,21 @@ class Broker:
         if shard.stalled:
             shard.file_stalled()
 
+    def _make_runs(self, now: Now, effects: Effects) -> None:
+        """Take over what a job has made; begin the next one."""
+        shard = self.shard
+        if self._job_done and not self._bulk.counts:
+            shard.switch_far()
+            self._job_done = shard.delay.far.job is not None  # it waits for what is in flight
+        if self._job_failed:
+            self._job_failed = False
+            self._job_hold = now.mono_ms + CHECKPOINT_INTERVAL_MS
+        is_time = now.mono_ms >= self._job_at or shard.delay.far.wants_flush
+        if is_time and now.mono_ms >= self._job_hold:
+            self._job_at = now.mono_ms + SECOND_MS
+            self.disk.look(now.mono_ms, now.wall_ms)
+            effects.job = shard.delay.far.start_job(now.wall_ms)
+
     def _unapplied_from(self) -> int:
         return self.shard.log.end if not self.shard.uncommitted else self.shard.applied
 
@@ -154,7 +199,7 @@ class Broker:
             self._checkpointing = False  # overtaken while the disk was full: taken anew later
             return
         try:
-            effects.checkpoint = snapshot.capture(shard, waiting, now.wall_ms)
+            effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FULL:
                 raise
@@ -190,7 +235,8 @@ class Broker:
         result: object = None
         match command:
             case SendMessages():
-                self._check_disk(now)
+                size = sum(len(message.record) for message in command.messages)
+                self.disk.check(now.mono_ms, now.wall_ms, size)
                 self._sends.add(token, command, now.wall_ms)
                 return
             case Receive():
@@ -203,13 +249,24 @@ class Broker:
             case ChangeInvisible():
                 result = self._receives.change(command, now)
             case Recall():
-                key = key_hash(command.topic, command.message_id)
-                if self._sends.has_key(key) or self.shard.is_in_flight(key):
-                    self._deferred.append(item)
+                if self._defers(item, command):
                     return
                 result = self._recall(command)
+            case RecallByKey():
+                recalls = with_key(self.shard, command)
+                if self._defers(item, command, *recalls):
+                    return
+                result = worth_telling([self._recall(each) for each in recalls])
+            case RecallMany():
+                self._bulk.add(token, command)
+                return
+            case Reschedule():
+                self.disk.check(now.mono_ms, now.wall_ms, 0)
+                if self._defers(item, command):
+                    return
+                result = reschedule(self.shard, command, now.wall_ms)
             case CreateTopic():
-                self._check_disk(now)
+                self.disk.check(now.mono_ms, now.wall_ms, 0)
                 result = self._create_topic(command)
             case CancelReceive(parked):
                 self.shard.ready.cancel(parked)
@@ -218,18 +275,46 @@ class Broker:
             case ClientGone(client_id):
                 self._receives.client_gone(client_id, now)
             case DescribeBroker():
-                self._look_at_disk(now)
+                self.disk.look(now.mono_ms, now.wall_ms)
                 result = queries.answer(self.shard, command)
             case _:
                 result = queries.answer(self.shard, command)
         effects.replies.append(Reply(token, result))
 
-    def _recall(self, command: Recall) -> object:
+    def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
+        """Whether it must wait, because what it is about is appended but not filed yet."""
+        for each in commands:
+            if isinstance(each, RecallByKey):
+                key = user_key_hash(each.topic, each.key)
+                is_new = self._sends.has_keyed()
+            else:
+                key = key_hash(each.topic, each.message_id)
+                is_new = self._sends.has_key(key)
+            if is_new or self.shard.is_in_flight(key):
+                self._deferred.append(item)
+                return True
+        return False
+
+    def _recall(self, command: Recall) -> Recalled:
         result, record, settled = recall(self.shard, command)
         if record is not None and settled is not None:
             self._receives.records.append(record)
             self._recalled.append(settled)
         return result
+
+    def _recall_many(self, effects: Effects) -> None:
+        if not self._log_is_full():
+            records, settled, replies = self._bulk.work()
+            self._receives.records += records
+            self._recalled += settled
+            effects.replies += replies
+
+    def _has_more(self) -> bool:
+        """Whether a turn is wanted at once, for commands that are not done."""
+        log = self.shard.log
+        if self._deferred and log.commit_position == log.end:
+            return True
+        return self._bulk.wants_turn and not self._log_is_full()
 
     def _create_topic(self, command: CreateTopic) -> object:
         topics = self.shard.topics
@@ -265,28 +350,6 @@ class Broker:
         log = self.shard.log
         return log.end - log.commit_position > log.segment_bytes // 2
 
-    def _check_disk(self, now: Now) -> None:
-        """Refuse what takes space while less is free than the reserve."""
-        self._look_at_disk(now)
-        if self.shard.disk_refusal is not None:
-            raise self.shard.disk_refusal
-
-    def _look_at_disk(self, now: Now) -> None:
-        """Free space, asked for once a second or every few MiB of log."""
-        at, end = self._disk_looked_at
-        if now.mono_ms - at >= SECOND_MS or self.shard.log.end - end > CONTROL_RESERVE_BYTES // 8:
-            self._disk_looked_at = (now.mono_ms, self.shard.log.end)
-            free = self.shard.storage.free_bytes()
-            self.shard.disk_refusal = None
-            if free < self.shard.settings.reserve_bytes:
-                self.shard.disk_refusal = HorologError(
-                    ErrorCode.DISK_FULL,
-                    f"disk: {free} bytes are free; new messages need "
-                    f"{self.shard.settings.reserve_bytes} (acks, recalls and hand-over go on)",
-                    field="disk",
-                    limit=f"{self.shard.settings.reserve_bytes} bytes",
-                )
-
     # --- 5 marks, checkpoints, sleep ------------------------------------------------------------
 
     def _mark(self, now: Now) -> None:
@@ -295,19 +358,27 @@ class Broker:
             log.stated_durable < log.durable_position == log.end
             and now.mono_ms - self._written_at >= MARK_IDLE_MS
         ):
-            log.append(b"", 0, now.wall_ms)
-            log.stated_durable = log.end  # of the mark itself there is nothing to state
+            self._append_mark(now)
+
+    def _append_mark(self, now: Now) -> None:
+        log = self.shard.log
+        log.append(b"", 0, now.wall_ms)
+        log.stated_durable = log.end  # of the mark itself there is nothing to state
 
     def _begin_checkpoint(self, now: Now) -> None:
         shard = self.shard
         if self._checkpoint_at is None:
             self._checkpoint_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         behind = shard.log.end - shard.checkpoint_position
-        due = now.mono_ms >= self._checkpoint_at and behind > 0
+        due = now.mono_ms >= self._checkpoint_at and (
+            behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
+        )
         if self._checkpointing or not (due or behind >= CHECKPOINT_LOG_BYTES):
             return
         self._checkpoint_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._checkpointing = True
+        if not behind:
+            self._append_mark(now)  # a checkpoint has a position of its own
         self._checkpoint = snapshot.decide(shard, now.wall_ms)
         self._forget_clients(now)
 
@@ -318,15 +389,25 @@ class Broker:
         ]:
             del clients[client_id]
 
+    def _checkpoint_in(self, now: Now) -> int | None:
+        if self._checkpointing:
+            return None
+        behind = self.shard.log.end > self.shard.checkpoint_position
+        drop = 0 if behind else retention.next_drop_in(self.shard, now.wall_ms, now.mono_ms)
+        if drop is None:
+            return None
+        assert self._checkpoint_at is not None
+        return max(1, self._checkpoint_at - now.mono_ms, drop)
+
     def _wake_in(self, now: Now) -> int | None:
         shard = self.shard
         waits: list[int] = []
         log = shard.log
         if log.stated_durable < log.durable_position == log.end:
             waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
-        if log.end > shard.checkpoint_position and not self._checkpointing:
-            assert self._checkpoint_at is not None
-            waits.append(max(1, self._checkpoint_at - now.mono_ms))
+        checkpoint = self._checkpoint_in(now)
+        if checkpoint is not None:
+            waits.append(checkpoint)
         poll = shard.ready.next_poll_end()
         if poll is not None:
             waits.append(max(0, poll - now.mono_ms))

@@ -5,6 +5,7 @@
 3. When the commit position has reached `end`, the loop tells the core (`step(..., commit, durable)`) and then
    releases `replies`: nothing above the commit position is visible to anybody.
 4. `checkpoint` is carried out in a thread (`broker.snapshot.CheckpointJob`), and its end is told.
+   So is `job`, which makes runs of far messages.
 5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a loop looks
    at a system clock more often than that, since it may be stepped).
 """
@@ -18,6 +19,7 @@ from horolog.log.segment import Write
 
 if TYPE_CHECKING:
     from horolog.broker.snapshot import CheckpointJob
+    from horolog.delay.far_jobs import FarJob
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Effects:
     replies: list[Reply] = field(default_factory=list)
     prompt: list[Reply] = field(default_factory=list)
     checkpoint: CheckpointJob | None = None
+    job: FarJob | None = None  # to be carried out in the background; its end is told
     wake_in_ms: int | None = None  # by the monotonic clock; None: nothing to wake for
     due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
     problems: list[str] = field(default_factory=list)  # new ones, for the log of the process

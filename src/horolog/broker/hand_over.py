@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.key_columns import key_columns
 from horolog.broker.shard import Applied, Settled, Shard
-from horolog.delay.hour import Hour
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import ENVELOPE_BYTES, Kind, encode_hand_over, heads_of, origins_of
-from horolog.wheel.wheel import indexes_of
+from horolog.wheel.wheel import Taken
 
 _KIND_AT = 4
 
 
 class _Part(NamedTuple):
-    hour: Hour
-    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+    hour: int
+    refs: npt.NDArray[np.int64]
     entries: npt.NDArray[Any]
     records: list[memoryview]
 
@@ -36,36 +36,35 @@ def hand_over(shard: Shard, wall_ms: int) -> int:
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
     parts = []
     budget = min(shard.settings.turn_bytes, shard.log.segment_bytes // 4)
-    for second, keys in due:
+    for taken in due:
         if budget <= 0:
-            shard.wheel.give_back(second, keys)
+            shard.wheel.give_back(taken)
             continue
-        part, used, rest = _read(shard, second, keys, budget)
+        part, used, rest = _read(shard, taken, budget)
         budget -= used
-        if len(rest):
-            shard.wheel.give_back(second, rest)
+        if len(rest.ref):
+            shard.wheel.give_back(rest)
             budget = 0
-        if len(part.index):
+        if len(part.refs):
             parts.append(part)
     if not parts:
         return 0
     _append(shard, parts, wall_ms)
-    return sum(len(part.index) for part in parts)
+    return sum(len(part.refs) for part in parts)
 
 
-def _read(
-    shard: Shard, second: int, keys: npt.NDArray[np.int64], budget: int
-) -> tuple[_Part, int, npt.NDArray[np.int64]]:
-    hour = shard.delay.hours[second // SECONDS]
-    keys = keys[
-        hour.states[indexes_of(keys)] == EntryState.WAITING
-    ]  # others were recalled meanwhile
-    index = indexes_of(keys)
-    ends = np.cumsum(hour.entries(index)["size"].astype(np.int64))
+def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
+    second, order, refs = taken
+    waits = shard.delay.states(refs) == EntryState.WAITING  # others were recalled meanwhile
+    if not bool(waits.all()):
+        order, refs = order[waits], refs[waits]
+    entries = shard.delay.entries(refs)
+    ends = np.cumsum(entries["size"].astype(np.int64))
     fits = max(1, int(np.searchsorted(ends, budget, side="right")))
     used = int(ends[min(fits, len(ends)) - 1]) if len(ends) else 0
-    index, entries, records = shard.delay.verified(hour, index[:fits])
-    return _Part(hour, index, entries, records), used, keys[fits:]
+    good, entries, records = shard.delay.verified(refs[:fits], entries[:fits])
+    part = _Part(second // SECONDS, good, entries, records)
+    return part, used, Taken(second, order[fits:], refs[fits:])
 
 
 def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
@@ -74,7 +73,9 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
     at = 0
     settled = []
     for part in parts:
-        control = encode_hand_over(part.hour.hour, origins_of(part.entries["origin"]))
+        control = encode_hand_over(
+            part.hour, origins_of(part.entries["origin"], part.entries["row"])
+        )
         pieces.append(control)
         pieces += part.records
         at += len(control)
@@ -82,8 +83,8 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         ends = at + np.cumsum(sizes)
         starts.append(ends - sizes)
         at = int(ends[-1])
-        part.hour.mark_inflight(part.index, EntryState.HANDING_OVER)
-        settled.append(Settled(part.hour.hour, part.index, EntryState.HANDED_OVER))
+        shard.delay.mark_inflight(part.refs, EntryState.HANDING_OVER)
+        settled.append(Settled(part.refs, EntryState.HANDED_OVER))
     body = bytearray(b"".join(pieces))
     offsets = np.concatenate(starts)
     raw = np.frombuffer(body, np.uint8)
@@ -107,7 +108,8 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         unit["tags"] = heads["tags"][rows]
         units.append((topic, queue_id, unit))
     shard.log.append(body, len(parts) + len(offsets), wall_ms)
-    shard.uncommitted.append(Applied(shard.log.end, units, None, settled))
+    keyed = key_columns(heads, offsets, base, body)
+    shard.uncommitted.append(Applied(shard.log.end, units, None, settled, keyed))
 
 
 assert ENVELOPE_BYTES > _KIND_AT

@@ -1,6 +1,7 @@
 """Opening a shard: gather the facts, ask the recovery table, carry its answer out.
 
 `open_shard` gives a broker that has replayed everything and begun a new epoch durably; it can serve at once.
+Nothing is changed before the whole tail of the log has been read and the table has answered.
 """
 
 from __future__ import annotations
@@ -8,35 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from horolog.broker import quarantine, retention
 from horolog.broker.broker import Broker
-from horolog.broker.replay import Replay
+from horolog.broker.finding import Facts, ShardMeta, gather, why_not_reached
+from horolog.broker.mending import mend
+from horolog.broker.replay import Replay, index_frame
 from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import restore
+from horolog.delay.damage import ASIDE, Damaged
+from horolog.delay.far import named_files
+from horolog.delay.far_buffer import is_buffer
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.checkpoint import NO_FRAME, Checkpoint, decode_checkpoint
+from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name
 from horolog.log.commit_log import CommitLog
-from horolog.log.frame import HEADER_BYTES, body_intact, parse
 from horolog.log.record import encode_epoch
-from horolog.log.recovery import (
-    Action,
-    CheckpointFound,
-    DerivedFound,
-    Found,
-    LogFound,
-    Row,
-    decide,
-)
-from horolog.log.scan import Identity, LogEnd, LogScan
-from horolog.log.segment import SegmentReader, SegmentWriter, segment_bases, segment_name
-from horolog.storage.api import Storage, read_file
+from horolog.log.recovery import Action, DerivedFound, Found, LogFound, Row, decide
+from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
+from horolog.log.segment import SegmentReader, SegmentWriter, segment_name
+from horolog.storage.api import Storage
 
+__all__ = ["Opened", "ShardMeta", "open_shard"]
 
-class ShardMeta(NamedTuple):
-    """What `meta` says about this data directory."""
-
-    log_id: int
-    shard: int
-    segment_bytes: int
+_LOG_FOUND = {
+    LogEnd.WHOLE: LogFound.WHOLE,
+    LogEnd.TORN: LogFound.TORN,
+    LogEnd.DAMAGED: LogFound.DAMAGED,
+    LogEnd.FOREIGN: LogFound.FOREIGN,
+}
 
 
 @dataclass
@@ -49,12 +48,13 @@ class Opened:
     report: list[str] = field(default_factory=list)  # sentences for the operator
 
 
-class _Facts(NamedTuple):
-    bases: list[int]
-    hole: str
+class _Chosen(NamedTuple):
+    """The checkpoint to go on from, and the shard restored from it, without what is damaged."""
+
     checkpoint: Checkpoint | None
-    found: CheckpointFound
-    derived_exists: bool
+    shard: Shard | None
+    damaged: list[Damaged]
+    derived: DerivedFound
 
 
 def open_shard(
@@ -67,7 +67,7 @@ def open_shard(
     mono_ms: int,
 ) -> Opened:
     """Recover and begin a new epoch; refusals are DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN."""
-    for part in ("log", "queues", "hours", "runs", "checkpoint"):
+    for part in ("log", "queues", "hours", "runs", "keys", "checkpoint"):
         storage.make_dir(f"{directory}/{part}")
     storage.sync_dir(directory)
     storage.sync_dir("")  # the shard's own name
@@ -91,84 +91,66 @@ class _Opening:
         self._settings = settings
         self._wall_ms = wall_ms
         self._mono_ms = mono_ms
+        self._identity = Identity(meta.log_id, meta.shard)
         self._reader = SegmentReader(storage, f"{directory}/log", meta.segment_bytes)
         self._report: list[str] = []
+        self._notes = quarantine.read_notes(storage, directory)
 
     def run(self) -> Opened:
-        facts = self._gather()
-        derived = DerivedFound.NONE if not facts.derived_exists else DerivedFound.LONGER
+        facts = gather(self._storage, self._directory, self._meta, self._report)
+        derived = DerivedFound.LONGER if facts.derived else DerivedFound.NONE
         if facts.hole:
             self._refuse(self._decide(LogFound.HOLE, False, facts, derived), facts.hole)
         if not facts.bases:
             row = self._decide(LogFound.NONE, False, facts, derived)
             if row.action is Action.REFUSE:
                 self._refuse(row, "there are files in the data directory, but no commit log")
-            return self._serve(self._new_shard(), 0, 0, -1, row)
-        checkpoint = facts.checkpoint
-        if checkpoint is not None:
-            why = self._reaches(checkpoint, facts)
-            if why:
-                self._refuse(self._decide(LogFound.SHORT, False, facts, derived), why)
-            shard = self._new_shard()
-            why = restore(shard, checkpoint, self._wall_ms, self._mono_ms)
-            if not why:
-                return self._replay(shard, checkpoint, facts, DerivedFound.AS_NAMED)
-            shard.close()
-            self._report.append(why)
-            derived = DerivedFound.BAD
-        return self._replay(None, checkpoint, facts, derived)
+            return self._serve(self._new_shard(), 0, 0, -1, 0, row)
+        if not facts.checkpoints:
+            return self._go_on(_Chosen(None, None, [], derived), facts)
+        why = why_not_reached(facts.checkpoints[0], facts, self._reader, self._meta.log_id)
+        if why:
+            self._refuse(self._decide(LogFound.SHORT, False, facts, derived), why)
+        return self._go_on(self._choose(facts), facts)
 
-    # --- facts ----------------------------------------------------------------------------------
+    # --- choosing -------------------------------------------------------------------------------
 
-    def _gather(self) -> _Facts:
-        hole, bases = "", []
-        try:
-            bases = segment_bases(self._storage, f"{self._directory}/log", self._meta.segment_bytes)
-        except HorologError as error:
-            hole = error.message
-        checkpoint, found = self._newest_checkpoint()
-        derived = any(self._storage.list(f"{self._directory}/{d}") for d in ("hours", "queues"))
-        return _Facts(bases, hole, checkpoint, found, derived)
+    def _new_shard(self) -> Shard:
+        log = CommitLog(
+            self._storage,
+            f"{self._directory}/log",
+            log_id=self._meta.log_id,
+            shard=self._meta.shard,
+            segment_bytes=self._meta.segment_bytes,
+        )
+        return Shard(self._storage, self._directory, log, self._settings)
 
-    def _newest_checkpoint(self) -> tuple[Checkpoint | None, CheckpointFound]:
-        place = f"{self._directory}/checkpoint"
-        names = [name for name in self._storage.list(place) if name.endswith(".ckpt")]
-        for age, name in enumerate(reversed(names)):
-            checkpoint = decode_checkpoint(read_file(self._storage, f"{place}/{name}"))
-            if checkpoint is None:
-                self._report.append(f"checkpoint {name} is not intact and was passed over")
-                continue
-            if checkpoint.log_id != self._meta.log_id or checkpoint.shard != self._meta.shard:
-                raise HorologError(
-                    ErrorCode.DIRECTORY_FOREIGN,
-                    f"checkpoint {name} belongs to log {checkpoint.log_id:016x} shard "
-                    f"{checkpoint.shard}, this directory to log {self._meta.log_id:016x} shard "
-                    f"{self._meta.shard}",
-                    field="checkpoint",
-                )
-            return checkpoint, CheckpointFound.OLDER if age else CheckpointFound.NEWEST
-        return None, CheckpointFound.BAD if names else CheckpointFound.NONE
+    def _restored(self, checkpoint: Checkpoint, *, tolerant: bool = False) -> _Chosen:
+        shard = self._new_shard()
+        aside = {n for note in self._notes if note.covers(checkpoint.position) for n in note.names}
+        damaged = restore(
+            shard, checkpoint, self._wall_ms, self._mono_ms, aside=aside, tolerant=tolerant
+        )
+        derived = DerivedFound.BAD if damaged else DerivedFound.AS_NAMED
+        return _Chosen(checkpoint, shard, damaged, derived)
 
-    def _reaches(self, checkpoint: Checkpoint, facts: _Facts) -> str:
-        """Why the log does not reach the checkpoint; "" if it does."""
-        if checkpoint.last_frame == NO_FRAME:
-            return ""
-        short = f"the commit log ends before the checkpoint at log position {checkpoint.position}"
-        if not facts.bases or facts.bases[-1] + self._meta.segment_bytes < checkpoint.position:
-            return short
-        header = parse(self._reader.bytes_at(checkpoint.last_frame, HEADER_BYTES))
-        if (
-            header is None
-            or header.base != checkpoint.last_frame
-            or header.log_id != self._meta.log_id
-            or not body_intact(
-                header, self._reader.bytes_at(header.base + HEADER_BYTES, header.length)
-            )
-        ):
-            return f"{short}: its last frame, at {checkpoint.last_frame}, is not there"
-        return ""
+    def _choose(self, facts: Facts) -> _Chosen:
+        """The newest checkpoint; if its files are not whole and the log is cut, the older one if that helps."""
+        newest = self._restored(facts.checkpoints[0])
+        self._report += [bad.why for bad in newest.damaged]
+        if not newest.damaged or facts.bases[0] == 0:
+            return newest
+        for older in facts.checkpoints[1:]:
+            if not why_not_reached(older, facts, self._reader, self._meta.log_id):
+                other = self._restored(older)
+                assert other.shard is not None
+                if not other.damaged:
+                    _close(newest.shard)
+                    return other._replace(derived=DerivedFound.OLDER)
+                other.shard.close()
+        return newest
 
-    def _decide(self, log: LogFound, behind: bool, facts: _Facts, derived: DerivedFound) -> Row:
+    def _decide(self, log: LogFound, behind: bool, facts: Facts, derived: DerivedFound) -> Row:
         from_zero = not facts.bases or facts.bases[0] == 0
         return decide(Found(log, behind, from_zero, facts.found, derived))
 
@@ -182,45 +164,20 @@ class _Opening:
 
     # --- actions --------------------------------------------------------------------------------
 
-    def _new_shard(self) -> Shard:
-        log = CommitLog(
-            self._storage,
-            f"{self._directory}/log",
-            log_id=self._meta.log_id,
-            shard=self._meta.shard,
-            segment_bytes=self._meta.segment_bytes,
-        )
-        return Shard(self._storage, self._directory, log, self._settings)
-
-    def _replay(
-        self,
-        shard: Shard | None,
-        checkpoint: Checkpoint | None,
-        facts: _Facts,
-        derived: DerivedFound,
-    ) -> Opened:
-        """Scan from the checkpoint (or from 0 with an empty shard); look at the whole tail before a change."""
-        scan = self._scan(checkpoint if shard else None, checkpoint, facts)
+    def _go_on(self, chosen: _Chosen, facts: Facts) -> Opened:
+        """Look at the whole tail, ask the table, and carry its answer out."""
+        rebuild = chosen.shard is None or (chosen.damaged and facts.bases[0] == 0)
+        used = None if rebuild else chosen.checkpoint
+        scan = self._scan(used, chosen.checkpoint, facts)
         for _ in scan.frames():
             pass
-        log = {
-            LogEnd.WHOLE: LogFound.WHOLE,
-            LogEnd.TORN: LogFound.TORN,
-            LogEnd.DAMAGED: LogFound.DAMAGED,
-            LogEnd.FOREIGN: LogFound.FOREIGN,
-        }[scan.outcome]
-        start = checkpoint.position if checkpoint is not None and shard is not None else 0
-        row = self._decide(log, scan.end > start, facts, derived)
-        if row.action in (Action.REFUSE, Action.QUARANTINE):
-            self._refuse(row, self._bad_frame(scan))
-        if row.action is Action.REBUILD:
-            self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")
-            self._discard_derived(shard)
-            shard = self._new_shard()
-        assert shard is not None
-        self._sweep(shard)
+        behind = scan.end > (used.position if used else 0)
+        row = self._decide(_LOG_FOUND[scan.outcome], behind, facts, chosen.derived)
+        if row.action is Action.REFUSE:
+            self._refuse(row, self._why_refused(row, scan, facts))
+        shard = self._prepare(row, chosen)
+        self._restore_keys(shard, used, facts)
         replay = Replay(shard, self._wall_ms, self._mono_ms)
-        used = checkpoint if row.action is not Action.REBUILD else None
         again = self._scan(used, used, facts, judge=False)
         for header, body in again.frames():
             replay.apply(header, body)
@@ -230,20 +187,88 @@ class _Opening:
         last = again.last_frame
         if last < 0 and used is not None and used.last_frame != NO_FRAME:
             last = used.last_frame
-        epoch = max(again.epoch, checkpoint.epoch if checkpoint else 0)
-        return self._serve(shard, again.end, epoch, last, row)
+        epoch = max([again.epoch, *(checkpoint.epoch for checkpoint in facts.checkpoints)])
+        known = max(scan.stated, used.position if used else 0)
+        return self._serve(shard, again.end, epoch, last, known, row)
+
+    def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
+        """A shard in the state of the checkpoint that is used, its files cut to it and mended."""
+        shard, used = chosen.shard, chosen.checkpoint
+        if row.action is Action.REBUILD:
+            self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")
+            _close(shard)
+            self._discard_derived()
+            return self._new_shard()
+        assert shard is not None
+        assert used is not None
+        if row.action is Action.QUARANTINE:
+            shard.close()
+            tolerated = self._restored(used, tolerant=True)
+            assert tolerated.shard is not None
+            shard = tolerated.shard
+            self._set_aside(tolerated.damaged, used)
+            shard.delay.cut()
+            start = retention.start_of(used) or 0
+            scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
+            self._notes, told = mend(shard, tolerated.damaged, self._notes, used, scan)
+            self._report += told
+        else:
+            self._remove_newer(used)
+            shard.delay.cut()
+        shard.delay.quarantined = [(note.first_hour, note.last_hour) for note in self._notes]
+        shard.problems += [note.problem() for note in self._notes if note.lost]
+        self._sweep(shard)
+        return shard
+
+    def _set_aside(self, damaged: list[Damaged], used: Checkpoint) -> None:
+        for bad in damaged:
+            if bad.part in quarantine.PARTS and not quarantine.is_known(
+                self._notes, bad, used.position
+            ):
+                note = quarantine.set_aside(self._storage, self._directory, bad, used.position)
+                self._notes.append(note)
+                self._report.append(f"{bad.label}: set aside as {note.place}")
+
+    def _remove_newer(self, used: Checkpoint) -> None:
+        """Remove checkpoints that were passed over: what they name is cut and filed anew, and not synced."""
+        place = f"{self._directory}/checkpoint"
+        kept = checkpoint_name(used.position)
+        newer = [n for n in self._storage.list(place) if n.endswith(".ckpt") and n > kept]
+        for name in newer:
+            self._storage.remove(f"{place}/{name}")
+        if newer:
+            self._storage.sync_dir(place)
+
+    def _restore_keys(self, shard: Shard, used: Checkpoint | None, facts: Facts) -> None:
+        """The key index as the checkpoint names it; made anew from the log if it is not there."""
+        if used is None:
+            shard.key_index.clear()  # replay begins where the log does
+            return
+        why = "it was not kept by an older horolog"
+        if "keys" in used.registry:
+            why = shard.key_index.restore(used.registry["keys"], shard.log.start)
+        if not why:
+            return
+        self._report.append(f"the key index is made anew from the commit log: {why}")
+        shard.key_index.clear()
+        start = max(facts.bases[0], shard.log.start)
+        scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
+        for header, body in scan.frames():
+            index_frame(shard, header, body)
+        for first, end in scan.gaps:
+            self._report.append(f"the key index lacks log positions {first} to {end}: damaged")
 
     def _scan(
         self,
         start: Checkpoint | None,
         newest: Checkpoint | None,
-        facts: _Facts,
+        facts: Facts,
         *,
         judge: bool = True,
     ) -> LogScan:
         return LogScan(
             self._reader,
-            Identity(self._meta.log_id, self._meta.shard),
+            self._identity,
             start=start.position if start else facts.bases[0],
             limit=facts.bases[-1] + self._meta.segment_bytes,
             epoch=start.epoch if start else 0,
@@ -251,29 +276,52 @@ class _Opening:
             judge=judge,
         )
 
-    def _bad_frame(self, scan: LogScan) -> str:
+    def _why_refused(self, row: Row, scan: LogScan, facts: Facts) -> str:
+        if row.number == 10:
+            return (
+                f"the commit log begins at log position {facts.bases[0]} and no checkpoint is valid, so "
+                f"what lay below cannot be made anew; restore the directory from a backup"
+            )
         if scan.outcome is LogEnd.FOREIGN:
             return f"the frame at log position {scan.end} belongs to another log or shard"
         by = "the checkpoint" if scan.stated_by < 0 else f"the frame at {scan.stated_by}"
         return f"the commit log is damaged at log position {scan.end}, which {by} says was durable"
 
-    def _discard_derived(self, shard: Shard | None) -> None:
-        if shard is not None:
-            shard.close()
-        for part in ("hours", "queues", "checkpoint"):
+    def _discard_derived(self) -> None:
+        for part in ("hours", "queues", "runs", "keys", "checkpoint"):
             for name in self._storage.list(f"{self._directory}/{part}"):
                 path = f"{self._directory}/{part}/{name}"
-                if part == "checkpoint":
+                is_file = part in ("checkpoint", "keys") or (part == "runs" and not is_buffer(name))
+                if name.startswith(ASIDE):
+                    continue
+                if is_file:
                     self._storage.remove(path)
                 else:
                     self._storage.remove_dir(path)
             self._storage.sync_dir(f"{self._directory}/{part}")
 
     def _sweep(self, shard: Shard) -> None:
-        """Remove hours that the checkpoint does not name: what they held is filed anew."""
+        """Remove hours and runs that no valid checkpoint names: what they held is filed anew.
+
+        What only the older one names stays: the newest may turn out to be unreadable at another start.
+        """
+        hours = set(shard.delay.hours)
+        runs = {f"{name}.run" for name in shard.delay.far.runs}
+        runs |= {buffer.directory.rpartition("/")[2] for buffer in shard.delay.far.buffers}
+        for kept in gather(self._storage, self._directory, self._meta, []).checkpoints:
+            hours |= {row["hour"] for row in kept.registry["hours"]}
+            runs |= named_files(kept.registry.get("far", {}))
         for hour in shard.delay.on_disk():
-            if hour not in shard.delay.hours:
+            if hour not in hours:
                 self._storage.remove_dir(shard.delay.path(hour))
+        for name in self._storage.list(f"{self._directory}/runs"):
+            path = f"{self._directory}/runs/{name}"
+            if name in runs or name.startswith(ASIDE):
+                continue
+            if is_buffer(name):
+                self._storage.remove_dir(path)
+            else:
+                self._storage.remove(path)
 
     def _cut(self, end: int, bases: list[int]) -> None:
         self._reader.close()
@@ -283,23 +331,20 @@ class _Opening:
                 continue
             file = self._storage.open(f"{self._directory}/log/{segment_name(base)}")
             try:
+                length = file.size()
                 file.truncate(max(0, end - base))
-                file.allocate(size)
+                file.allocate(length)
                 file.sync()
             finally:
                 file.close()
 
-    def _serve(self, shard: Shard, end: int, epoch: int, last_frame: int, row: Row) -> Opened:
-        """Sync what was read, begin a new epoch durably, and give the broker."""
+    def _serve(
+        self, shard: Shard, end: int, epoch: int, last_frame: int, known: int, row: Row
+    ) -> Opened:
+        """Make durable what was read, begin a new epoch durably, and give the broker."""
+        self._secure(known, end)
         self._reader.close()
         writer = SegmentWriter(self._storage, f"{self._directory}/log", self._meta.segment_bytes)
-        for base in range(end - end % self._meta.segment_bytes, -1, -self._meta.segment_bytes):
-            if base + self._meta.segment_bytes <= shard.checkpoint_position:
-                break  # a process that was killed may have left frames that were never synced
-            if self._storage.exists(f"{self._directory}/log/{segment_name(base)}"):
-                file = self._storage.open(f"{self._directory}/log/{segment_name(base)}")
-                file.sync()
-                file.close()
         log = shard.log
         log.resume(end=end, epoch=epoch + 1, last_frame=last_frame)
         shard.ready.epoch = log.epoch
@@ -310,4 +355,28 @@ class _Opening:
         writer.prepare_next()
         log.commit_position = log.durable_position = log.end
         self._report.append(f"recovery row {row.number}: {row.reason}; epoch {log.epoch}")
-        return Opened(Broker(shard), writer, row, self._report)
+        return Opened(Broker(shard, self._mono_ms), writer, row, self._report)
+
+    def _secure(self, known: int, end: int) -> None:
+        """Write and sync once more what nobody has stated to be durable.
+
+        A process that was killed may not have synced it.  If a sync of it failed, a later one says nothing: the
+        kernel has marked those pages as clean, though they never reached the disk.
+        """
+        size = self._meta.segment_bytes
+        position = known
+        while position < end:
+            length = min(1 << 20, end - position, size - position % size)
+            base = position - position % size
+            file = self._storage.open(f"{self._directory}/log/{segment_name(base)}")
+            try:
+                file.write(position - base, file.read(position - base, length))
+                file.sync()
+            finally:
+                file.close()
+            position += length
+
+
+def _close(shard: Shard | None) -> None:
+    if shard is not None:
+        shard.close()

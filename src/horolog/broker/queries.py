@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
+from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_MS
+from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     BrokerView,
+    CountBy,
     CountPending,
     DescribeBroker,
     DescribeGroup,
     DescribeTopic,
+    FindMessages,
     GroupQueueView,
     ListPending,
     ListTopics,
@@ -24,7 +28,15 @@ from horolog.protocol.rocketmq import layout, properties
 
 _LIST_MAX = 10_000
 
-Query = DescribeTopic | ListTopics | DescribeGroup | CountPending | ListPending | DescribeBroker
+Query = (
+    DescribeTopic
+    | ListTopics
+    | DescribeGroup
+    | CountPending
+    | ListPending
+    | FindMessages
+    | DescribeBroker
+)
 
 
 def answer(shard: Shard, query: Query) -> object:
@@ -40,15 +52,18 @@ def answer(shard: Shard, query: Query) -> object:
             return _counts(shard, query)
         case ListPending():
             return _list(shard, query)
+        case FindMessages():
+            return find_messages(shard, query)
         case DescribeBroker():
             return _broker(shard)
 
 
 def view_topic(shard: Shard, topic: Topic) -> TopicView:
     """A topic as operators see it."""
-    pending = sum(hour.by_topic.get(topic.number, 0) for hour in shard.delay.hours.values())
+    waiting = pending.by_topic(shard.delay).get(topic.number, 0)
     lengths = [queue.length for queue in topic.queues]
-    return TopicView(topic.name, topic.type, len(topic.queues), lengths, pending)
+    firsts = [queue.first for queue in topic.queues]
+    return TopicView(topic.name, topic.type, len(topic.queues), lengths, waiting, firsts)
 
 
 def _topic_number(shard: Shard, name: str) -> int | None:
@@ -69,7 +84,12 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
         progress = shard.ready.of(number, topic.number, queue_id)
         views.append(
             GroupQueueView(
-                queue_id, progress.floor, progress.next, len(progress.leases), queue.length
+                queue_id,
+                progress.floor,
+                progress.next,
+                len(progress.leases),
+                queue.length,
+                queue.first,
             )
         )
     return views
@@ -77,11 +97,29 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
 
 def _counts(shard: Shard, query: CountPending) -> PendingCounts:
     topic = _topic_number(shard, query.topic)
-    if query.hour is None:
-        rows = [(h * HOUR_MS, n) for h, n in shard.delay.waiting_by_hour(topic)]
-    else:
-        rows = [(s * 1000, n) for s, n in shard.delay.waiting_by_second(query.hour, topic)]
+    if query.hour is not None:
+        rows = [(s * 1000, n) for s, n in pending.by_second(shard.delay, query.hour, topic)]
+        return PendingCounts(sum(n for _, n in rows), rows)
+    match query.by:
+        case CountBy.DAY:
+            rows = [(d * DAY_MS, n) for d, n in pending.by_day(shard.delay, topic)]
+        case CountBy.HOUR:
+            rows = [(h * HOUR_MS, n) for h, n in pending.by_hour(shard.delay, topic)]
+        case CountBy.TOPIC:
+            return _counts_by_topic(shard, topic)
+        case CountBy.SECOND:
+            raise HorologError(ErrorCode.BAD_REQUEST, "by: second needs an hour", field="by")
     return PendingCounts(sum(n for _, n in rows), rows)
+
+
+def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
+    counts = pending.by_topic(shard.delay)
+    topics = [
+        (topic.name, counts[topic.number])
+        for _, topic in sorted(shard.topics.by_name.items())
+        if counts.get(topic.number) and only in (None, topic.number)
+    ]
+    return PendingCounts(sum(n for _, n in topics), [], topics)
 
 
 def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
@@ -94,7 +132,7 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
         )
     topic = _topic_number(shard, query.topic)
     found: list[PendingMessage] = []
-    for entry, record in shard.delay.waiting_between(query.from_ms, query.to_ms, topic):
+    for entry, record in pending.between(shard.delay, query.from_ms, query.to_ms, topic):
         stored = bytes(record[HEAD_BYTES:])
         fields = layout.decode(stored)
         message_id = properties.decode(fields.properties).get(properties.UNIQ_KEY, "")
@@ -117,6 +155,7 @@ def _broker(shard: Shard) -> BrokerView:
     log = shard.log
     return BrokerView(
         epoch=log.epoch,
+        log_start=log.start,
         log_end=log.end,
         commit_position=log.commit_position,
         durable_position=log.durable_position,

@@ -1,80 +1,172 @@
 """Recall: the truth about one scheduled message (P8).
 
 The answer is decided here, in the one place where hand-overs are decided too, so log order is the order of
-truth; the reply waits until the RECALL record is committed.  A recall that comes while scheduled messages are
-appended but not yet filed is decided as soon as what was appended before it is committed (`broker.step` holds
-it back): otherwise "not found" could be said of a message that is handed over later.
+truth; the reply waits until the RECALL record is committed.  A recall that comes while messages are appended but
+not yet filed is decided as soon as what was appended before it is committed (`broker.step` holds it back):
+otherwise "not found" could be said of a message that is handed over later.
+
+    delay store    says what waits, and of hours and runs that are not dropped yet what became of the rest
+    log            says what was delivered before; only asked for messages whose time has come, by the key index
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker import past
 from horolog.broker.shard import Applied, Settled, Shard
-from horolog.delay.hour import Hour
+from horolog.broker.topics import Topic
+from horolog.delay.entry import record_crcs
 from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import KEY_RECALL_MAX
 from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
-from horolog.protocol.commands import Recall, Recalled, RecallStatus
+from horolog.protocol.commands import Recall, RecallByKey, Recalled, RecallStatus
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import key_hash
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+from horolog.units import TIME_MAX_MS, format_time_ms
 
-_GOING = EntryState.HANDED_OVER, EntryState.HANDING_OVER
+_GOING = frozenset({int(EntryState.HANDED_OVER), int(EntryState.HANDING_OVER)})
 
 
-def recall(shard: Shard, command: Recall) -> tuple[Recalled, bytes | None, Settled | None]:
-    """Decide a recall: its result, and if something is cancelled the RECALL record and what it settles."""
-    topic = shard.topics.get(command.topic)
-    key = key_hash(command.topic, command.message_id)
-    found = shard.delay.find_key(key, topic.number, command.due_ms)
-    if found is None:
-        return _answer(command, RecallStatus.NOT_FOUND, "unknown or expired"), None, None
-    hour, index = found
-    index, entries = _same_id(hour, index, command.message_id)
-    states = hour.states[index]
-    waiting = states == EntryState.WAITING
-    if bool(waiting.any()):
-        cancelled = index[waiting]
-        hour.mark_inflight(cancelled, EntryState.RECALLING)
-        record = encode_recall(
-            topic.number, key, command.due_ms, origins_of(entries["origin"][waiting])
+class Copies(NamedTuple):
+    """What the delay store has of (topic, message id, due time), in log order."""
+
+    topic: Topic
+    key: int
+    message_id: str
+    due_ms: int
+    refs: npt.NDArray[np.int64]
+    entries: npt.NDArray[Any]  # ENTRY
+    states: npt.NDArray[np.uint8]  # EntryState, with in-flight bits
+
+    @property
+    def waiting(self) -> npt.NDArray[np.bool_]:
+        """Which of them wait."""
+        waiting: npt.NDArray[np.bool_] = self.states == EntryState.WAITING
+        return waiting
+
+
+def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> Copies:
+    """All copies in hours, far buffers and runs; TOPIC_NOT_FOUND."""
+    topic = shard.topics.get(topic_name)
+    key = key_hash(topic_name, message_id)
+    refs = shard.delay.find_key(key, topic.number, due_ms)
+    entries = shard.delay.entries(refs)
+    records = shard.delay.records(refs, entries)
+    # What does not verify will be quarantined when it is due, and is as if it were not there.
+    same = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+    for i in np.flatnonzero(same).tolist():
+        stored = layout.properties_of(records[i][HEAD_BYTES:])
+        same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)
+    if not bool(same.all()):
+        refs, entries = refs[same], entries[same]
+    return Copies(topic, key, message_id, due_ms, refs, entries, shard.delay.states(refs))
+
+
+def was_delivered(shard: Shard, copies: Copies) -> bool:
+    """Whether one of them is handed over, or about to be."""
+    if not _GOING.isdisjoint(copies.states.tolist()):
+        return True
+    if copies.due_ms > shard.store_ms:
+        return False  # no hand-over has ever come as far as this, whatever the clock says now
+    return past.was_delivered(_in_log(shard, copies), copies.due_ms)
+
+
+def why_not_found(shard: Shard, copies: Copies) -> str:
+    """What became of a message of which nothing waits and nothing was delivered."""
+    in_log = _in_log(shard, copies)
+    newest = copies.states[-1] if len(copies.states) else None
+    if newest is None and not any(copy.due_ms == copies.due_ms for copy in in_log):
+        return "unknown or expired"
+    if newest == EntryState.QUARANTINED:
+        return "is quarantined"
+    due_ms = past.moved_to(shard, in_log, copies.due_ms)
+    if due_ms is not None:
+        return f"was moved to {instant(due_ms)}"
+    return "was moved" if newest == EntryState.MOVED else "was recalled before"
+
+
+def instant(epoch_ms: int) -> str:
+    """A due time, for a sentence."""
+    return format_time_ms(epoch_ms) if 0 <= epoch_ms <= TIME_MAX_MS else f"{epoch_ms} ms"
+
+
+def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
+    found = past.copies(shard, copies.key, copies.topic.name)
+    return [copy for copy in found if copy.message_id == copies.message_id]
+
+
+class Decided(NamedTuple):
+    """A recall that was decided: its result, and if something is cancelled the RECALL record and what it settles."""
+
+    result: Recalled
+    record: bytes | None = None
+    settled: Settled | None = None
+
+
+def recall(shard: Shard, command: Recall) -> Decided:
+    """Decide a recall."""
+    copies = find_copies(shard, command.topic, command.message_id, command.due_ms)
+    delivered = was_delivered(shard, copies)
+    waiting = copies.waiting
+    if not bool(waiting.any()):
+        if delivered:
+            return Decided(_delivered(copies, ""))
+        why = why_not_found(shard, copies)
+        return Decided(_answer(copies, RecallStatus.NOT_FOUND, why))
+    refs, gone = copies.refs[waiting], copies.entries[waiting]
+    shard.delay.mark_inflight(refs, EntryState.RECALLING)
+    origins = origins_of(gone["origin"], gone["row"])
+    record = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins)
+    if delivered:  # a retry of what the consumer has seen
+        result = _delivered(copies, f"; {len(refs)} more that waited will not be")
+    else:
+        result = _answer(copies, RecallStatus.CANCELLED, "will not be handed over")
+    return Decided(result, record, Settled(refs, EntryState.RECALLED))
+
+
+def _delivered(copies: Copies, more: str) -> Recalled:
+    why = f"was handed over before the recall{more}"
+    return _answer(copies, RecallStatus.ALREADY_DELIVERED, why)
+
+
+def _answer(copies: Copies, status: RecallStatus, why: str) -> Recalled:
+    detail = f"{status.value}: message {copies.message_id} of topic {copies.topic.name} {why}"
+    return Recalled(status, detail, copies.message_id, copies.due_ms)
+
+
+def with_key(shard: Shard, command: RecallByKey) -> list[Recall]:
+    """The recalls that a recall by key stands for, oldest first: one for each message id and due time."""
+    shard.topics.get(command.topic)
+    positions = shard.key_index.find(user_key_hash(command.topic, command.key))
+    if len(positions) > KEY_RECALL_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"key: {len(positions)} records of topic {command.topic} have {command.key!r}; at most "
+            f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
+            field="key",
+            limit=f"{KEY_RECALL_MAX} records",
         )
-        return (
-            _answer(command, RecallStatus.CANCELLED, "will not be handed over"),
-            record,
-            Settled(hour.hour, cancelled, EntryState.RECALLED),
-        )
-    if bool(np.isin(states, _GOING).any()):
-        return (
-            _answer(command, RecallStatus.ALREADY_DELIVERED, "was handed over before the recall"),
-            None,
-            None,
-        )
-    if len(states):
-        why = "is quarantined" if bool((states == EntryState.QUARANTINED).any()) else "was recalled"
-        return _answer(command, RecallStatus.NOT_FOUND, f"{why} before"), None, None
-    return _answer(command, RecallStatus.NOT_FOUND, "unknown or expired"), None, None
-
-
-def _same_id(
-    hour: Hour, index: npt.NDArray[np.int64], message_id: str
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    entries = hour.entries(index)
-    same = []
-    for record in hour.records(entries):
-        stored = layout.decode(bytes(record[HEAD_BYTES:]))
-        same.append(properties.decode(stored.properties).get(properties.UNIQ_KEY) == message_id)
-    rows = np.array(same, bool)
-    return index[rows], entries[rows]
-
-
-def _answer(command: Recall, status: RecallStatus, why: str) -> Recalled:
-    detail = f"{status.value}: message {command.message_id} of topic {command.topic} {why}"
-    return Recalled(status, detail, command.message_id)
+    found = past.at_positions(shard, positions, command.topic)
+    wanted = [(copy.message_id, copy.due_ms) for copy in found if command.key in copy.keys]
+    return [Recall(command.topic, name, due_ms) for name, due_ms in dict.fromkeys(wanted)]
 
 
 def applied(end: int, settled: list[Settled]) -> Applied:
-    """What recalls in the frame that ends at `end` change when it is committed."""
-    return Applied(end, [], None, settled)
+    """What recalls in the frames that end at `end` change when they are committed."""
+    refs = np.concatenate([refs for refs, _ in settled])
+    return Applied(end, [], None, [Settled(refs, EntryState.RECALLED)])
+
+
+def worth_telling(results: list[Recalled]) -> list[Recalled]:
+    """Results of a recall by key, without the former due times of what was rescheduled or sent again."""
+    known = {each.message_id for each in results if each.status is not RecallStatus.NOT_FOUND}
+    return [
+        each
+        for each in results
+        if each.status is not RecallStatus.NOT_FOUND or each.message_id not in known
+    ]

@@ -255,7 +255,9 @@ class Receives:
                 progress, _ = shard.ready.check(
                     receipt, group, topic.number, now.mono_ms, now.wall_ms
                 )
-                if progress.consume(receipt.offset):
+                first = topic.queues[receipt.queue].first
+                # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
+                if progress.consume(receipt.offset) or receipt.offset < first:
                     consumed.setdefault(receipt.queue, []).append(receipt.offset)
                 refused.append(None)
             except HorologError as error:

@@ -13,23 +13,25 @@ import numpy.typing as npt
 import orjson
 
 from horolog.broker.columns import queue_ids, queue_offsets
+from horolog.broker.key_columns import key_columns
 from horolog.broker.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.snapshot import restored_lease
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_MS
 from horolog.log.consume_queue import UNIT
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
+    IS_MOVED,
     MESSAGE_KINDS,
     Kind,
     decode_ack,
     decode_grant,
     decode_hand_over,
     decode_recall,
+    decode_recall_many,
     heads_of,
     kinds_of,
     offsets_of,
@@ -37,6 +39,15 @@ from horolog.log.record import (
 from horolog.protocol.commands import TopicType
 
 _MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
+
+
+def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
+    """Add what one valid frame holds to the key index, and to nothing else."""
+    offsets = offsets_of(body, header.count)
+    messages = offsets[np.isin(kinds_of(body, offsets), _MESSAGES)]
+    keyed = key_columns(heads_of(body, messages), messages, header.base + HEADER_BYTES, body)
+    if keyed is not None:
+        shard.key_index.add(keyed.keys, keyed.positions)
 
 
 class Replay:
@@ -51,25 +62,44 @@ class Replay:
         """Apply one valid frame."""
         shard = self._shard
         shard.store_ms = max(shard.store_ms, header.append_ms)
+        shard.log.note(header.base, header.append_ms)
         if not header.count:
             shard.applied = header.end
             return
+        shard.log_times.remember(header.append_ms, header.base, self._wall_ms, self._mono_ms)
         offsets = offsets_of(body, header.count)
         kinds = kinds_of(body, offsets)
         settled: list[Settled] = []
         is_message = np.isin(kinds, _MESSAGES)
         for at in offsets[~is_message].tolist():
-            self._control(header, body, at, settled)
+            self._control(header, body, offsets, at, settled)
         messages = offsets[is_message]
         base = header.base + HEADER_BYTES
         heads = heads_of(body, messages)
-        unfiled = unfiled_of(heads, messages, base, body) if len(messages) else None
+        unfiled = (
+            unfiled_of(heads, messages, base, body, header.append_ms) if len(messages) else None
+        )
         units = self._units(body, base, heads, messages)
-        shard.apply(Applied(header.end, units, unfiled, settled))
+        keyed = key_columns(heads, messages, base, body)
+        shard.apply(Applied(header.end, units, unfiled, settled, keyed))
         if shard.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
             )
+        self._make_runs(header.append_ms)
+
+    def _make_runs(self, now_ms: int) -> None:
+        """Jobs are done here and now: a long replay must not gather one far buffer after the other."""
+        shard = self._shard
+        while (job := shard.delay.far.start_job(now_ms)) is not None:
+            try:
+                job.carry_out(shard.storage)
+            except HorologError as error:
+                if error.code is not ErrorCode.DISK_FULL:
+                    raise
+                shard.delay.far.fail_job()
+                return
+            shard.switch_far()
 
     def _units(
         self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]
@@ -98,19 +128,34 @@ class Replay:
             found.append((topic, queue_id, unit))
         return found
 
-    def _control(self, header: FrameHeader, body: bytes, at: int, settled: list[Settled]) -> None:
-        size, kind, _, _, due_ms = ENVELOPE.unpack_from(body, at)
+    def _control(
+        self,
+        header: FrameHeader,
+        body: bytes,
+        offsets: npt.NDArray[np.int64],
+        at: int,
+        settled: list[Settled],
+    ) -> None:
+        size, kind, flags, _, due_ms = ENVELOPE.unpack_from(body, at)
         payload = body[at + ENVELOPE_BYTES : at + size]
         shard = self._shard
         match kind:
             case Kind.HAND_OVER:
-                record = decode_hand_over(payload)
-                _, index = shard.delay.resolve(record.hour, record.origins["position"])
-                settled.append(Settled(record.hour, index, EntryState.HANDED_OVER))
+                origins = decode_hand_over(payload).origins
+                first = int(np.searchsorted(offsets, at)) + 1  # the messages follow their record
+                dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
+                refs = shard.delay.resolve(dues, origins["position"])
+                settled.append(Settled(refs, EntryState.HANDED_OVER))
             case Kind.RECALL:
-                hour = due_ms // HOUR_MS
-                _, index = shard.delay.resolve(hour, decode_recall(payload).origins["position"])
-                settled.append(Settled(hour, index, EntryState.RECALLED))
+                origins = decode_recall(payload).origins
+                dues = np.full(len(origins), due_ms, np.int64)
+                refs = shard.delay.resolve(dues, origins["position"])
+                state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
+                settled.append(Settled(refs, state))
+            case Kind.RECALL_MANY:
+                gone = decode_recall_many(payload).messages
+                refs = shard.delay.resolve(gone["due_ms"], gone["position"])
+                settled.append(Settled(refs, EntryState.RECALLED))
             case Kind.TOPIC:
                 row = orjson.loads(payload)
                 shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])

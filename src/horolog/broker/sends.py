@@ -1,4 +1,7 @@
-"""Sends of one turn: checked against topics and time, then appended in frames of at most 1 MiB."""
+"""Sends of one turn: checked against topics and time, then appended in frames of at most 1 MiB.
+
+A message that repeats one sent before (`repeats`) is not appended; it gets the first one's result.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,22 @@ import numpy as np
 
 from horolog.broker.columns import put, stamp
 from horolog.broker.effects import Reply
+from horolog.broker.key_columns import key_columns
+from horolog.broker.repeats import First, Repeats
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import UNIT
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import MessageType, NewMessage, SendMessages, Sent, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 
-_COLUMNS = np.dtype("i8,i8,i8,i8,u8,i8")  # kind, due ms, topic, tags code, key hash, queue
+_HEAD_FIELDS = ("kind", "due_ms", "topic", "tags", "key", "flags")
+_COLUMNS = np.dtype(
+    [*((name, np.uint64 if name == "key" else np.int64) for name in _HEAD_FIELDS), ("queue", "i8")]
+)
 _HERE = frozenset({MessageType.NORMAL, MessageType.DELAY})
 
 
@@ -32,11 +40,12 @@ class _Request(NamedTuple):
 class Sends:
     """Collects the sends of one turn; `flush` appends them."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self._shard = shard
+        self._repeats = Repeats(shard, mono_ms)
         self._requests: list[_Request] = []
-        self._records: list[bytes] = []
-        self._columns: list[tuple[int, int, int, int, int, int]] = []
+        self._messages: list[NewMessage] = []
+        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
 
     def add(self, token: object, command: SendMessages, wall_ms: int) -> None:
         """Check one request; refusals of single messages stand in its result."""
@@ -53,7 +62,7 @@ class Sends:
         sent = Sent([-1] * n, [-1] * n, [-1] * n)
         latest = wall_ms + self._shard.settings.max_delay_ms
         rows = []
-        first = len(self._records)
+        first = len(self._messages)
         queues = len(topic.queues)
         for i, message in enumerate(messages):
             refusal = self._refuse(topic, message, latest, wall_ms)
@@ -63,7 +72,7 @@ class Sends:
             rows.append(i)
             scheduled = message.due_ms > wall_ms
             topic.next_queue = (topic.next_queue + 1) % queues
-            self._records.append(message.record)
+            self._messages.append(message)
             self._columns.append(
                 (
                     Kind.SCHEDULED if scheduled else Kind.MESSAGE,
@@ -71,6 +80,7 @@ class Sends:
                     topic.number,
                     message.tags_code,
                     message.key_hash,
+                    HAS_KEYS if message.has_keys else 0,
                     topic.next_queue,
                 )
             )
@@ -79,6 +89,10 @@ class Sends:
     def has_key(self, key: int) -> bool:
         """Whether a message of that key hash was collected in this turn."""
         return any(column[4] == key for column in self._columns)
+
+    def has_keyed(self) -> bool:
+        """Whether a message with user keys was collected in this turn."""
+        return any(message.has_keys for message in self._messages)
 
     def _refuse(
         self, topic: Topic, message: NewMessage, latest: int, wall_ms: int
@@ -97,32 +111,59 @@ class Sends:
                 field="message_type",
             )
         if message.due_ms > latest:
-            limit = self._shard.settings.max_delay_ms
-            return HorologError(
-                ErrorCode.ILLEGAL_DELIVERY_TIME,
-                f"delivery_timestamp: due in {message.due_ms - wall_ms} ms; at most {limit} ms "
-                f"({limit / 3_600_000:g} h) ahead are allowed",
-                field="delivery_timestamp",
-                limit=f"{limit} ms",
-            )
+            return too_late(message.due_ms, wall_ms, self._shard.settings.max_delay_ms)
         return None
 
-    def flush(self, wall_ms: int) -> list[Reply]:
+    def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
         """Append everything collected; gives the replies, to be held until it is committed."""
-        if self._records:
-            self._append_all(wall_ms)
+        if self._messages:
+            columns = np.array(self._columns, _COLUMNS)
+            repeats = self._repeats.among(self._messages, columns, mono_ms)
+            if len(repeats) < len(columns):
+                self._shard.log_times.note(mono_ms, wall_ms, self._shard.log.end)
+            if repeats:
+                self._append_others(columns, repeats, wall_ms)
+            else:
+                offsets, origins = self._append(self._messages, columns, wall_ms)
+                self._fill(origins.tolist(), columns["queue"].tolist(), offsets.tolist())
         replies = [Reply(request.token, request.sent) for request in self._requests]
-        self._requests, self._records, self._columns = [], [], []
+        self._requests, self._messages, self._columns = [], [], []
         return replies
 
-    def _append_all(self, wall_ms: int) -> None:
-        sizes = np.array(list(map(len, self._records)), np.int64)
-        columns = np.array(self._columns, _COLUMNS)
+    def _append_others(
+        self, columns: np.ndarray, repeats: dict[int, First | int], wall_ms: int
+    ) -> None:
+        """Append all but the repeats, and give these the results of those that they repeat."""
+        new = np.array([row for row in range(len(columns)) if row not in repeats], np.int64)
+        offsets, origins = np.full((2, len(columns)), -1, np.int64)
+        if len(new):
+            messages = [self._messages[row] for row in new.tolist()]
+            offsets[new], origins[new] = self._append(messages, columns[new], wall_ms)
+        queues = columns["queue"].copy()
+        due = dict[int, int]()
+        for row, first in sorted(repeats.items()):
+            if isinstance(first, First):
+                origins[row], queues[row], offsets[row], due[row] = first
+            else:
+                origins[row], queues[row], offsets[row] = (
+                    column[first] for column in (origins, queues, offsets)
+                )
+                due[row] = int(columns["due_ms"][first])
+        self._fill(origins.tolist(), queues.tolist(), offsets.tolist())
+        for _, sent, rows, first_row in self._requests:
+            sent.first_due_ms = {i: due[row] for row, i in enumerate(rows, first_row) if row in due}
+
+    def _append(
+        self, messages: list[NewMessage], columns: np.ndarray, wall_ms: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Append messages in frames; gives their queue offsets (−1: scheduled) and log positions."""
+        records = [message.record for message in messages]
+        sizes = np.array(list(map(len, records)), np.int64)
         heads = np.zeros(len(sizes), HEAD)
         heads["size"] = sizes
-        for name, column in zip(("kind", "due_ms", "topic", "tags", "key"), "01234", strict=True):
-            heads[name] = columns[f"f{column}"]
-        queues = columns["f5"]
+        for name in _HEAD_FIELDS:
+            heads[name] = columns[name]
+        queues = columns["queue"]
         offsets = np.full(len(sizes), -1, np.int64)
         origins = np.empty(len(sizes), np.int64)
         first = 0
@@ -133,10 +174,10 @@ class Sends:
             stop = max(first + 1, int(np.searchsorted(ends, budget, side="right")))
             rows = slice(first, stop)
             offsets[rows], origins[rows] = self._append_frame(
-                self._records[rows], heads[rows], queues[rows], wall_ms
+                records[rows], heads[rows], queues[rows], wall_ms
             )
             first = stop
-        self._fill(origins.tolist(), queues.tolist(), offsets.tolist())
+        return offsets, origins
 
     def _append_frame(
         self,
@@ -175,7 +216,13 @@ class Sends:
         )
         shard.log.append(body, len(records), wall_ms)
         shard.uncommitted.append(
-            Applied(shard.log.end, units, unfiled_of(heads, at, base, body), [])
+            Applied(
+                shard.log.end,
+                units,
+                unfiled_of(heads, at, base, body, wall_ms),
+                [],
+                key_columns(heads, at, base, body),
+            )
         )
         return offsets, at + base
 
@@ -193,17 +240,30 @@ class Sends:
                 sent.queue_offsets[i] = offsets[row]
 
 
+def too_late(due_ms: int, wall_ms: int, max_delay_ms: int) -> HorologError | None:
+    """Why a message may not be due then; None if it may."""
+    if due_ms <= wall_ms + max_delay_ms:
+        return None
+    return HorologError(
+        ErrorCode.ILLEGAL_DELIVERY_TIME,
+        f"delivery_timestamp: due in {due_ms - wall_ms} ms; at most {max_delay_ms} ms "
+        f"({max_delay_ms / 3_600_000:g} h) ahead are allowed",
+        field="delivery_timestamp",
+        limit=f"{max_delay_ms} ms",
+    )
+
+
 def unfiled_of(
-    heads: np.ndarray, at: np.ndarray, base: int, body: bytes | bytearray
+    heads: np.ndarray, at: np.ndarray, base: int, body: bytes | bytearray, append_ms: int
 ) -> Unfiled | None:
     """The scheduled messages of a frame body, to be filed when it is committed; None if it has none."""
     rows = np.flatnonzero(heads["kind"] == Kind.SCHEDULED)
     if not len(rows):
         return None
-    if len(rows) == len(heads):
-        return Unfiled(heads, (at + base).astype(np.uint64), memoryview(body))
+    if len(rows) == len(heads) and int(heads["size"].sum()) == len(body):
+        return Unfiled(heads, (at + base).astype(np.uint64), memoryview(body), append_ms)
     view = memoryview(body)
     starts = at[rows]
     ends = starts + heads["size"][rows]
     records = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
-    return Unfiled(heads[rows], (starts + base).astype(np.uint64), memoryview(records))
+    return Unfiled(heads[rows], (starts + base).astype(np.uint64), memoryview(records), append_ms)

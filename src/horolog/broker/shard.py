@@ -3,7 +3,7 @@
 Two kinds of state.  *Decided* state changes inside a step, before anything is durable: topics, groups, leases,
 acks, queue tails, the in-flight marks of hours.  It may run ahead of the log's commit position because every
 reply waits for it.  *Derived* state changes only when a frame is committed, online and in replay by the same
-code (`apply`): consume queues, hours, the window, and all counts that anybody sees.
+code (`apply`): consume queues, hours, the key index, the window, and all counts that anybody sees.
 """
 
 from __future__ import annotations
@@ -14,22 +14,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.key_columns import KeyColumns
+from horolog.broker.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
+from horolog.delay.far import FarSettings
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import CONTROL_RESERVE_BYTES, MAX_DELAY_MS, TURN_HAND_OVER_BYTES
+from horolog.limits import (
+    CONTROL_RESERVE_BYTES,
+    DEDUP_MS,
+    MAX_DELAY_MS,
+    RETENTION_MS,
+    TURN_HAND_OVER_BYTES,
+)
 from horolog.log.commit_log import CommitLog
+from horolog.log.key_index import KeyIndex, chunk_rows_for
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel
 
 
 class Settled(NamedTuple):
-    """Entries of an hour that a frame hands over or recalls."""
+    """Scheduled messages, by reference, that a frame hands over, recalls or moves."""
 
-    hour: int
-    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+    refs: npt.NDArray[np.int64]
     state: EntryState
 
 
@@ -40,6 +49,7 @@ class Applied(NamedTuple):
     units: list[tuple[Topic, int, npt.NDArray[Any]]]
     unfiled: Unfiled | None
     settled: list[Settled]
+    keyed: KeyColumns | None = None  # rows of the key index
 
 
 class Settings(NamedTuple):
@@ -49,7 +59,21 @@ class Settings(NamedTuple):
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"  # advertised IPv4 and port
     max_delay_ms: int = MAX_DELAY_MS
     turn_bytes: int = TURN_HAND_OVER_BYTES  # of one hand-over frame
-    reserve_bytes: int = CONTROL_RESERVE_BYTES  # free space below which sends are refused
+    reserve_bytes: int = CONTROL_RESERVE_BYTES  # of free space, for all that is not a send
+    far: FarSettings = FarSettings()
+    retention_ms: int = RETENTION_MS  # how long a segment of the log stays behind its newest frame
+    retention_bytes: int = 0  # of the log; 0: no bound by size
+    dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
+
+
+class Named(NamedTuple):
+    """What a durable checkpoint counts on, as far as deletions must know it."""
+
+    position: int
+    start: int  # of the log
+    firsts: dict[tuple[int, int], int]  # (topic number, queue id) → first queue offset, if above 0
+    hours: dict[int, int]  # state versions
+    runs: set[str]  # names under `runs`
 
 
 class Shard:
@@ -63,9 +87,22 @@ class Shard:
         self.log = log
         self.settings = settings
         self.topics = Topics(storage, f"{directory}/queues")
-        self.delay = DelayStore(storage, f"{directory}/hours")
+        self.delay = DelayStore(
+            storage,
+            f"{directory}/hours",
+            far_directory=f"{directory}/runs",
+            log_id=log.log_id,
+            far_settings=settings.far,
+        )
         self.wheel = Wheel(self.delay)
-        self.ready = Ready()
+        self.key_index = KeyIndex(
+            storage,
+            f"{directory}/keys",
+            log_id=log.log_id,
+            chunk_rows=chunk_rows_for(log.segment_bytes),
+        )
+        self.log_times = LogTimes(settings.dedup_ms)
+        self.ready = Ready(self.topics.first_offset)
         self.uncommitted: deque[Applied] = deque()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
         self.visible: set[int] = (
@@ -75,7 +112,9 @@ class Shard:
         self.recalled = 0
         self.applied = 0
         self.checkpoint_position = 0
-        self.former_hours: dict[int, int] = {}  # state versions that the last checkpoint names
+        self.checkpoint_bytes = 0  # that the last checkpoint has written
+        self.named = Named(-1, 0, {}, {}, set())  # by the last durable checkpoint
+        self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
         self.clients: dict[str, int] = {}  # client id → monotonic ms when last seen
         self.problems: list[str] = []
@@ -88,12 +127,14 @@ class Shard:
             queue.append(units)
             topic.tails[queue_id] = max(topic.tails[queue_id], queue.length)
             self.visible.add(topic.number)
-        for hour, index, state in change.settled:
-            self.delay.hours[hour].settle(index, state)
+        if change.keyed is not None:
+            self.key_index.add(change.keyed.keys, change.keyed.positions)
+        for refs, state in change.settled:
+            self.delay.settle(refs, state)
             if state is EntryState.HANDED_OVER:
-                self.handed_over += len(index)
+                self.handed_over += len(refs)
             else:
-                self.recalled += len(index)
+                self.recalled += len(refs)
         if change.unfiled is not None:
             self.stalled.append(change.unfiled)
             self.file_stalled()
@@ -103,24 +144,29 @@ class Shard:
         """File what waits for it, in log order; False if the disk is full."""
         while self.stalled:
             filed, rest = self.delay.file(self.stalled[0])
-            for hour, due_ms, index in filed:
-                assert hour == due_ms[0] // 3_600_000
-                self.wheel.insert(due_ms, index)
+            for due_ms, origin, ref in filed:
+                self.wheel.insert(due_ms, origin, ref)
             if rest is not None:
                 self.stalled[0] = rest
                 return False
             self.stalled.pop(0)
         return True
 
+    def switch_far(self) -> None:
+        """Exchange sources if a job is done; what the window holds of them is loaded anew."""
+        moved_ms = self.delay.switch()
+        if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:
+            self.wheel.reset()
+
     def is_in_flight(self, key: int) -> bool:
-        """Whether a scheduled message of that key hash is appended but not filed yet."""
+        """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.stalled):
             raise HorologError(
                 ErrorCode.DISK_FULL,
                 "disk: full; this message cannot be filed, nor recalled, just now",
             )
         return any(
-            change.unfiled is not None and bool((change.unfiled.heads["key"] == key).any())
+            change.keyed is not None and bool((change.keyed.keys == key).any())
             for change in self.uncommitted
         )
 
@@ -129,6 +175,7 @@ class Shard:
         self.delay.close()
         for _, _, queue in self.topics.all_queues():
             queue.close()
+        self.key_index.close()
         self.log.close()
 
     def stamp_ms(self, wall_ms: int) -> int:

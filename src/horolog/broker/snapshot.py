@@ -8,13 +8,19 @@ thread: log sync → hours and queues → their directories → state files → 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from horolog.broker.shard import Shard
-from horolog.delay.state import HourState, encode_state, state_name
+from horolog.broker import retention
+from horolog.broker.shard import Named, Shard
+from horolog.delay.damage import ASIDE, Damaged
+from horolog.delay.far import files_of_job
+from horolog.delay.far_buffer import is_buffer
+from horolog.delay.state import state_name
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
 from horolog.log.checkpoint import (
     ACKED,
@@ -26,6 +32,7 @@ from horolog.log.checkpoint import (
     checkpoint_name,
     encode_checkpoint,
 )
+from horolog.log.consume_queue import queue_dir_name
 from horolog.log.segment import segment_name
 from horolog.protocol.commands import TopicType
 from horolog.ready.progress import Lease
@@ -39,13 +46,23 @@ class CheckpointJob:
     directory: str
     checkpoint: Checkpoint
     sync: list[str]
-    states: list[tuple[str, HourState]]
-    gone: list[str] = field(default_factory=list)  # hour directories that no kept checkpoint names
+    states: list[tuple[str, Callable[[], bytes]]]  # files to write
+    named: Named
+    former: str  # name of the checkpoint to keep beside this one; "": there is none
+    log_below: int  # segments below this position are removed
+    removed: bool = False  # whether what is to be removed was
+    written: int = 0  # bytes
+    gone: list[str] = field(
+        default_factory=list
+    )  # hours, buffers, runs, files of queues that no kept checkpoint names
     kept_states: dict[str, set[str]] = field(default_factory=dict)
 
-    def carry_out(self, storage: Storage) -> None:
-        """Perform it; what it names was written before, and `sync` begins with the log."""
-        directories = {f"{self.directory}/hours", f"{self.directory}/queues"}
+    def carry_out(self, storage: Storage, *, keep: bool = False) -> None:
+        """Perform it; what it names was written before, and `sync` begins with the log.
+
+        keep  remove nothing: a backup copies files of an earlier checkpoint.  Later jobs will remove it.
+        """
+        directories = {f"{self.directory}/{part}" for part in ("hours", "queues", "runs")}
         for path in self.sync:
             file = storage.open(path)
             try:
@@ -53,33 +70,53 @@ class CheckpointJob:
             finally:
                 file.close()
             directories.add(path.rpartition("/")[0])
-        for path, state in self.states:
-            file = storage.open(path, create=True)
-            try:
-                content = encode_state(state)
-                file.truncate(0)
-                file.write(0, content)
-                file.sync()
-            finally:
-                file.close()
-            directories.add(path.rpartition("/")[0])
-        for directory in sorted(directories):
-            storage.sync_dir(directory)
         place = f"{self.directory}/checkpoint"
         name = checkpoint_name(self.checkpoint.position)
-        replace_file(storage, place, name, encode_checkpoint(self.checkpoint))
-        self._delete(storage, place)
+        try:
+            for path, encode in self.states:
+                self._write_state(storage, path, encode())
+                directories.add(path.rpartition("/")[0])
+            for directory in sorted(directories):
+                storage.sync_dir(directory)
+            content = encode_checkpoint(self.checkpoint)
+            self.written += len(content)
+            replace_file(storage, place, name, content)
+        except HorologError as error:
+            if error.code is ErrorCode.DISK_FULL and not storage.exists(f"{place}/{name}"):
+                for path in (*(path for path, _ in self.states), f"{place}/{name}.tmp"):
+                    storage.remove(path)
+            raise
+        if not keep:
+            self._delete(storage, place)
+
+    def _write_state(self, storage: Storage, path: str, content: bytes) -> None:
+        file = storage.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, content)
+            file.sync()
+        finally:
+            file.close()
+        self.written += len(content)
 
     def _delete(self, storage: Storage, place: str) -> None:
-        names = [name for name in storage.list(place) if name.endswith(".ckpt")]
-        for name in names[:-CHECKPOINTS_KEPT]:
-            storage.remove(f"{place}/{name}")
-        for directory in self.gone:
-            storage.remove_dir(directory)
-        for directory, kept in self.kept_states.items():
+        kept = {checkpoint_name(self.checkpoint.position), self.former}
+        assert len(kept) == CHECKPOINTS_KEPT
+        for name in storage.list(place):
+            if name.endswith(".ckpt") and name not in kept:
+                storage.remove(f"{place}/{name}")
+        retention.remove_segments(storage, f"{self.directory}/log", self.log_below)
+        for path in self.gone:
+            name = path.rpartition("/")[2]
+            if name.isdigit() or is_buffer(name):
+                storage.remove_dir(path)
+            else:
+                storage.remove(path)
+        for directory, versions in self.kept_states.items():
             for name in storage.list(directory):
-                if name.startswith("state.") and name not in kept:
+                if name.startswith("state.") and name not in versions:
                     storage.remove(f"{directory}/{name}")
+        self.removed = True
 
 
 def decide(shard: Shard, wall_ms: int) -> Checkpoint:
@@ -119,7 +156,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     )
 
 
-def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int) -> CheckpointJob:
+def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> CheckpointJob:
     """Add the derived state, now that everything below the position is applied.
 
     DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
@@ -130,45 +167,108 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int) -> CheckpointJob:
         f"{shard.directory}/log/{segment_name(base)}"
         for base in range(first, checkpoint.position, size)
     ]
-    lengths = []
-    for topic, queue_id, queue in shard.topics.all_queues():
-        sync += queue.sync_paths()
-        lengths.append((topic.number, queue_id, queue.length))
+    sync += shard.key_index.sync_paths()
+    sync += _sync_queues(shard)
+    lengths = [(t.number, queue_id, q.length) for t, queue_id, q in shard.topics.all_queues()]
     checkpoint.columns["queues"] = np.array(lengths, QUEUE)
     shard.delay.drop_finished(now_ms)
     captured = shard.delay.capture()
+    checkpoint.columns["far_settled"] = captured.settled
     checkpoint.registry |= {
         "hours": captured.registry,
+        "far": captured.far,
+        "keys": shard.key_index.captured(),
+        "appended": shard.log_times.captured(checkpoint.position),
         "handed_over": shard.handed_over,
         "recalled": shard.recalled,
     }
-    job = CheckpointJob(shard.directory, checkpoint, sync + captured.sync, captured.states)
-    versions = {row["hour"]: row["version"] for row in captured.registry}
-    named = set(versions) | set(shard.former_hours)
+    retention.follow(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
+    former = shard.named
+    job = CheckpointJob(
+        shard.directory,
+        checkpoint,
+        sync + captured.sync,
+        captured.states,
+        retention.describe(shard, checkpoint),
+        checkpoint_name(former.position) if former.position >= 0 else "",
+        former.start,
+    )
+    named = {*job.named.hours, *former.hours}
     job.gone = [shard.delay.path(hour) for hour in shard.delay.on_disk() if hour not in named]
-    for hour, version in versions.items():
-        kept = {version, shard.former_hours.get(hour, version)}
+    for hour, version in job.named.hours.items():
+        kept = {version, former.hours.get(hour, version)}
         job.kept_states[shard.delay.path(hour)] = {state_name(v) for v in kept}
-    shard.former_hours = versions
+    kept_runs = job.named.runs | former.runs | files_of_job(shard.delay.far.job)
+    place = f"{shard.directory}/runs"
+    job.gone += [
+        f"{place}/{name}"
+        for name in shard.storage.list(place)
+        if name not in kept_runs and not name.startswith(ASIDE)
+    ]
+    job.gone += retention.queue_files(shard)
     return job
 
 
-def restore(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> str:
-    """Put a fresh shard into the state of a checkpoint; gives why it cannot ("" if it did)."""
+def _sync_queues(shard: Shard) -> list[str]:
+    queues = [queue for _, _, queue in shard.topics.all_queues()]
+    for queue in queues:  # all or none: what is told to be synced is not told again
+        if not queue.flush():
+            raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
+    return [path for queue in queues for path in queue.sync_paths()]
+
+
+def done(shard: Shard, job: CheckpointJob) -> None:
+    """The job has been carried out."""
+    shard.checkpoint_position = job.checkpoint.position
+    shard.checkpoint_bytes = job.written
+    shard.key_index.synced()
+    retention.is_durable(shard, job.named, removed=job.removed)
+
+
+def failed(shard: Shard, job: CheckpointJob) -> None:
+    """The job could not be carried out: the next checkpoint syncs and writes again what this one should have."""
+    for _, _, queue in shard.topics.all_queues():
+        queue.not_synced(job.sync)
+    shard.delay.capture_failed()
+
+
+def restore(
+    shard: Shard,
+    checkpoint: Checkpoint,
+    wall_ms: int,
+    mono_ms: int,
+    *,
+    aside: Collection[str] = (),
+    tolerant: bool = False,
+) -> list[Damaged]:
+    """Put a fresh shard into the state of a checkpoint, without the parts that it gives as damaged.
+
+    Changes no file; the caller says `shard.delay.cut()` when it goes on with this shard.
+
+    aside     names in `hours` that are in quarantine: damaged, whatever stands in their place
+    tolerant  damage that can be passed over entry by entry is
+    """
     registry = checkpoint.registry
     for row in registry["topics"]:
         shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
     for row in registry["groups"]:
         shard.ready.add_group(row["number"], row["name"])
+    damaged = []
+    firsts = retention.firsts_of(checkpoint)
     for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():
         topic = shard.topics.by_number[topic_number]
-        if not topic.queues[queue_id].cut(length):
-            return f"consume queue {queue_id} of topic {topic.name} is shorter than {length} units"
+        first = firsts.get((topic_number, queue_id), 0)
+        if not topic.queues[queue_id].restore(first, length):
+            why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
+            name = queue_dir_name(topic_number, queue_id)
+            damaged.append(Damaged("queues", name, (name,), why))
         topic.tails[queue_id] = length
     for row in registry["hours"]:
-        why = shard.delay.restore_hour(row)
-        if why:
-            return why
+        bad = shard.delay.restore_hour(row, aside)
+        damaged += [bad] if bad else []
+    damaged += shard.delay.far.restore(
+        registry.get("far", {}), checkpoint.columns["far_settled"], tolerant=tolerant
+    )
     for group, topic_number, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
         progress = shard.ready.of(group, topic_number, queue)
         progress.floor, progress.next = floor, next_offset
@@ -179,12 +279,14 @@ def restore(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) ->
         shard.ready.of(group, topic_number, queue).lease(
             offset, restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
         )
+    for appended_ms, position in registry.get("appended", []):
+        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
     shard.handed_over = registry["handed_over"]
     shard.recalled = registry["recalled"]
     shard.store_ms = checkpoint.store_ms
-    shard.former_hours = {row["hour"]: row["version"] for row in registry["hours"]}
     shard.checkpoint_position = checkpoint.position
-    return ""
+    retention.restore(shard, checkpoint)
+    return damaged
 
 
 def restored_lease(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPICS_MAX
-from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.storage.api import Storage
@@ -92,10 +92,14 @@ class Topics:
         if topic is None:
             topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
         while len(topic.queues) < queues:
-            directory = f"{self._directory}/{number:05d}-{len(topic.queues):05d}"
+            directory = f"{self._directory}/{queue_dir_name(number, len(topic.queues))}"
             topic.queues.append(ConsumeQueue(self._storage, directory))
             topic.tails.append(0)
         return topic
+
+    def first_offset(self, topic: int, queue: int) -> int:
+        """The lowest queue offset whose message the log still has."""
+        return self.by_number[topic].queues[queue].first
 
     def all_queues(self) -> Iterable[tuple[Topic, int, ConsumeQueue]]:
         """(topic, queue id, queue) of every queue."""

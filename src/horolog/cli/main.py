@@ -11,7 +11,21 @@ import typer
 
 from horolog import __version__
 from horolog.admin.status import UnreachableError
-from horolog.cli import clock, inspect, pending, recall, receive, send, serve, topic
+from horolog.cli import (
+    backup,
+    clock,
+    inspect,
+    message,
+    pending,
+    recall,
+    receive,
+    reschedule,
+    restore,
+    send,
+    serve,
+    topic,
+    verify,
+)
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
 from horolog.cli.options import register
 from horolog.errors import HorologError
@@ -45,8 +59,13 @@ app.add_typer(topic.app, name="topic")
 register(app, "send", send.send)
 register(app, "receive", receive.receive)
 register(app, "pending", pending.pending)
+register(app, "message", message.message)
 register(app, "recall", recall.recall)
+register(app, "reschedule", reschedule.reschedule)
 register(app, "inspect", inspect.inspect)
+register(app, "backup", backup.backup)
+register(app, "restore", restore.restore)
+register(app, "verify", verify.verify)
 app.add_typer(clock.app, name="clock")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_table
 
 _FLAGS = {
+    "by": "--by",
     "hour": "--hour",
     "from": "--from",
     "to": "--to",
@@ -18,8 +20,20 @@ _FLAGS = {
 }
 
 
+class By(StrEnum):
+    """Values of --by."""
+
+    DAY = "day"
+    HOUR = "hour"
+    SECOND = "second"
+    TOPIC = "topic"
+
+
 def pending(
     *,
+    by: Annotated[
+        By | None, typer.Option("--by", help="One row for each; by hour if nothing is said.")
+    ] = None,
     hour: Annotated[
         str,
         typer.Option(metavar="TIME", help="Per second of the hour in which this time lies."),
@@ -36,10 +50,11 @@ def pending(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Count scheduled messages that wait, per hour or second, or list them; exact, in UTC.
+    """Count scheduled messages that wait, by day, hour, second or topic, or list them; exact, in UTC.
 
     Examples:
       horolog pending
+      horolog pending --by day
       horolog pending --hour 2026-03-08T10:00Z --topic reminders
       horolog pending --list --from 2026-03-08T10:00Z --to 2026-03-08T10:05Z
     """
@@ -53,19 +68,20 @@ def pending(
             ErrorCode.BAD_REQUEST, "--from and --to: only with --list", field="--from"
         )
     with typed_as(_FLAGS):
-        counts = connect(admin).get("/v1/pending", {"hour": hour, "topic": topic})
+        wanted = {"by": by.value if by else None, "hour": hour, "topic": topic}
+        counts = connect(admin).get("/v1/pending", wanted)
     if as_json:
         print_json(counts)
         return
     shown = sum(row["count"] for row in counts["rows"])
     print_table(
         (counts["by"].upper(), "PENDING"),
-        [*((_start(row), row["count"]) for row in counts["rows"]), ("total", shown)],
+        [*((_name(row), row["count"]) for row in counts["rows"]), ("total", shown)],
     )
 
 
-def _start(row: dict[str, Any]) -> str:
-    return str(row["start"]).replace(".000Z", "Z")
+def _name(row: dict[str, Any]) -> str:
+    return str(row["topic"] if "topic" in row else row["start"]).replace(".000Z", "Z")
 
 
 def _list(admin: str, parameters: dict[str, object], *, as_json: bool) -> None:

@@ -1,13 +1,35 @@
-"""horolog recall."""
+"""horolog recall: one message, all with a key, or all of a window."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
-from horolog.cli.output import print_json
+from horolog.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
+
+MESSAGE_FLAGS = {
+    "recall_handle": "HANDLE",
+    "handle": "HANDLE",
+    "topic": "--topic",
+    "message_id": "--id",
+    "deliver_at_ms": "--due",
+}
+_FLAGS = {
+    **MESSAGE_FLAGS,
+    "key": "--key",
+    "from_ms": "--from",
+    "to_ms": "--to",
+    "to": "--to",
+    "tag": "--tag",
+}
+_BULK_TIMEOUT_S = 3_600.0  # at 200 000 a second that is more than anybody has
+_EXITS = {"CANCELLED": Exit.OK, "ALREADY_DELIVERED": Exit.REFUSED, "NOT_FOUND": Exit.NOT_FOUND}
 
 
 def recall(
@@ -16,20 +38,135 @@ def recall(
         typer.Argument(
             metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."
         ),
-    ],
+    ] = "",
+    *,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic of what is meant.")] = "",
+    id_: Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")] = "",
+    due: Annotated[str, typer.Option(metavar="TIME", help="Its due time.")] = "",
+    key: Annotated[str, typer.Option(metavar="KEY", help="All messages with this key.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
+    tag: Annotated[str, typer.Option(help="With --from and --to: only with this tag.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --from and --to: only count.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --from and --to: do not ask.")
+    ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
-) -> None:
-    """Cancel a scheduled message.
+) -> int:
+    """Cancel scheduled messages: one, all with a key, or all of a window.
 
     The answer is the truth: CANCELLED (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3).
 
-    Example:
+    Examples:
       horolog recall djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng==
+      horolog recall --topic reminders --id 01AB --due 2026-03-08T10:20:00Z
+      horolog recall --topic reminders --key UA1545
+      horolog recall --topic reminders --from 2026-03-08T00:00Z --to 2026-03-09T00:00Z --dry-run
     """
-    with typed_as({"recall_handle": "HANDLE"}):
-        result = connect(admin).post("/v1/recall", {"handle": handle})
+    from horolog.units import parse_time_ms
+
+    given = {"--id": id_, "--due": due, "--key": key, "--from": from_, "--to": to, "--tag": tag}
+    given |= {"--dry-run": "yes" if dry_run else "", "--yes": "yes" if yes else ""}
+    flags = {flag for flag, text in given.items() if text}
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        if from_ or to:
+            _only(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
+            window = {
+                "topic": _needed(topic, "--topic"),
+                "from_ms": parse_time_ms(_needed(from_, "--from"), field="--from"),
+                "to_ms": parse_time_ms(_needed(to, "--to"), field="--to"),
+                "tag": tag or None,
+            }
+            return _window(client, window, dry_run=dry_run, ask=not yes, as_json=as_json)
+        if key:
+            _only(flags, {"--key"}, handle)
+            wanted = {"topic": _needed(topic, "--topic"), "key": key}
+            return _by_key(client.post("/v1/recall/key", wanted), as_json=as_json)
+        _only(flags, {"--id", "--due"}, "")
+        result = client.post("/v1/recall", message_fields(handle, topic, id_, due))
     if as_json:
         print_json(result)
     else:
         typer.echo(result["detail"])
+    return Exit.OK
+
+
+def message_fields(handle: str, topic: str, message_id: str, due: str) -> dict[str, Any]:
+    """Fields of the admin API that name one message, from HANDLE or --topic, --id and --due."""
+    from horolog.units import parse_time_ms
+
+    if handle:
+        flags = {"--topic": topic, "--id": message_id, "--due": due}
+        _only({flag for flag, text in flags.items() if text}, set(), handle)
+        return {"handle": handle}
+    return {
+        "topic": _needed(topic, "HANDLE, or --topic"),
+        "message_id": _needed(message_id, "--id"),
+        "deliver_at_ms": parse_time_ms(_needed(due, "--due"), field="--due"),
+    }
+
+
+def _only(given: set[str], allowed: set[str], handle: str) -> None:
+    """A usage error if other flags are given than go with the way that was chosen."""
+    from horolog.errors import ErrorCode, HorologError
+
+    other = sorted(given - allowed)
+    if other or (handle and allowed):
+        flag = other[0] if other else "HANDLE"
+        with_what = "a HANDLE" if not allowed else ", ".join(sorted(allowed))
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"{flag}: does not go with {with_what}", field=flag
+        )
+
+
+def _needed(text: str, flag: str) -> str:
+    from horolog.errors import ErrorCode, HorologError
+
+    if not text:
+        raise HorologError(ErrorCode.BAD_REQUEST, f"{flag}: is needed", field=flag)
+    return text
+
+
+def _by_key(result: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        print_json(result)
+    else:
+        print_table(
+            ("RECALL", "MESSAGE ID", "DUE"),
+            [(row["status"], row["message_id"], row["deliver_at"]) for row in result["results"]],
+        )
+    statuses = {row["status"] for row in result["results"]}
+    return next(code for status, code in _EXITS.items() if status in statuses)
+
+
+def _window(
+    client: AdminClient, window: dict[str, Any], *, dry_run: bool, ask: bool, as_json: bool
+) -> int:
+    import sys
+
+    if ask and not dry_run and sys.stdin.isatty():
+        counted = _post_window(client, window, dry_run=True)["matched"]
+        if not typer.confirm(f"Cancel {counted} messages of {window['topic']}?", err=True):
+            typer.echo("nothing was recalled", err=True)
+            return Exit.REFUSED
+    result = _post_window(client, window, dry_run=dry_run)
+    if as_json:
+        print_json(result)
+    elif dry_run:
+        typer.echo(
+            f"{result['matched']} messages ({result['size_bytes']} bytes) would be cancelled"
+        )
+    else:
+        typer.echo(f"CANCELLED: {result['cancelled']} messages will not be handed over")
+    return Exit.OK
+
+
+def _post_window(client: AdminClient, window: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    body = {**window, "dry_run": dry_run}
+    return client.post("/v1/recall/window", body, timeout_s=_BULK_TIMEOUT_S)

@@ -74,6 +74,32 @@ AutoCreateTopics = Annotated[
         help="A route or send of an unknown topic makes it, as a normal one.  [default: off]",
     ),
 ]
+MaxDelay = Annotated[
+    str | None,
+    typer.Option(help="How far ahead a message may be due, such as 24h.  [default: 3653d]"),
+]
+DedupWindow = Annotated[
+    str | None,
+    typer.Option(
+        help="How long a message id that is sent again is answered with the first result, without"
+        " storing the message twice; 0s: never.  [default: 120s]"
+    ),
+]
+Retention = Annotated[
+    str | None,
+    typer.Option(
+        help="How long the log keeps what was delivered, such as 24h or 7d; what waits is never"
+        " dropped.  [default: 72h]"
+    ),
+]
+RetentionBytes = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Bytes of log above which its oldest part goes sooner; 0: no bound.  [default: 0]",
+        show_default=False,
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
@@ -97,6 +123,10 @@ def serve(
     broker_name: BrokerName = None,
     cluster_name: ClusterName = None,
     auto_create_topics: AutoCreateTopics = None,
+    max_delay: MaxDelay = None,
+    dedup_window: DedupWindow = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     log_level: LogLevel = None,
     config: Config = None,
 ) -> int:
@@ -128,6 +158,10 @@ def serve(
             "broker_name": broker_name,
             "cluster_name": cluster_name,
             "auto_create_topics": auto_create_topics,
+            "max_delay": max_delay,
+            "dedup_window": dedup_window,
+            "retention": retention,
+            "retention_bytes": retention_bytes,
             "log_level": log_level,
         },
         config_file=config,

@@ -1,8 +1,4 @@
-"""Loading one second of an hour: walk its chain in bounded pieces, then sort what waits.
-
-A loaded message is one int64, `key` = (ms within the second) << 40 | global index: sorting the keys gives
-hand-over order, because within an hour the order of global indexes is the order of origins.
-"""
+"""Loading one second of an hour: walk its chain in bounded pieces, each of them sorted (`delay.source`)."""
 
 from __future__ import annotations
 
@@ -13,15 +9,8 @@ import numpy.typing as npt
 
 from horolog.delay.entry import entry_sums
 from horolog.delay.hour import Hour
+from horolog.delay.source import Loaded, loaded
 from horolog.delay.state import SECONDS, EntryState
-
-INDEX_BITS = 40
-INDEX_MASK = (1 << INDEX_BITS) - 1
-
-
-def keys_of(due_ms: npt.NDArray[Any], index: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Keys of entries of one second, unsorted."""
-    return (due_ms.astype(np.int64) % 1000 << INDEX_BITS) | index.astype(np.int64)
 
 
 class ChainLoad:
@@ -36,7 +25,7 @@ class ChainLoad:
         self._expected = int(head["filed"])
         self._walked = 0
         self._sound = True
-        self._keys: list[npt.NDArray[np.int64]] = []
+        self._pieces: list[Loaded] = []
 
     def walk(self, limit: int) -> tuple[int, bool]:
         """Take up to `limit` steps and read the entries met: (steps taken, whether the end was reached)."""
@@ -48,17 +37,15 @@ class ChainLoad:
             entries = self._hour.entries(index)
             good = self._are_mine(entries)
             self._sound = self._sound and bool(good.all())
-            self._keys.append(self._waiting(entries[good], index[good]))
+            self._pieces.append(self._waiting(entries[good], index[good]))
         ended = self._next < 0 or not self._sound or self._walked > self._expected
         return len(found), ended
 
-    def keys(self) -> npt.NDArray[np.int64]:
-        """Sorted keys of what waits; a broken chain is repaired by a scan of the hour, and said in `problem`."""
+    def pieces(self) -> list[Loaded]:
+        """What waits; a broken chain is repaired by a scan of the hour, and said in `problem`."""
         if not self._sound or self._walked != self._expected:
             self._scan()
-        keys = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
-        keys.sort(kind="stable")  # merges the sorted pieces
-        return keys
+        return self._pieces
 
     def _are_mine(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         mine: npt.NDArray[np.bool_] = (entry_sums(entries) == entries["sum"]) & (
@@ -66,21 +53,17 @@ class ChainLoad:
         )
         return mine
 
-    def _waiting(
-        self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def _waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> Loaded:
         waits = self._hour.states[index] == EntryState.WAITING
-        keys = keys_of(entries["due_ms"][waits], index[waits])
-        keys.sort()
-        return keys
+        return loaded(self._hour.number, entries[waits], index[waits])
 
     def _scan(self) -> None:
-        self._keys = []
+        self._pieces = []
         readable = 0
         for first, entries in self._hour.scan():
             rows = np.flatnonzero(self._are_mine(entries))
             readable += len(rows)
-            self._keys.append(self._waiting(entries[rows], rows + first))
+            self._pieces.append(self._waiting(entries[rows], rows + first))
         self.problem = (
             f"hour {self._hour.hour}: delay index of second {self.second % SECONDS} is damaged, "
             f"{readable} of {self._expected} entries are readable"

@@ -83,8 +83,13 @@ def origin_seed(position: int, row: int = 0) -> int:
 
 
 def record_crcs(
-    records: Iterable[bytes | memoryview], origins: npt.NDArray[Any]
+    records: Iterable[bytes | memoryview],
+    origins: npt.NDArray[Any],
+    rows: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[np.uint32]:
-    """CRC of each record, started from its origin (rows are 0)."""
-    folded = ((origins ^ (origins >> np.uint64(32))) & np.uint64(0xFFFFFFFF)).tolist()
+    """CRC of each record, started from its origin (`rows` None: all 0, as in this log)."""
+    seeds = origins ^ (origins >> np.uint64(32))
+    if rows is not None:
+        seeds = seeds ^ (rows.astype(np.uint64) * np.uint64(0x9E3779B1))
+    folded = (seeds & np.uint64(0xFFFFFFFF)).tolist()
     return np.array([crc32(r, s) for r, s in zip(records, folded, strict=True)], np.uint32)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, ENTRY_WORDS, PREVIOUS_AT, entry_sums
-from horolog.delay.keys import KeyRuns
 from horolog.delay.state import (
     SECONDS,
     EntryState,
@@ -22,6 +21,8 @@ from horolog.delay.state import (
     empty_heads,
     state_name,
 )
+from horolog.log.keys import KeyRuns
+from horolog.log.record import TAGS_AT
 from horolog.storage.api import File, Storage
 
 LOG_NAME = "delay.log"
@@ -36,6 +37,7 @@ class Filing(NamedTuple):
     size: npt.NDArray[np.int64]
     key: npt.NDArray[np.uint64]
     topic: npt.NDArray[np.uint32]
+    tags: npt.NDArray[np.int32]
     crc: npt.NDArray[np.uint32]
     records: bytes
 
@@ -43,8 +45,9 @@ class Filing(NamedTuple):
 class Hour:
     """The messages due in one hour, `hour` = due ms // 3 600 000."""
 
-    def __init__(self, storage: Storage, directory: str, hour: int) -> None:
+    def __init__(self, storage: Storage, directory: str, hour: int, number: int = 0) -> None:
         self.hour = hour
+        self.number = number  # as a source
         self.directory = directory
         self.count = 0
         self.log_bytes = 0
@@ -70,11 +73,9 @@ class Hour:
         return sum(self.by_topic.values())
 
     def restore(self, state: HourState, version: int) -> bool:
-        """Take over a state file and cut the files to it; False if they are shorter (then rebuild)."""
+        """Take over a state file; False if the files are shorter than it says.  `cut` them before filing."""
         if self._index.size() < state.count * ENTRY_BYTES or self._log.size() < state.log_bytes:
             return False
-        self._index.truncate(state.count * ENTRY_BYTES)
-        self._log.truncate(state.log_bytes)
         self.count, self.log_bytes = state.count, state.log_bytes
         self.heads, self.by_topic = state.heads, state.by_topic
         self.handed_over, self.recalled = state.handed_over, state.recalled
@@ -82,6 +83,12 @@ class Hour:
         self.version, self.changed, self.unsynced = version, False, False
         self.keys.open(self.count, self._read_keys)
         return True
+
+    def cut(self) -> None:
+        """At start: cut the files to what was restored; what a former process filed behind it is filed anew."""
+        self._log_view = self._index_view = memoryview(b"")
+        self._index.truncate(self.count * ENTRY_BYTES)
+        self._log.truncate(self.log_bytes)
 
     def _read_keys(self, first: int, stop: int) -> npt.NDArray[np.uint64]:
         raw = self._index.read(first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES)
@@ -199,6 +206,32 @@ class Hour:
         found = np.minimum(low, self.count - 1)
         return np.where((low < self.count) & (column[found] == origins), found, -1)
 
+    def rows_between(
+        self, from_ms: int, to_ms: int, first: int, limit: int
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).
+
+        And the row to go on with, −1 at the end.
+        """
+        end = min(self.count, first + limit)
+        dues = np.frombuffer(self._mapped_index(), ENTRY, self.count)["due_ms"][first:end]
+        found = (dues >= from_ms) & (dues < to_ms)
+        found &= self.states[first:end] == EntryState.WAITING
+        return np.flatnonzero(found) + first, end if end < self.count else -1
+
+    def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Tags code of each entry, from its record."""
+        if len(self._log_view) < self.log_bytes:
+            self._log_view = self._log.view()
+        raw = np.frombuffer(self._log_view, np.uint8)
+        at = entries["position"].astype(np.int64) + TAGS_AT
+        tags: npt.NDArray[np.int32] = raw[at[:, None] + np.arange(4)].view("<i4").reshape(len(at))
+        return tags
+
+    def states_at(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """`EntryState` of each row, with its in-flight bits."""
+        return self.states[rows]
+
     def mark_inflight(self, index: npt.NDArray[np.int64], bits: EntryState) -> None:
         """Note what has been appended for these entries but is not committed yet."""
         self.states[index] |= np.uint8(bits)
@@ -211,11 +244,12 @@ class Hour:
         if len(index) and bool((seconds == seconds[0]).all()):
             self.heads["waiting"][seconds[0]] -= np.uint32(len(index))
         else:
-            np.subtract.at(self.heads["waiting"], seconds, np.uint32(1))
+            counts = np.bincount(seconds, minlength=SECONDS)
+            self.heads["waiting"] -= counts.astype(np.uint32)
         self._count_topics(entries["topic"], -1)
         if state is EntryState.HANDED_OVER:
             self.handed_over += len(index)
-        elif state is EntryState.RECALLED:
+        elif state in {EntryState.RECALLED, EntryState.MOVED}:
             self.recalled += len(index)
         self.changed = True
 

@@ -13,7 +13,7 @@ offset  bytes   field              meaning
 16      8       count              entries of the delay index that this state covers
 24      8       log bytes          length of the delay log that belongs to them
 32      8       handed over        entries with state 1
-40      8       recalled           entries with state 2
+40      8       recalled           entries with state 2 or 4
 48      4       body CRC           CRC-32 of all that follows the header
 52      4       header CRC         CRC-32 of bytes 0–51
 56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting u32}
@@ -55,6 +55,7 @@ class EntryState(IntEnum):
     HANDED_OVER = 1
     RECALLED = 2
     QUARANTINED = 3  # its record does not verify: reported, never handed over
+    MOVED = 4  # rescheduled: recalled, and a copy with another due time was made
     SETTLED_BITS = 0x0F
     HANDING_OVER = 0x10  # in memory only
     RECALLING = 0x20  # in memory only

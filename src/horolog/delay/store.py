@@ -1,32 +1,39 @@
-"""Where every scheduled message is filed, and found again.
+"""Where every scheduled message is filed, and found again: near ones in hours, far ones in the far store.
 
-In this version all of them are near: one `Hour` each hour of the coming 24.  The far store (runs) will take what
-lies beyond the near window; `file` is the place where the two part.
+`file` is the place where the two part, by the append time in the log, so that a replay decides the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.chain import ChainLoad
-from horolog.delay.entry import entry_sums, record_crcs
+from horolog.delay.damage import Damaged
+from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.far import FarSettings, FarStore
+from horolog.delay.far_buffer import FarBuffer
+from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Filing, Hour
-from horolog.delay.state import SECONDS, EntryState, HourState, decode_state, state_name
+from horolog.delay.source import ROW_BITS, ROW_MASK, PartLoad, Rows, SecondLoad, refs_of
+from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_KEEP_MS, HOUR_MS
+from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
 from horolog.storage.api import Storage, read_file
+
+HANDED_BYTES = 32  # that a hand-over takes beside the record: its origin, and a unit of a queue
 
 
 class Filed(NamedTuple):
-    """Where a batch went: its hour, the due times and the global indexes."""
+    """Where messages went: due times, origins and references, columns of equal length."""
 
-    hour: int
     due_ms: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+    origin: npt.NDArray[np.uint64]
+    ref: npt.NDArray[np.int64]
 
 
 class Unfiled(NamedTuple):
@@ -35,24 +42,45 @@ class Unfiled(NamedTuple):
     heads: npt.NDArray[Any]  # log.record.HEAD
     origins: npt.NDArray[np.uint64]
     records: memoryview  # one after the other
+    append_ms: int  # of their frame
 
 
 class Captured(NamedTuple):
-    """What a checkpoint needs of the hours."""
+    """What a checkpoint needs of the hours and of the far store."""
 
     registry: list[dict[str, int]]
-    states: list[tuple[str, HourState]]  # files to write
+    far: dict[str, Any]
+    settled: npt.NDArray[Any]  # log.checkpoint.FAR_SETTLED
+    states: list[tuple[str, Callable[[], bytes]]]  # files to write
     sync: list[str]  # files to sync first
 
 
 class DelayStore:
-    """All hours of a shard."""
+    """All hours of a shard, and its far store."""
 
-    def __init__(self, storage: Storage, directory: str) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        *,
+        far_directory: str = "runs",
+        log_id: int = 0,
+        far_settings: FarSettings | None = None,
+    ) -> None:
         self._storage = storage
         self._directory = directory
         self.hours: dict[int, Hour] = {}
+        self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
         self.problems: list[str] = []
+        self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
+        self._numbers = 0
+        self.far = FarStore(
+            storage, far_directory, log_id, self._take_number, far_settings or FarSettings()
+        )
+
+    def _take_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
     def path(self, hour: int) -> str:
         """Directory of one hour."""
@@ -63,25 +91,40 @@ class DelayStore:
         found = self.hours.get(hour)
         if found is None:
             self._storage.remove_dir(self.path(hour))  # of a former life of this hour
-            found = self.hours[hour] = Hour(self._storage, self.path(hour), hour)
+            found = Hour(self._storage, self.path(hour), hour, self._take_number())
+            self.hours[hour] = self._sources[found.number] = found
         return found
 
-    def restore_hour(self, row: dict[str, int]) -> str:
-        """Open an hour as a checkpoint's registry names it; gives why it cannot ("" if it did)."""
+    def restore_hour(self, row: dict[str, int], aside: Collection[str] = ()) -> Damaged | None:
+        """Open an hour as a checkpoint's registry names it; gives why it cannot.
+
+        aside  names of hours that are in quarantine
+        """
         number, version = row["hour"], row["version"]
         path = self.path(number)
+        if path.rpartition("/")[2] in aside:
+            return _damaged_hour(row, f"hour {number} is in quarantine")
         try:
             state = decode_state(read_file(self._storage, f"{path}/{state_name(version)}"))
         except FileNotFoundError:
             state = None
         if state is None or state.count != row["count"]:
-            return f"state {version} of hour {number} is missing or damaged"
-        hour = Hour(self._storage, path, number)
+            return _damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
+        hour = Hour(self._storage, path, number, self._take_number())
         if not hour.restore(state, version):
             hour.close()
-            return f"the files of hour {number} are shorter than its checkpoint says"
-        self.hours[number] = hour
-        return ""
+            return _damaged_hour(
+                row, f"the files of hour {number} are shorter than its checkpoint says"
+            )
+        self.hours[number] = self._sources[hour.number] = hour
+        return None
+
+    def cut(self) -> None:
+        """At start: cut all files to what was restored; what is behind it is filed anew."""
+        for hour in self.hours.values():
+            hour.cut()
+        for buffer in self.far.buffers:
+            buffer.cut()
 
     def on_disk(self) -> list[int]:
         """Hours that have a directory."""
@@ -91,50 +134,123 @@ class DelayStore:
 
     def file(self, unfiled: Unfiled) -> tuple[list[Filed], Unfiled | None]:
         """File scheduled messages: where they went, and those for which the disk had no space."""
-        heads, origins, records = unfiled
+        heads, origins, records, append_ms = unfiled
         sizes = heads["size"].astype(np.int64)
         ends = np.cumsum(sizes)
         starts = ends - sizes
         slices = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         crcs = record_crcs(slices, origins)
-        hours = heads["due_ms"] // HOUR_MS
-        if bool((hours == hours[0]).all()):
-            groups = [(int(hours[0]), np.arange(len(hours)))]
-        else:
-            order = np.argsort(hours, kind="stable")
-            cuts = np.flatnonzero(np.diff(hours[order])) + 1
-            groups = [(int(hours[part[0]]), part) for part in np.split(order, cuts)]
         filed = []
+        groups = _groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
         for at, (number, rows) in enumerate(groups):
             joined = (
                 bytes(records)
-                if len(rows) == len(hours)
+                if len(rows) == len(heads)
                 else b"".join([slices[i] for i in rows.tolist()])
             )
-            due = heads["due_ms"][rows]
             filing = Filing(
-                due,
+                heads["due_ms"][rows],
                 origins[rows],
                 sizes[rows],
                 heads["key"][rows],
                 heads["topic"][rows],
+                heads["tags"][rows],
                 crcs[rows],
                 joined,
             )
             try:
-                filed.append(Filed(number, due, self.open_hour(number).file(filing)))
+                filed.append(self._file(number, filing))
             except HorologError as error:
                 if error.code is not ErrorCode.DISK_FULL:
                     raise
                 left = np.sort(np.concatenate([group for _, group in groups[at:]]))
                 rest = b"".join([slices[i] for i in left.tolist()])
-                return filed, Unfiled(heads[left], origins[left], memoryview(rest))
+                return filed, Unfiled(heads[left], origins[left], memoryview(rest), append_ms)
         return filed, None
+
+    def _file(self, hour: int | None, filing: Filing) -> Filed:
+        source: Hour | FarBuffer
+        if hour is None:
+            source, rows = self.far.file(filing)
+            self._sources[source.number] = source
+        else:
+            source = self.open_hour(hour)
+            rows = source.file(filing)
+        return Filed(filing.due_ms, filing.origin, refs_of(source.number, rows))
+
+    # --- references -----------------------------------------------------------------------------
+
+    def by_source(
+        self, refs: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[Hour | FarBuffer | FarRun | None, npt.NDArray[np.int64] | slice, Rows]]:
+        """(source, where its references stand in `refs`, its rows); None: the source is gone."""
+        if not len(refs):
+            return
+        numbers = refs >> ROW_BITS
+        first = int(numbers[0])
+        if len(refs) == 1 or bool((numbers == first).all()):
+            yield self._source(first), slice(None), refs & ROW_MASK
+            return
+        for number in np.unique(numbers).tolist():
+            at = np.flatnonzero(numbers == number)
+            yield self._source(number), at, refs[at] & ROW_MASK
+
+    def _source(self, number: int) -> Hour | FarBuffer | FarRun | None:
+        found = self._sources.get(number)
+        if found is None:
+            for source in self.far.sources():  # made by a job, and not met before
+                self._sources[source.number] = source
+            found = self._sources.get(number)
+        return found
+
+    def states(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """`EntryState` of each, with its in-flight bits; HANDED_OVER if the source is gone."""
+        states = np.full(len(refs), EntryState.HANDED_OVER, np.uint8)
+        for source, at, rows in self.by_source(refs):
+            if source is not None:
+                states[at] = source.states_at(rows)
+        return states
+
+    def entries(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """ENTRY rows of references whose sources are there, not verified."""
+        found = np.empty(len(refs), ENTRY)
+        for source, at, rows in self.by_source(refs):
+            assert source is not None
+            entries = source.entries(rows)
+            if isinstance(at, slice):
+                return entries
+            found[at] = entries
+        return found
+
+    def records(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> list[memoryview]:
+        """Their records, not verified."""
+        found: list[memoryview] = [memoryview(b"")] * len(refs)
+        for source, at, _ in self.by_source(refs):
+            assert source is not None
+            records = source.records(entries[at])
+            if isinstance(at, slice):
+                return records
+            for i, record in zip(at.tolist(), records, strict=True):
+                found[i] = record
+        return found
+
+    def mark_inflight(self, refs: npt.NDArray[np.int64], bits: EntryState) -> None:
+        """Note what has been appended for these messages but is not committed yet."""
+        for source, _, rows in self.by_source(refs):
+            assert source is not None
+            source.mark_inflight(rows, bits)
+
+    def settle(self, refs: npt.NDArray[np.int64], state: EntryState) -> None:
+        """These waiting messages are now settled for good."""
+        for source, _, rows in self.by_source(refs):
+            assert source is not None
+            source.settle(rows, state)
 
     # --- what the wheel asks --------------------------------------------------------------------
 
     def next_waiting(self, second: int) -> int | None:
         """The first second at or after `second` in which something waits."""
+        far = self.far.next_waiting(second)
         for number in sorted(self.hours):
             hour = self.hours[number]
             if (number + 1) * SECONDS <= second or not hour.waiting:
@@ -142,150 +258,169 @@ class DelayStore:
             first = max(0, second - number * SECONDS)
             waiting = np.flatnonzero(hour.heads["waiting"][first:])
             if len(waiting):
-                return number * SECONDS + first + int(waiting[0])
-        return None
+                near = number * SECONDS + first + int(waiting[0])
+                return near if far is None else min(near, far)
+        return far
 
-    def open_chain(self, second: int) -> ChainLoad:
+    def open_second(self, second: int) -> SecondLoad:
         """Begin to load a second."""
-        return ChainLoad(self.hours[second // SECONDS], second)
+        parts: list[PartLoad] = []
+        hour = self.hours.get(second // SECONDS)
+        if hour is not None:
+            parts.append(ChainLoad(hour, second))
+        parts += [source.open_second(second) for source in self.far.having(second)]
+        return SecondLoad(second, parts)
 
     # --- hand-over and recall -------------------------------------------------------------------
 
     def verified(
-        self, hour: Hour, index: npt.NDArray[np.int64]
+        self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
-        """Of these entries those whose record verifies: (global indexes, ENTRY rows, records).
+        """Of these messages those whose record verifies: (references, ENTRY rows, records).
 
         The others are quarantined: reported, counted, never handed over.
         """
-        entries = hour.entries(index)
-        records = hour.records(entries)
-        good = (record_crcs(records, entries["origin"]) == entries["crc"]) & (
+        records = self.records(refs, entries)
+        good = (record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]) & (
             entry_sums(entries) == entries["sum"]
         )
         if not bool(good.all()):
-            bad = index[~good]
-            hour.settle(bad, EntryState.QUARANTINED)
+            self.settle(refs[~good], EntryState.QUARANTINED)
+            bad = entries[~good]
             self.problems.append(
-                f"hour {hour.hour}: {len(bad)} messages do not verify and are quarantined "
-                f"(first: log position {int(entries['origin'][~good][0])})"
+                f"hour {int(bad['due_ms'][0]) // HOUR_MS}: {len(bad)} messages do not verify and are "
+                f"quarantined (first: log position {int(bad['origin'][0])})"
             )
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
-            index, entries = index[good], entries[good]
-        return index, entries, records
+            refs, entries = refs[good], entries[good]
+        return refs, entries, records
 
-    def find_key(
-        self, key: int, topic: int, due_ms: int
-    ) -> tuple[Hour, npt.NDArray[np.int64]] | None:
-        """Entries of that topic, due time and key hash: their hour and global indexes; None if there are none.
+    def find_key(self, key: int, topic: int, due_ms: int | None) -> npt.NDArray[np.int64]:
+        """References of messages of that topic, key hash and due time (None: any), in log order.
 
         The caller compares message ids, since hashes may collide.
         """
-        hour = self.hours.get(due_ms // HOUR_MS)
-        if hour is None:
-            return None
-        found = hour.keys.find(key)
+        found = []
+        near = self.hours if due_ms is None else {due_ms // HOUR_MS}
+        for number in near:
+            hour = self.hours.get(number)
+            if hour is not None:
+                found.append(refs_of(hour.number, np.array(hour.keys.find(key), np.int64)))
+        for source in self.far.sources():
+            rows = source.find_key(key, due_ms)
+            if len(rows):
+                self._sources[source.number] = source
+                found.append(refs_of(source.number, rows))
         if not found:
-            return None
-        index = np.array(found, np.int64)
-        entries = hour.entries(index)
-        same = (entries["due_ms"] == due_ms) & (entries["topic"] == topic)
-        return (hour, index[same]) if bool(same.any()) else None
+            return np.empty(0, np.int64)
+        refs = np.concatenate(found)
+        entries = self.entries(refs)
+        same = (entries["topic"] == topic) & (entries["key"] == np.uint64(key))
+        same &= entry_sums(entries) == entries["sum"]
+        if due_ms is not None:
+            same &= entries["due_ms"] == due_ms
+        refs, entries = refs[same], entries[same]
+        ordered: npt.NDArray[np.int64] = refs[np.lexsort((entries["row"], entries["origin"]))]
+        return ordered
 
     def resolve(
-        self, hour: int, origins: npt.NDArray[np.uint64]
-    ) -> tuple[Hour, npt.NDArray[np.int64]]:
-        """Replay: the entries of these origins; one that no file has is a broken invariant: DAMAGED."""
-        found = self.hours.get(hour)
-        index = found.find_origins(origins) if found else np.full(len(origins), -1, np.int64)
-        if found is None or bool((index < 0).any()):
-            missing = int(origins[np.argmax(index < 0)]) if len(origins) else 0
+        self, due_ms: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.int64]:
+        """Replay: the references of these messages; one that no file has is a broken invariant: DAMAGED.
+
+        Those of hours in quarantine may be missing, and are left out then.
+        """
+        refs = np.full(len(origins), -1, np.int64)
+        hours = due_ms // HOUR_MS
+        for number in np.unique(hours).tolist():
+            hour = self.hours.get(number)
+            if hour is not None:
+                at = np.flatnonzero(hours == number)
+                rows = hour.find_origins(origins[at])
+                refs[at] = np.where(rows >= 0, refs_of(hour.number, rows), -1)
+        for source in self.far.sources():
+            left = np.flatnonzero(refs < 0)
+            if not len(left):
+                break
+            rows = source.find(due_ms[left], origins[left])
+            if bool((rows >= 0).any()):
+                self._sources[source.number] = source
+                refs[left] = np.where(rows >= 0, refs_of(source.number, rows), -1)
+        missing = refs < 0
+        for first_hour, last_hour in self.quarantined if bool(missing.any()) else ():
+            missing &= (hours < first_hour) | (hours > last_hour)
+        if bool(missing.any()):
+            first = int(np.argmax(missing))
+            hour_of = int(hours[first])
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"the commit log names a scheduled message at log position {missing} of hour {hour} "
-                f"that the hour's files do not have",
-                field=f"hours/{hour}",
+                f"the commit log names a scheduled message at log position {int(origins[first])} of "
+                f"hour {hour_of} that neither the hour's files nor a run has",
+                field=f"hours/{hour_of}",
             )
-        return found, index
+        return refs[refs >= 0]
 
-    # --- counts ---------------------------------------------------------------------------------
-
-    @property
-    def waiting(self) -> int:
-        """Scheduled messages that wait, all hours."""
-        return sum(hour.waiting for hour in self.hours.values())
-
-    def waiting_by_hour(self, topic: int | None) -> list[tuple[int, int]]:
-        """(hour, count) with count > 0, in order."""
-        rows = []
-        for number in sorted(self.hours):
-            hour = self.hours[number]
-            n = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
-            if n:
-                rows.append((number, n))
-        return rows
-
-    def waiting_by_second(self, number: int, topic: int | None) -> list[tuple[int, int]]:
-        """(second of the epoch, count) with count > 0 of one hour, in order."""
-        hour = self.hours.get(number)
-        if hour is None:
-            return []
-        if topic is None:
-            counts = hour.heads["waiting"]
-        else:
-            counts = np.zeros(SECONDS, np.int64)
-            for first, entries in hour.scan():
-                states = hour.states[first : first + len(entries)] & EntryState.SETTLED_BITS
-                rows = (entries["topic"] == topic) & (states == EntryState.WAITING)
-                seconds = entries["due_ms"][rows] // 1000 - number * SECONDS
-                counts += np.bincount(seconds, minlength=SECONDS)
-        return [(number * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
-
-    def waiting_between(
-        self, from_ms: int, to_ms: int, topic: int | None
-    ) -> Iterator[tuple[npt.NDArray[Any], memoryview]]:
-        """(ENTRY row, record) of what waits and is due in [from_ms, to_ms), in hand-over order."""
-        after = from_ms // 1000
-        while (second := self.next_waiting(after)) is not None and second * 1000 < to_ms:
-            chain = self.open_chain(second)
-            while not chain.walk(1 << 20)[1]:
-                pass
-            hour = self.hours[second // SECONDS]
-            index = chain.keys() & ((1 << 40) - 1)
-            entries = hour.entries(index)
-            rows = (entries["due_ms"] >= from_ms) & (entries["due_ms"] < to_ms)
-            if topic is not None:
-                rows &= entries["topic"] == topic
-            for at in np.flatnonzero(rows):
-                entry = entries[at : at + 1]
-                yield entry[0], hour.records(entry)[0]
-            after = second + 1
+    def sources_between(self, from_ms: int, to_ms: int) -> list[Hour | FarBuffer | FarRun]:
+        """Hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""
+        numbers = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
+        return [*(self.hours[number] for number in sorted(numbers)), *self.far.sources()]
 
     # --- checkpoint -----------------------------------------------------------------------------
 
+    @property
+    def waiting(self) -> int:
+        """Scheduled messages that wait, near and far."""
+        return sum(hour.waiting for hour in self.hours.values()) + self.far.waiting
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of far messages that have still to be written as runs."""
+        return self.far.unflushed_bytes
+
+    def bytes_due_before(self, to_ms: int) -> int:
+        """What the log will take at the hand-over of what waits and is due before `to_ms`; nearly exact."""
+        count = total = 0
+        for number, hour in self.hours.items():
+            if number * HOUR_MS >= to_ms or not hour.waiting:
+                continue
+            seconds = min(SECONDS, -(-(to_ms - number * HOUR_MS) // 1000))
+            waiting = int(hour.heads["waiting"][:seconds].sum())
+            count += waiting
+            total += waiting * hour.log_bytes // hour.count
+        return total + count * HANDED_BYTES + self.far.bytes_due_before(to_ms)
+
     def capture(self) -> Captured:
-        """State of all hours as it is now: at a moment when everything filed lies below the position."""
+        """State of everything as it is now: at a moment when everything filed lies below the position."""
         registry, states, sync = [], [], []
         for number in sorted(self.hours):
             hour = self.hours[number]
             if hour.unsynced:
                 sync += hour.sync_paths()
             if hour.changed:
-                states.append(hour.capture())
+                path, state = hour.capture()
+                states.append((path, partial(encode_state, state)))
             registry.append(
                 {
                     "hour": number,
                     "version": hour.version,
                     "count": hour.count,
                     "log_bytes": hour.log_bytes,
+                    "waiting": hour.waiting,
                 }
             )
-        return Captured(registry, states, sync)
+        far = self.far.capture()
+        return Captured(registry, far.registry, far.settled, states + far.states, sync + far.sync)
 
-    def drop_finished(self, now_ms: int) -> list[str]:
-        """Forget hours that are over for HOUR_KEEP_MS and in which nothing waits; gives their directories.
+    def capture_failed(self) -> None:
+        """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+        for hour in self.hours.values():
+            hour.changed = hour.unsynced = True
+        self.far.capture_failed()
 
-        The caller removes them once no kept checkpoint names them.
+    def drop_finished(self, now_ms: int) -> None:
+        """Forget hours and runs that are over for HOUR_KEEP_MS and in which nothing waits.
+
+        Their files go once no kept checkpoint names them.
         """
         gone = [
             number
@@ -293,10 +428,50 @@ class DelayStore:
             if (number + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
         ]
         for number in gone:
-            self.hours.pop(number).close()
-        return [self.path(number) for number in gone]
+            hour = self.hours.pop(number)
+            self._sources.pop(hour.number, None)
+            hour.close()
+        for number in self.far.drop_finished(now_ms):
+            self._sources.pop(number, None)
+
+    def switch(self) -> int | None:
+        """Take over a job that was carried out: first due time of what changed its source, if anything did."""
+        if self.far.finish_job():
+            self._sources = {hour.number: hour for hour in self.hours.values()}
+            moved, self.far.moved_ms = self.far.moved_ms, None
+            return moved
+        return None
 
     def close(self) -> None:
         """Close all files."""
         for hour in self.hours.values():
             hour.close()
+        self.far.close()
+
+
+def _damaged_hour(row: dict[str, int], why: str) -> Damaged:
+    number = row["hour"]
+    name = f"{number:010d}"
+    waiting = row.get("waiting", row["count"])  # at most that many, says a checkpoint of version 1
+    return Damaged("hours", name, (name,), why, waiting, number, number)
+
+
+def _groups(
+    hours: npt.NDArray[np.int64], last_near: int
+) -> list[tuple[int | None, npt.NDArray[np.int64]]]:
+    """(hour, rows in log order), and (None, rows) for those that are far."""
+    if bool((hours == hours[0]).all()):
+        hour = int(hours[0])
+        return [(hour if hour <= last_near else None, np.arange(len(hours)))]
+    is_far = hours > last_near
+    groups: list[tuple[int | None, npt.NDArray[np.int64]]] = []
+    if bool(is_far.any()):
+        groups.append((None, np.flatnonzero(is_far)))
+        near = np.flatnonzero(~is_far)
+    else:
+        near = np.arange(len(hours))
+    if len(near):
+        order = near[np.argsort(hours[near], kind="stable")]
+        cuts = np.flatnonzero(np.diff(hours[order])) + 1
+        groups += [(int(hours[part[0]]), part) for part in np.split(order, cuts)]
+    return groups

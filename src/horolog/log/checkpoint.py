@@ -7,7 +7,7 @@ Rebuilt from the log until log has been dropped; truth from then on.  Written at
 offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 0       4      magic                 b"HLCK"
-4       2      version               1
+4       2      version               2
 6       2      incompatible flags    unknown bit: refuse
 8       2      compatible flags
 10      2      shard
@@ -23,8 +23,8 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 
 Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON (topics, groups,
-counters, and the name, length and state version of every hour); the rest are the arrays of the dtypes
-below.
+counters, where the log begins and how old its segments are, and the name, length and state version of every
+hour); the rest are the arrays of the dtypes below.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from isal.isal_zlib import crc32
 from horolog.errors import ErrorCode, HorologError
 
 MAGIC = b"HLCK"
-VERSION = 1
+VERSION = 2  # 1 knew no retention: a log that begins at 0
 _HEAD = struct.Struct("<4sHHHHIQQQQqII")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
@@ -50,6 +50,7 @@ _COLUMN = struct.Struct("<16sQ")
 NO_FRAME = (1 << 64) - 1
 
 QUEUE = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("length", "<u8")])
+FIRST = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("first", "<u8")])  # queues that dropped some
 PROGRESS = np.dtype(
     [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("floor", "<u8"), ("next", "<u8")]
 )
@@ -66,7 +67,15 @@ LEASE = np.dtype(
         ("duration_ms", "<i8"),
     ]
 )
-COLUMNS = {"queues": QUEUE, "progress": PROGRESS, "acked": ACKED, "leases": LEASE}
+FAR_SETTLED = np.dtype([("buffer", "<u8"), ("index", "<u4"), ("state", "<u4")])
+COLUMNS = {
+    "queues": QUEUE,
+    "firsts": FIRST,
+    "progress": PROGRESS,
+    "acked": ACKED,
+    "leases": LEASE,
+    "far_settled": FAR_SETTLED,
+}
 
 
 @dataclass

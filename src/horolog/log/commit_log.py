@@ -3,6 +3,7 @@
 Pure: `append` only fills buffers; `take_writes` gives them to whoever performs the effects, who later says how
 far the log is committed and durable.  Nothing above `commit_position` is visible to anybody.
 
+    start          what lay below it has been dropped by retention
     log end        appended, perhaps only in memory
     commit         durable as promised by the flush policy; replies are released up to here
     durable        survived an fsync; stated in every frame
@@ -43,6 +44,8 @@ class CommitLog:
         self.shard = shard
         self.segment_bytes = segment_bytes
         self.epoch = 0
+        self.start = 0  # what lies below it has been dropped
+        self.newest_ms: dict[int, int] = {}  # base of a segment → append ms of its newest frame
         self.end = 0
         self.commit_position = 0
         self.durable_position = 0
@@ -59,6 +62,19 @@ class CommitLog:
         self.end = self.commit_position = self.durable_position = self._own_from = end
         self.epoch = epoch
         self.last_frame = last_frame
+
+    def note(self, position: int, append_ms: int) -> None:
+        """A frame at `position` was appended at that time, by this process or by one before it."""
+        base = position - position % self.segment_bytes
+        self.newest_ms[base] = max(self.newest_ms.get(base, 0), append_ms)
+
+    def drop_below(self, position: int) -> None:
+        """Retention has dropped the segments below `position`; they are not read any more."""
+        self.start = position
+        for base in [base for base in self.newest_ms if base < position]:
+            del self.newest_ms[base]
+        self.frames.drop_below(position)
+        self._reader.drop_below(position)
 
     def place(self, length: int) -> int:
         """Log position that the body of the next frame will have, if it has `length` bytes."""
@@ -96,6 +112,7 @@ class CommitLog:
         if body:
             self._writes.append(Write(at + HEADER_BYTES, body))
         self.frames.add(at)
+        self.note(at, append_ms)
         self.stated_durable = self.durable_position
         self.last_frame = at
         self.end = at + HEADER_BYTES + len(body)
@@ -125,8 +142,14 @@ class CommitLog:
     def read(self, position: int, size: int) -> bytes:
         """The `size` bytes of the record at `position`; its frame's CRC is checked once per process.
 
-        DAMAGED if that frame is not intact.  `position` must come from our own derived files.
+        DAMAGED if that frame is not intact, NOT_FOUND if it lies below the start of the log.  `position` must
+        come from our own derived files.
         """
+        if position < self.start:
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"log position {position} is older than the retention; the log begins at {self.start}",
+            )
         if position + size > self.commit_position:
             raise HorologError(
                 ErrorCode.DAMAGED, f"log position {position} lies above the commit position"

@@ -13,6 +13,10 @@ offset  bytes  field         meaning
 
 Units are appended in memory when their frame is committed and written in bulk; a disk that is full only makes
 the part in memory grow until space returns.  Synced before a checkpoint names the length.
+
+Retention moves `first`, the lowest queue offset whose message the log still has; files wholly below it are
+removed once no kept checkpoint needs them.  A unit of size 0 is a *hole*: its message was lost to damage, and
+nothing stands in its place.
 """
 
 from __future__ import annotations
@@ -29,7 +33,13 @@ from horolog.storage.api import File, Storage
 UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
 UNIT_BYTES = 20
 assert UNIT.itemsize == UNIT_BYTES
+REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it is being rebuilt
 _WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
+
+
+def queue_dir_name(topic: int, queue: int) -> str:
+    """Directory of one queue of a topic, by their numbers."""
+    return f"{topic:05d}-{queue:05d}"
 
 
 def queue_file_name(first: int) -> str:
@@ -38,9 +48,11 @@ def queue_file_name(first: int) -> str:
 
 
 class ConsumeQueue:
-    """Units 0 … length − 1 of one queue."""
+    """Units `first` … length − 1 of one queue."""
 
     def __init__(self, storage: Storage, directory: str, length: int = 0) -> None:
+        self.first = 0
+        self.files_from = 0  # first offset of the oldest file
         self._storage = storage
         self._directory = directory
         self._file: File | None = None
@@ -90,9 +102,17 @@ class ConsumeQueue:
         return self._file
 
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
-        """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue."""
+        """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue.
+
+        NOT_FOUND below `first`.
+        """
         if offset >= self.length or count <= 0:
             return np.empty(0, UNIT)
+        if offset < self.first:
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"queue offset {offset} is older than the retention; the queue begins at {self.first}",
+            )
         if offset >= self._written:
             rows = self._tail[0] if len(self._tail) == 1 else np.concatenate(self._tail)
             self._tail = [rows]
@@ -106,6 +126,34 @@ class ConsumeQueue:
             )
         return np.frombuffer(raw, UNIT)
 
+    def drop_below(self, position: int) -> bool:
+        """Move `first` to the first unit whose message lies at or above that log position; True if it moved."""
+        low, high = self.first, self.length
+        while low < high:
+            middle = (low + high) // 2
+            if int(self.read(middle, 1)["position"][0]) < position:
+                low = middle + 1
+            else:
+                high = middle
+        moved = low > self.first
+        self.first = low
+        return moved
+
+    def files_below(self, offset: int) -> list[str]:
+        """Paths of the files that lie wholly below a queue offset."""
+        stop = offset - offset % QUEUE_FILE_UNITS
+        return [
+            f"{self._directory}/{queue_file_name(first)}"
+            for first in range(self.files_from, stop, QUEUE_FILE_UNITS)
+        ]
+
+    def forget_files_below(self, offset: int) -> None:
+        """They have been removed."""
+        stop = offset - offset % QUEUE_FILE_UNITS
+        if self._file is not None and self._file_first < stop:
+            self.close()
+        self.files_from = max(self.files_from, stop)
+
     def sync_paths(self) -> list[str]:
         """Files written since the last call; everything in memory is written first."""
         if not self.flush():
@@ -113,20 +161,66 @@ class ConsumeQueue:
         dirty, self._dirty = sorted(self._dirty), set()
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]
 
-    def stored_length(self) -> int:
-        """How many whole units the files hold (at start, to be compared with the checkpoint)."""
-        firsts = [int(n[:-3]) for n in self._storage.list(self._directory) if n.endswith(".cq")]
-        if not firsts:
-            return 0
-        size = self._open(max(firsts)).size()
-        return max(firsts) + size // UNIT_BYTES
+    def not_synced(self, paths: list[str]) -> None:
+        """A checkpoint that was to sync these files has failed: the next one must."""
+        for first in range(self.files_from, self._written, QUEUE_FILE_UNITS):
+            if f"{self._directory}/{queue_file_name(first)}" in paths:
+                self._dirty.add(first)
 
-    def cut(self, length: int) -> bool:
-        """At start: the queue has `length` units; False if the files hold fewer (then rebuild)."""
-        if self.stored_length() < length:
+    # --- at start -------------------------------------------------------------------------------
+
+    def restore(self, first: int, length: int) -> bool:
+        """Take over units `first` … length − 1; False if the files do not hold them (then rebuild)."""
+        names = self._storage.list(self._directory)
+        firsts = sorted(int(name[:-3]) for name in names if name.endswith(".cq"))
+        if REBUILDING in names:
             return False
+        if first < length:
+            wanted = range(first - first % QUEUE_FILE_UNITS, length, QUEUE_FILE_UNITS)
+            if not set(firsts).issuperset(wanted):
+                return False
+            if self._open(wanted[-1]).size() < (length - wanted[-1]) * UNIT_BYTES:
+                return False
+        self.first = first
+        self.files_from = firsts[0] if firsts else first - first % QUEUE_FILE_UNITS
         self.length = self._written = length
         return True
+
+    def begin_rebuild(self, first: int) -> None:
+        """Discard the files and begin anew at `first`; until `end_rebuild` no start will trust them."""
+        self.close()
+        self._storage.make_dir(self._directory)
+        mark = self._storage.open(f"{self._directory}/{REBUILDING}", create=True)
+        mark.sync()
+        mark.close()
+        self._storage.sync_dir(self._directory)
+        for name in self._storage.list(self._directory):
+            if name.endswith(".cq"):
+                self._storage.remove(f"{self._directory}/{name}")
+        self.first = self.length = self._written = first
+        self.files_from = first - first % QUEUE_FILE_UNITS
+        self._tail, self._dirty = [], set()
+
+    def fill_holes(self, length: int) -> int:
+        """Make the queue `length` units long; gives how many of them are holes."""
+        missing = length - self.length
+        if missing <= 0:
+            return 0
+        holes = np.zeros(missing, UNIT)
+        if self.length > self.first:
+            holes["position"] = self.read(self.length - 1, 1)["position"]
+        self.append(holes)
+        return missing
+
+    def end_rebuild(self) -> None:
+        """What was appended since `begin_rebuild` is durable now, and the queue can be trusted."""
+        for path in self.sync_paths():
+            file = self._storage.open(path)
+            file.sync()
+            file.close()
+        self._storage.sync_dir(self._directory)
+        self._storage.remove(f"{self._directory}/{REBUILDING}")
+        self._storage.sync_dir(self._directory)
 
     def close(self) -> None:
         """Close the open file."""

@@ -41,6 +41,11 @@ class FrameIndex:
         if slots[block] == 0 or at % FRAME_INDEX_BLOCK == 0:
             slots[block] = at + 1
 
+    def drop_below(self, position: int) -> None:
+        """Forget segments that lie below."""
+        for base in [base for base in self._slots if base + self._segment_bytes <= position]:
+            del self._slots[base]
+
     def _empty(self, base: int) -> npt.NDArray[np.uint32]:
         blocks = -(-self._segment_bytes // FRAME_INDEX_BLOCK)
         slots = self._slots[base] = np.zeros(blocks, np.uint32)

@@ -8,7 +8,7 @@ offset  bytes  field        meaning
 ======  =====  ===========  =========================================================================
 0       4      size         of the whole record
 4       1      kind         `Kind`
-5       1      flags        0
+5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; unknown bits are kept
 6       2      reserved     0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        number of the topic                              (message records only)
@@ -22,16 +22,19 @@ columns (docs/decisions/0002-routing-in-the-record.md).
 
 Control records, behind the envelope:
 
-=========  ==================================================================================
-HAND_OVER  hour u32, n u32, n × origin; the n HANDED records follow in the same frame
-RECALL     topic u32, n u32, key hash u64, n × origin; envelope's due ms is that of the message
-TOPIC      JSON: number, name, type, queues (the whole new state of that topic)
-GROUP      JSON: number, name
-GRANT      group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
-           n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
-ACK        group u32, topic u32, queue u32, n u32, n × offset u64
-EPOCH      nothing: the first frame of an epoch
-=========  ==================================================================================
+===========  ==================================================================================
+HAND_OVER    hour u32, n u32, n × origin; the n HANDED records follow in the same frame
+RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is that of the messages.
+             If it is *moved* it is the first of two records of a frame, and the other one is the
+             message with its new due time
+RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}
+TOPIC        JSON: number, name, type, queues (the whole new state of that topic)
+GROUP        JSON: number, name
+GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
+             n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
+ACK          group u32, topic u32, queue u32, n u32, n × offset u64
+EPOCH        nothing: the first frame of an epoch
+===========  ==================================================================================
 
 An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is
 0 but for rows of adopted runs.
@@ -65,15 +68,22 @@ HEAD = np.dtype(
     ]
 )
 HEAD_BYTES = 32
+TAGS_AT = 20
 assert HEAD.itemsize == HEAD_BYTES
+IS_MOVED = 1  # flag of a RECALL
+HAS_KEYS = 1  # flag of a message: only such a message costs the key index a look at its properties
 
 ORIGIN = np.dtype([("position", "<u8"), ("row", "<u4")])
 assert ORIGIN.itemsize == 12
+RECALLED = np.dtype([("position", "<u8"), ("row", "<u4"), ("due_ms", "<i8")])
+assert RECALLED.itemsize == 20
 GRANTED = np.dtype([("offset", "<u8"), ("attempt", "<u4"), ("grant", "<u4")])
 assert GRANTED.itemsize == 16
 
 _HAND_OVER = struct.Struct("<II")
 _RECALL = struct.Struct("<IIQ")
+_RECALL_MANY = struct.Struct("<II")
+RECALL_MANY_BYTES = ENVELOPE_BYTES + _RECALL_MANY.size  # before its rows
 _GRANT = struct.Struct("<IIIIQq")
 _ACK = struct.Struct("<IIII")
 
@@ -91,6 +101,7 @@ class Kind(IntEnum):
     GRANT = 8
     ACK = 9
     EPOCH = 10
+    RECALL_MANY = 11
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
@@ -109,6 +120,13 @@ class RecallRecord(NamedTuple):
     topic: int
     key: int
     origins: npt.NDArray[Any]  # ORIGIN
+
+
+class RecallMany(NamedTuple):
+    """A decoded RECALL_MANY."""
+
+    topic: int
+    messages: npt.NDArray[Any]  # RECALLED
 
 
 class Grant(NamedTuple):
@@ -131,15 +149,16 @@ class AckRecord(NamedTuple):
     offsets: npt.NDArray[np.uint64]
 
 
-def _control(kind: Kind, payload: bytes, due_ms: int = 0) -> bytes:
-    return ENVELOPE.pack(ENVELOPE_BYTES + len(payload), kind, 0, 0, due_ms) + payload
+def _control(kind: Kind, payload: bytes, due_ms: int = 0, flags: int = 0) -> bytes:
+    return ENVELOPE.pack(ENVELOPE_BYTES + len(payload), kind, flags, 0, due_ms) + payload
 
 
-def origins_of(positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """ORIGIN rows for messages of this log (row 0)."""
-    rows = np.zeros(len(positions), ORIGIN)
-    rows["position"] = positions
-    return rows
+def origins_of(positions: npt.NDArray[Any], rows: npt.NDArray[Any] | int = 0) -> npt.NDArray[Any]:
+    """ORIGIN rows; `rows` is 0 but for messages of adopted runs."""
+    origins = np.empty(len(positions), ORIGIN)
+    origins["position"] = positions
+    origins["row"] = rows
+    return origins
 
 
 def encode_hand_over(hour: int, origins: npt.NDArray[Any]) -> bytes:
@@ -147,9 +166,17 @@ def encode_hand_over(hour: int, origins: npt.NDArray[Any]) -> bytes:
     return _control(Kind.HAND_OVER, _HAND_OVER.pack(hour, len(origins)) + origins.tobytes())
 
 
-def encode_recall(topic: int, key: int, due_ms: int, origins: npt.NDArray[Any]) -> bytes:
-    """RECALL of the messages with these origins."""
-    return _control(Kind.RECALL, _RECALL.pack(topic, len(origins), key) + origins.tobytes(), due_ms)
+def encode_recall(
+    topic: int, key: int, due_ms: int, origins: npt.NDArray[Any], *, moved: bool = False
+) -> bytes:
+    """RECALL of the messages with these origins; `moved`: they go on as the message that follows."""
+    payload = _RECALL.pack(topic, len(origins), key) + origins.tobytes()
+    return _control(Kind.RECALL, payload, due_ms, IS_MOVED if moved else 0)
+
+
+def encode_recall_many(topic: int, messages: npt.NDArray[Any]) -> bytes:
+    """RECALL_MANY of these messages (RECALLED rows) of one topic."""
+    return _control(Kind.RECALL_MANY, _RECALL_MANY.pack(topic, len(messages)) + messages.tobytes())
 
 
 def encode_topic(number: int, name: str, type: str, queues: int) -> bytes:
@@ -199,6 +226,12 @@ def decode_recall(payload: bytes) -> RecallRecord:
     """Payload of a RECALL."""
     topic, n, key = _RECALL.unpack_from(payload)
     return RecallRecord(topic, key, np.frombuffer(payload, ORIGIN, n, _RECALL.size))
+
+
+def decode_recall_many(payload: bytes) -> RecallMany:
+    """Payload of a RECALL_MANY."""
+    topic, n = _RECALL_MANY.unpack_from(payload)
+    return RecallMany(topic, np.frombuffer(payload, RECALLED, n, _RECALL_MANY.size))
 
 
 def decode_grant(payload: bytes) -> Grant:

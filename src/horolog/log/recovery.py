@@ -1,8 +1,7 @@
 """Recovery: one table that says what a start does with what it finds (DESIGN, Appendix A).
 
 `Found` is everything the decision depends on, `decide` looks it up, and `broker.opening` gathers the facts and
-carries the action out.  Rows are tried from top to bottom; None in a row means "any".  Two rows cannot be met
-before runs and retention exist (10, 12: a log that no longer begins at 0), but the table answers them already.
+carries the action out.  Rows are tried from top to bottom; None in a row means "any".
 """
 
 from __future__ import annotations
@@ -33,12 +32,13 @@ class CheckpointFound(StrEnum):
 
 
 class DerivedFound(StrEnum):
-    """Hours, consume queues and their states, against the checkpoint that is used."""
+    """Hours, runs, consume queues and their states, against the newest valid checkpoint."""
 
     NONE = "none"
     AS_NAMED = "as_named"
     LONGER = "longer"  # or stale, or not named at all: cut, ignored, swept
-    BAD = "bad"  # short, or a wrong CRC
+    OLDER = "older"  # short, or a wrong CRC; but all that the older valid checkpoint names is whole
+    BAD = "bad"  # short, or a wrong CRC, and no other checkpoint helps
 
 
 class Action(StrEnum):
@@ -48,7 +48,7 @@ class Action(StrEnum):
     REPLAY = "replay"  # cut derived files to the checkpoint, replay what is behind it
     TRUNCATE = "truncate"  # cut the log at p, sync, then as REPLAY
     REBUILD = "rebuild"  # discard derived files, replay all of the log
-    QUARANTINE = "quarantine"
+    QUARANTINE = "quarantine"  # set aside what is bad, mend it from the rest of the log, serve
     INITIALISE = "initialise"
     REFUSE = "refuse"
 
@@ -96,9 +96,13 @@ TABLE = (
     Row(10, _USABLE, None, False, _INVALID, None, Action.REFUSE, "log begins after 0, no checkpoint"),
     Row(9, _USABLE, None, True, _INVALID, None, Action.REBUILD, "no valid checkpoint"),
     Row(11, _USABLE, None, True, _VALID, frozenset({_D.BAD}), Action.REBUILD, "derived files are bad"),
-    Row(12, _USABLE, None, False, _VALID, frozenset({_D.BAD}), Action.QUARANTINE, "bad, log is gone"),
+    Row(12, _USABLE, None, False, _VALID, frozenset({_D.BAD}), Action.QUARANTINE, "files are bad, their log is gone"),
     Row(3, frozenset({_L.TORN}), None, None, _VALID, None, Action.TRUNCATE, "torn tail"),
     Row(8, frozenset({_L.WHOLE}), None, None, frozenset({_C.OLDER}), None, Action.REPLAY, "older one"),
+    Row(
+        8, frozenset({_L.WHOLE}), None, None, _VALID, frozenset({_D.OLDER}), Action.REPLAY,
+        "older one: files of the newest are bad",
+    ),
     Row(2, frozenset({_L.WHOLE}), True, None, _VALID, None, Action.REPLAY, "tail behind checkpoint"),
     Row(13, frozenset({_L.WHOLE}), False, None, _VALID, frozenset({_D.LONGER}), Action.SERVE, "sweep"),
     Row(1, frozenset({_L.WHOLE}), False, None, _VALID, None, Action.SERVE, "as left"),

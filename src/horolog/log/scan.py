@@ -57,6 +57,9 @@ class LogScan:
         self.end = start
         self.epoch = epoch
         self.last_frame = -1
+        self.stated = (
+            durable  # the highest durable position that the checkpoint or a valid frame states
+        )
         self.outcome = LogEnd.WHOLE
         self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
 
@@ -84,6 +87,7 @@ class LogScan:
             if not body_intact(header, body):
                 break
             self.epoch = header.epoch
+            self.stated = max(self.stated, header.durable)
             self.last_frame = at
             at = self.end = header.end
             yield header, body
@@ -117,3 +121,56 @@ class LogScan:
                 self.outcome, self.stated_by = LogEnd.DAMAGED, position + found
                 return
             found = chunk.find(MAGIC, found + 1)
+
+
+class SalvageScan:
+    """A pass over frames that goes on behind what is damaged; iterate `frames` to its end, then read `gaps`.
+
+    Only for what lies below a checkpoint: there a bad frame is neither the end of the log nor a reason to refuse
+    it, if only derived files are to be made anew from the rest.
+    """
+
+    def __init__(self, reader: SegmentReader, identity: Identity, *, start: int, stop: int) -> None:
+        self._reader = reader
+        self._identity = identity
+        self._start = start
+        self._stop = stop
+        self.gaps: list[tuple[int, int]] = []  # log positions [from, to) that do not verify
+
+    def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
+        """Valid frames in order, padding and marks included."""
+        size = self._reader.segment_bytes
+        at = self._start
+        while at < self._stop:
+            rest = size - at % size
+            found = self._frame(at) if rest >= HEADER_BYTES else None
+            if found is None:
+                behind = at + rest if rest < HEADER_BYTES else self._next_frame(at + 1, at + rest)
+                if rest >= HEADER_BYTES:
+                    self.gaps.append((at, min(behind, self._stop)))
+                at = behind
+                continue
+            at = found[0].end
+            yield found
+
+    def _frame(self, at: int) -> tuple[FrameHeader, bytes] | None:
+        header = parse(self._reader.bytes_at(at, HEADER_BYTES))
+        if header is None or header.base != at or header.log_id != self._identity.log_id:
+            return None
+        check_version(header)
+        body = b""
+        if not header.padding:
+            body = self._reader.bytes_at(at + HEADER_BYTES, header.length)
+        return (header, body) if body_intact(header, body) else None
+
+    def _next_frame(self, at: int, segment_end: int) -> int:
+        """Where the next intact frame of the segment begins; the end of the segment if there is none."""
+        while at < segment_end:
+            chunk = self._reader.bytes_at(at, min(_CHUNK, segment_end - at))
+            found = chunk.find(MAGIC)
+            while found >= 0:
+                if self._frame(at + found) is not None:
+                    return at + found
+                found = chunk.find(MAGIC, found + 1)
+            at += max(1, len(chunk) - len(MAGIC) + 1) if len(chunk) > len(MAGIC) else segment_end
+        return segment_end

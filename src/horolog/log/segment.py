@@ -28,13 +28,32 @@ def segment_name(base: int) -> str:
     return f"{base:020d}.log"
 
 
-def segment_bases(storage: Storage, directory: str, segment_bytes: int) -> list[int]:
-    """Bases of the segments, ascending; a name that is no multiple of the size, or a hole: DAMAGED."""
-    bases = sorted(
+def bases_on_disk(storage: Storage, directory: str) -> list[int]:
+    """Bases of all segment files, ascending, whatever they are."""
+    return sorted(
         int(name[:-4])
         for name in storage.list(directory)
         if name.endswith(".log") and name[:-4].isdigit()
     )
+
+
+def segment_bases(
+    storage: Storage, directory: str, segment_bytes: int, start: int | None = None
+) -> list[int]:
+    """Bases of the segments, ascending; a name that is no multiple of the size, or a hole: DAMAGED.
+
+    start  where the log begins, if that is known: older segments are left over from a deletion that was
+           interrupted, and not looked at; if the first one is not there, that is a hole
+    """
+    bases = bases_on_disk(storage, directory)
+    if start is not None and bases:
+        bases = [base for base in bases if base >= start]
+        if not bases or bases[0] != start:
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"{directory}: the log begins with segment {segment_name(start)}, which is missing",
+                field=directory,
+            )
     for i, base in enumerate(bases):
         if base % segment_bytes or base != bases[0] + i * segment_bytes:
             raise HorologError(
@@ -47,32 +66,59 @@ def segment_bases(storage: Storage, directory: str, segment_bytes: int) -> list[
 
 
 class SegmentWriter:
-    """Writes and syncs segments; keeps the one after the current allocated."""
+    """Writes and syncs segments; keeps the one after the current allocated.
+
+    When the disk has no space for a whole segment the next one is begun all the same, and grows as it is
+    written: hand-over, acks and recalls then use the space that is kept free for them.
+    """
 
     def __init__(self, storage: Storage, directory: str, segment_bytes: int) -> None:
         self._storage = storage
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self.keep_free = 0  # bytes that no allocation may take: other files need them
         self._files: dict[int, File] = {}
         self._newest = -1
         self._dirty: set[int] = set()
 
-    def prepare(self, base: int) -> None:
-        """Make sure that the segment at `base` exists with all its space; its name is durable after this."""
+    def prepare(self, base: int, *, whole: bool = True) -> None:
+        """Make sure that the segment at `base` exists; its name is durable after this.
+
+        whole  it must have all its space, else DISK_FULL; without, it gets that space if it is there
+        """
         if base in self._files:
             return
         path = f"{self._directory}/{segment_name(base)}"
+        new = not self._storage.exists(path)
+        if new and whole:
+            self._check_space(path, self._segment_bytes)
         file = self._storage.open(path, create=True)
         self._files[base] = file
         try:
-            if file.size() < self._segment_bytes:
-                file.allocate(self._segment_bytes)
-        except HorologError:
-            self._files.pop(base).close()
-            raise
+            self._allocate(path, file)
+        except HorologError as error:
+            if whole or error.code is not ErrorCode.DISK_FULL:
+                self._files.pop(base).close()
+                raise
         # Also when it was there: a process that was killed may have made it and not synced its name.
         file.sync()
         self._storage.sync_dir(self._directory)
+
+    def _check_space(self, path: str, wanted: int) -> None:
+        if self._storage.free_bytes() < wanted + self.keep_free:
+            raise HorologError(ErrorCode.DISK_FULL, f"allocate {path}: no space", field=path)
+
+    def _allocate(self, path: str, file: File) -> None:
+        """Reserve its space, unless that would use up what is kept free: some file systems take what there is."""
+        size = file.size()
+        if size >= self._segment_bytes:
+            return
+        self._check_space(path, self._segment_bytes - size)
+        try:
+            file.allocate(self._segment_bytes)
+        except HorologError:
+            file.truncate(size)  # gives back what was reserved before the space ended
+            raise
 
     @property
     def wants_next(self) -> bool:
@@ -105,7 +151,7 @@ class SegmentWriter:
         if not run:
             return
         base = position - position % self._segment_bytes
-        self.prepare(base)
+        self.prepare(base, whole=False)
         for old in [other for other in self._files if other < base]:
             if old in self._dirty:
                 self._files[old].sync()
@@ -150,6 +196,11 @@ class SegmentReader:
         else:
             self._files.move_to_end(base)
         return file.read(at, min(length, self.segment_bytes - at))
+
+    def drop_below(self, position: int) -> None:
+        """Close segments that lie below, so that their space comes back when they are removed."""
+        for base in [base for base in self._files if base + self.segment_bytes <= position]:
+            self._files.pop(base).close()
 
     def close(self) -> None:
         """Close all files."""

@@ -43,6 +43,7 @@ class NewMessage(NamedTuple):
     tags_code: int  # Java hash of the tag, int32; 0 without a tag
     key_hash: int  # u64 of (topic, message id)
     type: MessageType
+    has_keys: bool = False  # whether it has a KEYS property
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,12 +56,16 @@ class SendMessages:
 
 @dataclass(slots=True)
 class Sent:
-    """Per message: its origin (log position), queue, queue offset (−1 while it is scheduled), or a refusal."""
+    """Per message: its origin (log position), queue, queue offset (−1 while it is scheduled), or a refusal.
+
+    A message that repeats an earlier one has the result of that one, and its due time in `first_due_ms`.
+    """
 
     origins: list[int]
     queue_ids: list[int]
     queue_offsets: list[int]
     refused: dict[int, HorologError] = field(default_factory=dict)
+    first_due_ms: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -161,6 +166,77 @@ class Recalled:
     status: RecallStatus
     detail: str
     message_id: str
+    due_ms: int = 0  # of the message that was meant
+
+
+@dataclass(slots=True, frozen=True)
+class RecallByKey:
+    """`Recall` of every message of the topic that has this key; gives list[Recalled], oldest first.
+
+    Only messages whose records the log still holds are found by key.
+    """
+
+    topic: str
+    key: str
+
+
+@dataclass(slots=True, frozen=True)
+class RecallMany:
+    """Cancel all messages of a topic that wait and are due in [from_ms, to_ms); gives `RecalledMany`.
+
+    What is sent after the command has come is left alone.  The answer comes when all is done.
+    """
+
+    topic: str
+    from_ms: int
+    to_ms: int
+    tag: str = ""  # "": any
+    dry_run: bool = False  # only count
+
+
+@dataclass(slots=True)
+class RecalledMany:
+    """How many messages were meant, and how many of them are cancelled: all, or none in a dry run."""
+
+    matched: int
+    cancelled: int
+    bytes: int  # of the records of those that were meant
+
+
+class RescheduleStatus(StrEnum):
+    """The truth about a reschedule, decided by log order as for a recall."""
+
+    RESCHEDULED = "RESCHEDULED"
+    ALREADY_DELIVERED = "ALREADY_DELIVERED"
+    NOT_FOUND = "NOT_FOUND"
+
+
+@dataclass(slots=True, frozen=True)
+class Reschedule:
+    """Let a scheduled message be due at `new_due_ms` instead; gives `Rescheduled`.
+
+    All waiting copies of (topic, message id, due time) go on as one.  A time that has come makes it visible.
+    """
+
+    topic: str
+    message_id: str
+    due_ms: int
+    new_due_ms: int
+    origin: int = -1  # as of `Recall`
+
+
+@dataclass(slots=True)
+class Rescheduled:
+    """What became of it; the rest describes the new copy, if there is one, as `Sent` does."""
+
+    status: RescheduleStatus
+    detail: str  # a sentence that begins with the status word
+    message_id: str
+    due_ms: int = 0
+    origin: int = -1
+    queue_id: int = -1
+    queue_offset: int = -1
+    copies: int = 0  # waiting copies that it replaces
 
 
 @dataclass(slots=True, frozen=True)
@@ -193,6 +269,7 @@ class TopicView:
     queues: int
     queue_offsets: list[int]  # next offset of each queue
     pending: int  # scheduled messages that wait
+    min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
 
 
 @dataclass(slots=True, frozen=True)
@@ -212,25 +289,39 @@ class GroupQueueView:
     next_offset: int  # never leased yet
     leased: int
     max_offset: int
+    min_offset: int = 0  # lowest one still kept
+
+
+class CountBy(StrEnum):
+    """What a row of `PendingCounts` stands for; days are UTC days."""
+
+    DAY = "day"
+    HOUR = "hour"
+    SECOND = "second"
+    TOPIC = "topic"
 
 
 @dataclass(slots=True, frozen=True)
 class CountPending:
-    """Exact counts of scheduled messages; gives `PendingCounts`.
-
-    hour: None → one row an hour; an hour number (epoch ms // 3 600 000) → one row a second of that hour.
-    """
+    """Exact counts of scheduled messages; gives `PendingCounts`."""
 
     topic: str = ""
-    hour: int | None = None
+    hour: int | None = (
+        None  # number (epoch ms // 3 600 000): by second of that hour, whatever `by` is
+    )
+    by: CountBy = CountBy.HOUR  # SECOND needs `hour`
 
 
 @dataclass(slots=True)
 class PendingCounts:
-    """Rows (start of the hour or second in epoch ms, count), only those above zero, in order."""
+    """Rows (start of the day, hour or second in epoch ms, count), only those above zero, in order.
+
+    By topic there are `topics` instead: (name, count).
+    """
 
     total: int
     rows: list[tuple[int, int]]
+    topics: list[tuple[str, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -251,6 +342,43 @@ class PendingMessage(NamedTuple):
     message_id: str
     origin: int
     size: int  # bytes of its record
+    layout: bytes
+
+
+class MessageState(StrEnum):
+    """What has become of a message."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
+    RECALLED = "recalled"
+    MOVED = "moved"  # rescheduled: a copy with another due time took its place
+    QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
+
+
+@dataclass(slots=True, frozen=True)
+class FindMessages:
+    """Messages of a topic by id, or by one word of their keys; gives list[FoundMessage], by origin.
+
+    By key only messages are found whose records the log still holds.
+    """
+
+    topic: str
+    message_id: str = ""
+    key: str = ""
+
+
+class FoundMessage(NamedTuple):
+    """One message that was found."""
+
+    state: MessageState
+    topic: str
+    message_id: str
+    keys: list[str]
+    due_ms: int  # 0: it was never scheduled
+    origin: int
+    queue_id: int
+    queue_offset: int  # −1 unless it is visible
+    store_ms: int  # when it became visible; of others, when it was sent
     layout: bytes
 
 
@@ -290,6 +418,7 @@ class BrokerView:
     parked_polls: int
     loaded: int  # scheduled messages in the loaded window
     problems: list[str] = field(default_factory=list)  # damage and disk pressure; empty: healthy
+    log_start: int = 0  # what lay below has been dropped by retention
 
 
 Command = (
@@ -299,12 +428,16 @@ Command = (
     | Ack
     | ChangeInvisible
     | Recall
+    | RecallByKey
+    | RecallMany
+    | Reschedule
     | CreateTopic
     | DescribeTopic
     | ListTopics
     | DescribeGroup
     | CountPending
     | ListPending
+    | FindMessages
     | ClientSeen
     | ClientGone
     | DescribeBroker

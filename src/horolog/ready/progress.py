@@ -16,6 +16,7 @@ lease over                the offset waits in `free` for the next receive: attem
 ack, newest grant         consumed
 ack, older grant          refused: somebody else has the message
 change of invisible time  a new grant of the same attempt with a new end; the old handle is void
+retention                 what it dropped counts as consumed; a late ack of it is taken
 ========================  =======================================================================
 """
 
@@ -94,6 +95,19 @@ class QueueProgress:
             self.floor += 1
         self.next = max(self.next, self.floor)
         return True
+
+    def drop_below(self, offset: int) -> None:
+        """Offsets below are gone: leases on them vanish, and the group goes on here."""
+        if offset <= self.floor:
+            return
+        for gone in [leased for leased in self.leases if leased < offset]:
+            del self.leases[gone]
+        self.acked = {acked for acked in self.acked if acked >= offset}
+        self.floor = offset
+        while self.floor in self.acked:
+            self.acked.discard(self.floor)
+            self.floor += 1
+        self.next = max(self.next, self.floor)
 
     def skip_to(self, offset: int, leased: set[int]) -> None:
         """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""

@@ -53,8 +53,9 @@ class Bucket(NamedTuple):
 class Ready:
     """Groups and their progress on this shard."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_offset: Callable[[int, int], int] = lambda _topic, _queue: 0) -> None:
         self.epoch = 0  # set once recovery knows it
+        self._first_offset = first_offset  # of (topic number, queue id)
         self.groups: dict[str, int] = {}
         self.names: dict[int, str] = {}
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
@@ -74,12 +75,18 @@ class Ready:
         self.names[number] = name
 
     def of(self, group: int, topic: int, queue: int) -> QueueProgress:
-        """Progress of a group in a queue; a new group begins at offset 0, where all queues begin."""
+        """Progress of a group in a queue; a new group begins where the queue begins."""
         queues = self.progress.setdefault((group, topic), {})
         found = queues.get(queue)
         if found is None:
-            found = queues[queue] = QueueProgress()
+            found = queues[queue] = QueueProgress(self._first_offset(topic, queue))
         return found
+
+    def drop_below(self, topic: int, queue: int, first: int) -> None:
+        """Retention has dropped what lies below: all groups go on at `first`."""
+        for (_, number), queues in self.progress.items():
+            if number == topic and queue in queues:
+                queues[queue].drop_below(first)
 
     def new_grant(self) -> int:
         """A grant number that was never used: epoch << 32 | serial."""
@@ -120,6 +127,9 @@ class Ready:
         progress.expire(mono_ms)
         while len(picked) < limit and (offset := progress.take_free()) is not None:
             unit = queue.read(offset, 1)[0]
+            if not unit["size"]:
+                progress.consume(offset)  # a hole: what lay here is lost
+                continue
             attempt = progress.leases[offset].attempt + 1
             picked.append(
                 Picked(queue_id, offset, attempt, int(unit["position"]), int(unit["size"]))
@@ -139,8 +149,8 @@ class Ready:
                 if len(picked) == limit:
                     break
                 offset, at = at, at + 1
-                if offset in progress.acked or offset in progress.leases:
-                    continue
+                if offset in progress.acked or offset in progress.leases or not size:
+                    continue  # one without a size is a hole, and is passed over
                 if tags.tags is not None and (
                     code not in tags.codes or not tags.matches(tag_at(position, size))
                 ):

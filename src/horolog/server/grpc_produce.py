@@ -91,7 +91,11 @@ class ProducerCalls:
         if sent.queue_offsets[at] < 0:  # scheduled
             entry.recall_handle = encode_recall_handle(
                 RecallHandle(
-                    topic, self._broker_name, message.due_ms, message.message_id, sent.origins[at]
+                    topic,
+                    self._broker_name,
+                    sent.first_due_ms.get(at, message.due_ms),
+                    message.message_id,
+                    sent.origins[at],
                 )
             )
         return entry

@@ -21,6 +21,7 @@ from horolog.broker.effects import Effects, Reply
 from horolog.broker.opening import Opened
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
+from horolog.delay.far_jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     FLUSH_INTERVAL_MS,
@@ -30,6 +31,7 @@ from horolog.limits import (
 )
 from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
+from horolog.server.backups import Backups
 from horolog.storage.api import Storage, replace_file
 
 Flush = Literal["sync", "interval", "os"]
@@ -37,6 +39,9 @@ _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
 _HOPS_MAX = 20_000  # turns of one advance of a simulated clock
+_CHECKPOINT_LOOK_S = 0.02  # between two looks for one that was asked for
+_CHECKPOINT_LOOKS_WANT = 100  # it is asked for again: it may have been overtaken on a full disk
+_CHECKPOINT_LOOKS_MAX = 3_000  # a minute; its syncs may be slow
 _SWITCH_S = 0.0005
 _GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
 
@@ -93,6 +98,8 @@ class Engine:
         self._synced_at = 0
         self._next_segment_at = 0
         self._checkpointing = False
+        self._checkpoint_ends: list[asyncio.Future[BaseException | None]] = []
+        self._pins = 0
         self._turn_soon = False
         self._gathering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +107,7 @@ class Engine:
         self._quiet: list[asyncio.Future[None]] = []
         self._stopping = False
         self._on_close: list[Callable[[], None]] = []
+        self.backups: Backups | None = None  # only where there is a data directory
 
     async def start(self) -> None:
         """Start the workers and the first turn; needs a running event loop."""
@@ -109,6 +117,7 @@ class Engine:
         self.failed = self._loop.create_future()
         self._log_worker = _Worker("horolog-log", self._loop)
         self._checkpoint_worker = _Worker("horolog-checkpoint", self._loop)
+        self._runs_worker = _Worker("horolog-runs", self._loop)
         for line in self.report:
             _log.info("%s", line)
         self._turn()
@@ -193,6 +202,8 @@ class Engine:
         self._write()
         if effects.checkpoint is not None:
             self._make_checkpoint(effects.checkpoint)
+        if effects.job is not None:
+            self._make_runs(effects.job)
         self._sleep(effects)
 
     def _sleep(self, effects: Effects) -> None:
@@ -227,6 +238,7 @@ class Engine:
         if self._writing or (not self._pending and not self._sync_is_due()):
             return
         writes, self._pending = self._pending, []
+        self._writer.keep_free = self.broker.disk.keep_free
         end = self._pending_end
         self._pending_bytes = 0
         self._writing = True
@@ -277,6 +289,10 @@ class Engine:
 
         def done(error: BaseException | None) -> None:
             self._checkpointing = False
+            ends, self._checkpoint_ends = self._checkpoint_ends, []
+            for future in ends:
+                if not future.done():
+                    future.set_result(error)
             if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
                 _log.warning("checkpoint no space, tried again later")
                 self.broker.checkpoint_failed()
@@ -287,7 +303,55 @@ class Engine:
                 self.broker.checkpoint_done(job.checkpoint.position)
             self._soon()
 
-        self._checkpoint_worker.submit(lambda: job.carry_out(self._storage), done)
+        keep = self._pins > 0
+        self._checkpoint_worker.submit(lambda: job.carry_out(self._storage, keep=keep), done)
+
+    async def checkpoint(self) -> int:
+        """Take a checkpoint that covers all that was answered so far; its log position when it is durable.
+
+        DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
+        """
+        shard = self.broker.shard
+        wanted = shard.log.end
+        look = 0
+        while shard.checkpoint_position < wanted:
+            if self.failed.done() or self._stopping or look > _CHECKPOINT_LOOKS_MAX:
+                raise HorologError(ErrorCode.INTERNAL, "checkpoint: none could be taken")
+            if look % _CHECKPOINT_LOOKS_WANT == 0:
+                self.broker.want_checkpoint()
+            look += 1
+            ended: asyncio.Future[BaseException | None] = self._loop.create_future()
+            self._checkpoint_ends.append(ended)
+            self._soon()
+            # Several turns may be needed, and with nothing to write nobody else asks for them.
+            await asyncio.wait({ended}, timeout=_CHECKPOINT_LOOK_S)
+            if ended.done():
+                if (error := ended.result()) is not None:
+                    raise error
+                look = 0  # one that was under way when this was called may not cover enough
+        return shard.checkpoint_position
+
+    def pin(self) -> None:
+        """From here on no checkpoint job removes files, until `unpin`: a backup copies them."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """The next checkpoint removes what its forerunners have left."""
+        self._pins -= 1
+
+    def _make_runs(self, job: FarJob) -> None:
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
+                _log.warning("runs no space, tried again later")
+                self.broker.job_failed()
+            elif error is not None:
+                self._fail(error)
+                return
+            else:
+                self.broker.job_done()
+            self._soon()
+
+        self._runs_worker.submit(lambda: job.carry_out(self._storage), done)
 
     # --- simulated time, stop, failure ----------------------------------------------------------
 
@@ -309,6 +373,8 @@ class Engine:
         )
 
     async def _until_quiet(self) -> None:
+        if self.failed.done():
+            return  # there will be no more turns
         self._soon()
         future: asyncio.Future[None] = self._loop.create_future()
         self._quiet.append(future)
@@ -337,11 +403,15 @@ class Engine:
             self.clock.advance(hop)
             by_ms -= hop
             await self._until_quiet()
+        if self.failed.done():
+            raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
         # A clock that was moved does not go back at the next start, also if nothing was due on the way.
         replace_file(self._storage, "", CLOCK_NAME, b"%d\n" % self.clock.wall_ms())
 
     async def stop(self) -> None:
         """Finish what was begun, take a checkpoint, close everything; later commands are refused."""
+        if self.backups is not None:
+            await self.backups.close()
         if not self.failed.done():
             self.broker.want_checkpoint()
             await self._until_quiet()
@@ -351,6 +421,7 @@ class Engine:
             self._timer.cancel()
         self._log_worker.stop()
         self._checkpoint_worker.stop()
+        self._runs_worker.stop()
         if not self.failed.done():
             self._writer.sync()
         self._writer.close()

@@ -76,7 +76,14 @@ def real_parts() -> Parts:
     from horolog.server.open_broker import open_engine
 
     async def open_real_engine(settings: Settings) -> RunningEngine:
-        core = CoreSettings(broker_name=settings.broker_name, store_host=_store_host(settings))
+        core = CoreSettings(
+            broker_name=settings.broker_name,
+            store_host=_store_host(settings),
+            max_delay_ms=settings.max_delay_ms,
+            dedup_ms=settings.dedup_ms,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+        )
         return await open_engine(
             settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
         )

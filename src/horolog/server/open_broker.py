@@ -17,6 +17,7 @@ from horolog.broker.shard import Settings
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import SEGMENT_BYTES
+from horolog.server.backups import Backups, Source
 from horolog.server.loop import CLOCK_NAME, Engine, Flush
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
@@ -120,6 +121,9 @@ async def open_engine(
             behind = was_ms - now.wall_ms()
             now.step_wall(max(0, behind))
         engine = Engine(opened, storage, now, flush)
+        engine.backups = Backups(
+            engine, Source(storage, data_dir, SHARD, meta["log_id"], meta["segment_bytes"])
+        )
         engine.on_close(lock.release)
         await engine.start()
     except BaseException:

@@ -7,6 +7,8 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 * a created, renamed or removed name is durable only after `sync_dir` of its directory.
 * bytes between the old end and a write past it read as zeros.
 * any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space.
+* a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
+  what it could not write, and a second sync would say that all is well.
 """
 
 from __future__ import annotations

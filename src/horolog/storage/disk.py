@@ -33,6 +33,9 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+        if operation.startswith("sync"):
+            # Also for want of space: what was written may be lost already.
+            code = ErrorCode.DISK_FAILED
         raise HorologError(
             code, f"{operation} {path}: {error.strerror}", field=str(path)
         ) from error
@@ -41,11 +44,12 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
 class DiskFile:
     """A file of the real disk (`storage.api.File`)."""
 
-    def __init__(self, path: Path, *, create: bool) -> None:
+    def __init__(self, path: Path, *, create: bool, read_only: bool = False) -> None:
         self._path = path
         self._view = memoryview(b"")
         with _translated("open", path):
-            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
+            flags |= os.O_CREAT if create else 0
             self._fd = os.open(path, flags, 0o644)
 
     def size(self) -> int:
@@ -120,17 +124,21 @@ class DiskFile:
 
 
 class Disk:
-    """A directory of the real disk (`storage.api.Storage`)."""
+    """A directory of the real disk (`storage.api.Storage`).
 
-    def __init__(self, root: Path) -> None:
+    read_only  files are opened for reading only: another's directory, or a medium that cannot be written to
+    """
+
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
         self._root = root
+        self._read_only = read_only
 
     def _at(self, path: str) -> Path:
         return self._root / path
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing."""
-        return DiskFile(self._at(path), create=create)
+        return DiskFile(self._at(path), create=create, read_only=self._read_only)
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory of that name exists."""

@@ -217,6 +217,8 @@ class FaultyDisk:
                 names[path] = chosen
         self._whole_renames(names)
         self._names = names
+        for path in names:  # one whose removal was lost is back in its directory
+            self.make_dir(path.rpartition("/")[0])
 
     def _whole_renames(self, names: dict[str, _Inode]) -> None:
         """A rename is one change: a file that was durable is left with its old name or its new one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from horolog.backup.status import BackupState, BackupView
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -18,16 +19,25 @@ from horolog.protocol.commands import (
     DescribeBroker,
     DescribeGroup,
     DescribeTopic,
+    FindMessages,
+    FoundMessage,
     GroupQueueView,
     ListPending,
     ListTopics,
+    MessageState,
     PendingCounts,
     PendingMessage,
     Recall,
+    RecallByKey,
     Recalled,
+    RecalledMany,
+    RecallMany,
     RecallStatus,
     Receive,
     Received,
+    Reschedule,
+    Rescheduled,
+    RescheduleStatus,
     SendMessages,
     Sent,
     TopicType,
@@ -48,18 +58,56 @@ LAYOUT = encode(
 PARKED = object()  # an answer that never comes
 
 
+class ScriptedBackups:
+    """Takes any directory; a backup runs until a test sets `now`."""
+
+    def __init__(self) -> None:
+        self.now = BackupView()
+
+    async def begin(self, directory: str, *, full: bool = False) -> BackupView:
+        """Remember it."""
+        self.now = BackupView(BackupState.RUNNING, directory, number=2 if full else 1)
+        return self.now
+
+    def view(self) -> BackupView:
+        """As it was set."""
+        return self.now
+
+
 class ScriptedEngine:
     """Put results, HorologErrors, or PARKED into `answers`; read `asked`."""
 
     def __init__(self, *, simulated: bool = True) -> None:
         self.clock: Clock = SimulatedClock(NOW_MS) if simulated else SystemClock()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.backups: ScriptedBackups | None = ScriptedBackups()
         self.asked: list[Any] = []
         self.stopped = False
         topic = TopicView("reminders", TopicType.DELAY, 2, [3, 4], 5)
         self.answers: dict[type, Any] = {
             SendMessages: Sent([96], [1], [-1]),
             Recall: Recalled(RecallStatus.CANCELLED, "CANCELLED 01AB", "01AB"),
+            RecallByKey: [
+                Recalled(RecallStatus.CANCELLED, "CANCELLED 01AB", "01AB", NOW_MS + 90_000)
+            ],
+            RecallMany: RecalledMany(5, 5, 1_500),
+            FindMessages: [
+                FoundMessage(
+                    MessageState.PENDING,
+                    "reminders",
+                    "01AB",
+                    ["k1", "k2"],
+                    NOW_MS + 90_000,
+                    96,
+                    1,
+                    -1,
+                    NOW_MS,
+                    LAYOUT,
+                )
+            ],
+            Reschedule: Rescheduled(
+                RescheduleStatus.RESCHEDULED, "RESCHEDULED 01AB", "01AB", NOW_MS, 960, 1, -1, 1
+            ),
             Receive: Received([Delivered(LAYOUT, 1, 7, 1, "handle-1")]),
             CancelReceive: None,
             Ack: Acked([None]),

@@ -38,6 +38,7 @@ _OPTIONS = [
 ]
 _CALL_S = 5.0
 _DRAIN_S = 60.0
+_READ_S = 600.0  # to read everything at the end; the leases of what was read last longer
 _PAUSE_S = 0.01  # between recalls
 _Place = tuple[int, int]  # queue, offset
 
@@ -87,12 +88,12 @@ class Ring:
         self._progress.set()
         return found
 
-    async def _receive(self, group: str) -> list[Any]:
+    async def _receive(self, group: str, lease_s: int = 30) -> list[Any]:
         request = pb.ReceiveMessageRequest(
             group=pb.Resource(name=group),
             message_queue=pb.MessageQueue(topic=pb.Resource(name=TOPIC), id=-1),
             batch_size=32,
-            invisible_duration=Duration(seconds=30),
+            invisible_duration=Duration(seconds=lease_s),
             long_polling_timeout=Duration(nanos=500_000_000),
         )
         method = self._channel.unary_stream(
@@ -230,8 +231,12 @@ class Ring:
             _check(time.monotonic() < deadline, "P2", "messages stay pending although they are due")
         delivered: dict[str, _Place] = {}
         empty = 0
+        deadline = time.monotonic() + _READ_S
         while empty < 3:
-            got = await self._receive("auditors")
+            _check(
+                time.monotonic() < deadline, "P2", f"{len(delivered)} were read in {_READ_S:g} s"
+            )
+            got = await self._receive("auditors", lease_s=2 * int(_READ_S))
             empty = 0 if got else empty + 1
             for message in got:
                 place = self._see(message)

@@ -16,6 +16,8 @@ from horolog.broker.opening import Opened, ShardMeta, open_shard
 from horolog.broker.shard import Settings
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import SimulatedClock
+from horolog.delay.far import FarSettings
+from horolog.delay.far_jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command
@@ -47,6 +49,11 @@ class SimBroker:
         self._clock = clock
         self._flush = flush
         self._meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)
+        self.settings = Settings(
+            turn_bytes=8_192,
+            reserve_bytes=4_096,
+            far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
+        )  # of the next life
         self.watch = HandOverWatch()
         self.lives = 0
         self.reports: list[str] = []
@@ -59,7 +66,7 @@ class SimBroker:
             self._disk,
             DIRECTORY,
             self._meta,
-            Settings(turn_bytes=8_192, reserve_bytes=4_096),
+            self.settings,
             wall_ms=self._clock.wall_ms(),
             mono_ms=self._clock.monotonic_ms(),
         )
@@ -71,6 +78,7 @@ class SimBroker:
         self._unsynced_end = self._end = self._commit
         self._held: list[tuple[int, Reply]] = []
         self._job: CheckpointJob | None = None
+        self._far_job: FarJob | None = None
         self._next_in: int | None = 0
         self.watch.new_life(self._commit)
 
@@ -106,11 +114,16 @@ class SimBroker:
             self.work_disk()
         if self._job is not None and self._random.random() < 0.5:
             self._finish_checkpoint()
+        if effects.job is not None:
+            self._far_job = effects.job
+        if self._far_job is not None and self._random.random() < 0.5:
+            self._make_runs()
 
     def work_disk(self) -> None:
         """Write what is there and, by the flush policy, sync it; then the commit position moves."""
         assert self._opened is not None
         writes, self._unwritten = self._unwritten, []
+        self._opened.writer.keep_free = self._opened.broker.disk.keep_free
         end = self._end
         self._opened.writer.write(writes)
         sync = self._flush == "sync" or (self._flush == "interval" and self._random.random() < 0.2)
@@ -125,6 +138,7 @@ class SimBroker:
         assert self._opened is not None
         assert self._job is not None
         job, self._job = self._job, None
+        self._next_in = 0  # the end of a job is told by a turn
         try:
             job.carry_out(self._disk)
         except HorologError as error:
@@ -133,6 +147,20 @@ class SimBroker:
             self._opened.broker.checkpoint_failed()
             return
         self._opened.broker.checkpoint_done(job.checkpoint.position)
+
+    def _make_runs(self) -> None:
+        assert self._opened is not None
+        assert self._far_job is not None
+        job, self._far_job = self._far_job, None
+        self._next_in = 0
+        try:
+            job.carry_out(self._disk)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            self._opened.broker.job_failed()
+            return
+        self._opened.broker.job_done()
 
     def want_checkpoint(self) -> None:
         """Ask for a checkpoint at the next turn."""
@@ -146,6 +174,8 @@ class SimBroker:
             self.work_disk()
             if self._job is not None:
                 self._finish_checkpoint()
+            if self._far_job is not None:
+                self._make_runs()
             if self._at_rest():
                 self.step([])
                 if self._at_rest():

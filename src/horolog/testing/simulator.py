@@ -19,6 +19,7 @@ from random import Random
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DEDUP_MS
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -27,22 +28,29 @@ from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
     DescribeBroker,
+    DescribeTopic,
     MessageType,
+    NewMessage,
     Recall,
     Recalled,
+    RecallMany,
     Receive,
     Received,
+    Reschedule,
     SendMessages,
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 
 START_MS = 1_700_000_000_000
 TOPICS = ("orders", "gifts")
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS, 400 * DAY_MS)
 
 
 class Simulation:
@@ -58,10 +66,17 @@ class Simulation:
         )
         segment = self.random.choice([32_768, 65_536, 262_144])
         self.broker = SimBroker(self.random, self.disk, self.clock, self.flush, segment)
+        keep = Random(seed + 1)  # of its own: it changes nothing in the story
+        self.broker.settings = self.broker.settings._replace(
+            retention_ms=keep.choice([60_000, HOUR_MS, 3 * DAY_MS, 1_000 * DAY_MS]),
+            retention_bytes=keep.choice([0, 0, 1, 3 * segment]),
+        )
         self.history = History()
         self.answers: list[Answer] = []
         self.handles: list[tuple[str, str, tuple[str, int, int]]] = []
         self.recallable: list[tuple[str, str, int]] = []
+        self._again: list[tuple[int, str, list[NewMessage]]] = []  # (monotonic ms, topic, messages)
+        self._touched: set[str] = set()  # messages that somebody has tried to recall or move
         self._n = 0
         self._story = story
         self._countdown = -1
@@ -84,6 +99,7 @@ class Simulation:
                 self._countdown = self.random.randrange(40)
             if isinstance(self.disk, PlainDisk) and self.random.random() < 0.05:
                 self._crash()  # it has no effects to be killed at
+            self.history.latest_ms = max(self.history.latest_ms, self.clock.wall_ms())
             try:
                 self._act()
                 self._collect()
@@ -108,15 +124,18 @@ class Simulation:
         self.tell("power cut" if power else "kill -9")
         self._countdown = -1
         self.disk.crash(power_cut=power)
-        for answer in self.answers:
-            if isinstance(answer.command, Recall):
-                row = self.history.sends.get(answer.command.message_id)
-                if row is not None:
-                    row["recall_unknown"] = True
-        self.answers.clear()
+        self._lose_answers()
         if self.random.random() < 0.3:
             self.clock.advance(self.random.randrange(120_000))
         self._reopen()
+
+    def _lose_answers(self) -> None:
+        for command in [answer.command for answer in self.answers]:
+            if isinstance(command, Recall) and command.message_id in self.history.sends:
+                self.history.sends[command.message_id]["recall_unknown"] = True
+            elif isinstance(command, RecallMany):
+                self.history.bulk_lost(command)
+        self.answers.clear()
 
     def _reopen(self) -> None:
         if self.broker.lives and self.random.random() < 0.2:
@@ -138,10 +157,14 @@ class Simulation:
 
     def _act(self) -> None:
         roll = self.random.random()
-        if roll < 0.30:
+        if roll < 0.29 or not self.recallable:
             self._send()
-        elif roll < 0.42:
+        elif roll < 0.38:
             self._recall()
+        elif roll < 0.42:
+            self._reschedule()
+        elif roll < 0.435:
+            self._recall_many()
         elif roll < 0.57:
             self._receive()
         elif roll < 0.67:
@@ -168,6 +191,8 @@ class Simulation:
     # --- clients --------------------------------------------------------------------------------
 
     def _send(self) -> None:
+        if self.random.random() < 0.15 and self._send_again():
+            return
         topic = self.random.choice(TOPICS)
         now = self.clock.wall_ms()
         messages, ids = [], []
@@ -178,7 +203,7 @@ class Simulation:
             if self.random.random() < 0.8:
                 due = (
                     now
-                    + self.random.choice([1, 500, 1_000, 3_000, 3_000, 20_000, 4_000_000])
+                    + self.random.choice([1, 500, 1_000, 3_000, 3_000, 20_000, 4_000_000, *FAR_MS])
                     + self.random.choice([0, 0, self.random.randrange(2_000)])
                 )
             body = bytes(self.random.choice([1, 10, 200, 3_000]))
@@ -193,13 +218,42 @@ class Simulation:
                 )
             )
             ids.append(message_id)
-            self.history.sent(message_id, topic, due, now)
+            tag = properties.decode(layout.topic_and_properties(messages[-1].record[32:])[1])
+            self.history.sent(message_id, topic, due, now, tag.get(properties.TAGS))
             if due:
                 self.recallable.append((topic, message_id, due))
+        if self.random.random() < 0.05:  # the same one twice in a request
+            messages.append(messages[0])
+            ids.append(ids[0])
+            self.history.sent_again(ids[0], now)
+        self._again.append((self.clock.monotonic_ms(), topic, messages))
         self.tell(f"send {topic} {ids[0]}…{ids[-1]}")
         answer = Answer(SendMessages(topic, messages), now)
         answer.notes["ids"] = ids
         self._ask(answer)
+
+    def _send_again(self) -> bool:
+        """A retry, as long as the window surely lasts; not of what somebody was told is not there."""
+        since = self.clock.monotonic_ms() - DEDUP_MS + 5_000
+        self._again = [each for each in self._again if each[0] > since][-20:]
+        if not self._again:
+            return False
+        _, topic, candidates = self.random.choice(self._again)
+        sends, now = self.history.sends, self.clock.wall_ms()
+        messages = [
+            message
+            for message in candidates
+            if sends[message.message_id]["stored"] or message.message_id not in self._touched
+        ]
+        ids = [message.message_id for message in messages]
+        for message_id in ids:
+            self.history.sent_again(message_id, now)
+        if ids:
+            self.tell(f"send again {topic} {ids[0]}…{ids[-1]}")
+            answer = Answer(SendMessages(topic, messages), now)
+            answer.notes["ids"] = ids
+            self._ask(answer)
+        return bool(ids)
 
     def _recall(self) -> None:
         topic, message_id, due = "orders", "nobody", START_MS
@@ -207,7 +261,34 @@ class Simulation:
             topic, message_id, due = self.random.choice(self.recallable[-60:])
         answer = Answer(Recall(topic, message_id, due), self.clock.wall_ms())
         answer.notes["seen"] = message_id in self.history.places
+        self._touched.add(message_id)
         self.tell(f"recall {message_id}")
+        self._ask(answer)
+
+    def _reschedule(self) -> None:
+        topic, message_id, due = self.random.choice(self.recallable[-60:])
+        now = self.clock.wall_ms()
+        new = now + self.random.choice([-1_000, 0, 1, 3_000, 20_000, 4_000_000, *FAR_MS])
+        while new in self.history.sends[message_id]["dues"]:
+            new += 1
+        answer = Answer(Reschedule(topic, message_id, due, new), now)
+        answer.notes["seen"] = message_id in self.history.places
+        self.history.reschedule_asked(message_id, new)
+        self._touched.add(message_id)
+        self.recallable.append((topic, message_id, new))
+        self.tell(f"reschedule {message_id}")
+        self._ask(answer)
+
+    def _recall_many(self) -> None:
+        now = self.clock.wall_ms()
+        from_ms = now + self.random.choice([-10_000, 0, 2_000, HOUR_MS, 2 * DAY_MS, 30 * DAY_MS])
+        to_ms = from_ms + self.random.choice([1_000, 10_000, HOUR_MS, 5 * DAY_MS, 400 * DAY_MS])
+        tag, dry_run = self.random.choice(["", "", "TagA"]), self.random.random() < 0.4
+        command = RecallMany(self.random.choice(TOPICS), from_ms, to_ms, tag, dry_run)
+        answer = Answer(command, now)
+        self._touched |= set(self.history.sends)
+        answer.notes["certain"] = self.history.certain(command)
+        self.tell(f"recall many, {len(answer.notes['certain'])} at least, dry run {dry_run}")
         self._ask(answer)
 
     def _receive(self) -> None:
@@ -243,7 +324,9 @@ class Simulation:
         if wait is not None and self.random.random() < 0.7:
             self.clock.advance(min(wait, 5_000))
         else:
-            self.clock.advance(self.random.choice([1, 50, 1_000, 10_000, 90_000]))
+            hops = [1, 50, 1_000, 10_000, 90_000, HOUR_MS, 24 * HOUR_MS, 3 * DAY_MS]
+            weights = [6, 6, 6, 6, 6, 2, 1, 1]
+            self.clock.advance(self.random.choices(hops, weights)[0])
         self.broker.step([])
 
     def _squeeze(self) -> None:
@@ -258,6 +341,8 @@ class Simulation:
     def _step_clock(self) -> None:
         by = self.random.choice([3_600_000, -7_200_000, -1_000, -1, 1_000])
         self.tell(f"clock steps by {by}")
+        if by > 0:
+            self._again.clear()  # a start after this takes what was sent before for older than it is
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -273,6 +358,12 @@ class Simulation:
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages):
             self.history.send_answered(answer.notes["ids"], result)
+        elif isinstance(command, Reschedule):
+            self.tell(f"  reschedule of {command.message_id}: {result}")
+            self.history.reschedule_answered(command, result, answer.notes["seen"])
+        elif isinstance(command, RecallMany):
+            self.tell(f"  {result}")
+            self.history.bulk_answered(command, result, answer.notes["certain"])
         elif isinstance(result, Recalled):
             self.tell(f"  recall of {result.message_id}: {result.status}")
             self.history.recall_answered(result.message_id, result, answer.notes["seen"])
@@ -286,9 +377,10 @@ class Simulation:
     def _take(self, group: str, topic: str, result: Received) -> None:
         for message in result.messages:
             stored = layout.decode(message.layout)
-            message_id = properties.decode(stored.properties)[properties.UNIQ_KEY]
+            told = properties.decode(stored.properties)
+            message_id, due = told[properties.UNIQ_KEY], told.get(properties.TIMER_DELIVER_MS, "0")
             place = (topic, message.queue_id, message.queue_offset)
-            self.history.received(group, place, message_id, stored.store_ms, self.clock.wall_ms())
+            self.history.received(group, place, message_id, stored.store_ms, int(due))
             self.handles.append((group, message.receipt_handle, place))
 
     # --- the end --------------------------------------------------------------------------------
@@ -300,7 +392,7 @@ class Simulation:
         self.disk.clear_faults()
         self.disk.capacity_bytes = None
         self._crash_at_end()
-        latest = max((row["due_ms"] for row in self.history.sends.values()), default=0)
+        latest = max((max(row["dues"]) for row in self.history.sends.values()), default=0)
         self.clock.advance(max(0, latest - self.clock.wall_ms()) + 20_000)
         self.broker.settle(2_000)
         delivered: dict[tuple[str, int, int], str] = {}
@@ -310,25 +402,40 @@ class Simulation:
             ).messages:
                 for message in messages:
                     stored = layout.decode(message.layout)
-                    message_id = properties.decode(stored.properties)[properties.UNIQ_KEY]
+                    told = properties.decode(stored.properties)
+                    message_id = told[properties.UNIQ_KEY]
+                    due = int(told.get(properties.TIMER_DELIVER_MS, "0"))
                     place = (topic, message.queue_id, message.queue_offset)
-                    self.history.received(
-                        "final", place, message_id, stored.store_ms, self.clock.wall_ms()
-                    )
+                    self.history.received("final", place, message_id, stored.store_ms, due)
                     delivered[place] = message_id
         view = self.broker.ask(DescribeBroker())
         if view.pending or view.problems:
             raise AssertionError(f"at the end {view.pending} pending, problems {view.problems}")
-        self.history.final(delivered, lost_allowed=False)
+        self._check_kept(delivered)
+        self.history.final(delivered, lost_allowed=False, dropped=self._dropped)
+
+    def _dropped(self, topic: str, message_id: str) -> bool:
+        """Whether retention has dropped the place where a message was made visible."""
+        start = self.broker.ask(DescribeBroker()).log_start
+        position = self.broker.watch.positions.get(key_hash(topic, message_id))
+        return position is not None and position < start
+
+    def _check_kept(self, delivered: dict[tuple[str, int, int], str]) -> None:
+        """From the min offset of each queue on everything is there, without a hole."""
+        for name in TOPICS:
+            topic = self.broker.ask(DescribeTopic(name))
+            for queue, (first, end) in enumerate(
+                zip(topic.min_offsets, topic.queue_offsets, strict=True)
+            ):
+                offsets = [at for t, q, at in sorted(delivered) if (t, q) == (name, queue)]
+                if offsets != list(range(offsets[0] if offsets else end, end)) or (
+                    offsets and offsets[0] > first
+                ):
+                    raise AssertionError(f"P2: {name} {queue}: {first} to {end} gave {offsets}")
 
     def _crash_at_end(self) -> None:
         self.disk.crash(power_cut=self.flush == "sync")
-        for answer in self.answers:
-            if isinstance(answer.command, Recall):
-                row = self.history.sends.get(answer.command.message_id)
-                if row is not None:
-                    row["recall_unknown"] = True
-        self.answers.clear()
+        self._lose_answers()
         self.broker.open()
 
 

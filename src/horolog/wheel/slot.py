@@ -1,60 +1,75 @@
-"""One loaded second: sorted runs of keys, taken from the front.
+"""One loaded second: sorted runs of (order, reference) pairs, taken from the front.
 
-A key is (ms within the second) << 40 | global index (`delay.chain` says why).  What is filed while the second
-is already loaded comes as further small runs; when there are many they are merged, so a message costs
-O(log n) comparisons however it arrives.
+An order is ms within the second << 52 | log position, so its order is that of hand-over (`delay.source`).  What
+is filed while the second is already loaded comes as further small runs; when there are many they are merged, so
+a message costs O(log n) comparisons however it arrives.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-KEY_BITS = 40
+ORDER_BITS = 52
 _RUNS_MAX = 8
+Column: TypeAlias = npt.NDArray[np.int64]
 
 
 class Slot:
-    """Keys that wait in one second."""
+    """What waits in one second."""
 
     def __init__(self, *, loading: bool) -> None:
         self.loading = loading
-        self._runs: list[npt.NDArray[np.int64]] = []
+        self._runs: list[tuple[Column, Column]] = []
 
     def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
+        return sum(len(order) for order, _ in self._runs)
 
-    def add(self, keys: npt.NDArray[np.int64]) -> None:
-        """Add sorted keys."""
-        if not len(keys):
+    def add(self, order: Column, ref: Column) -> None:
+        """Add rows sorted by order."""
+        if not len(order):
             return
-        self._runs.append(keys)
+        self._runs.append((order, ref))
         if len(self._runs) > _RUNS_MAX:
-            self._runs.sort(key=len)
-            small = np.concatenate(self._runs[:_RUNS_MAX])
-            small.sort()
-            self._runs[:_RUNS_MAX] = [small]
+            self._runs.sort(key=lambda run: len(run[0]))
+            self._runs[:_RUNS_MAX] = [_merged(self._runs[:_RUNS_MAX])]
 
     def first_ms(self) -> int:
-        """Millisecond within the second of the first key; only when not empty."""
-        return min(int(run[0]) for run in self._runs) >> KEY_BITS
+        """Millisecond within the second of the first row; only when not empty."""
+        return min(int(order[0]) for order, _ in self._runs) >> ORDER_BITS
 
-    def take(self, before_ms: int, limit: int) -> npt.NDArray[np.int64]:
-        """Remove and give up to `limit` keys due before that millisecond of the second, in order."""
-        bound = before_ms << KEY_BITS
-        heads = [run[: min(limit, int(np.searchsorted(run, bound)))] for run in self._runs]
-        if len(heads) == 1:
-            taken = heads[0]
-            self._cut([len(taken)])
-            return taken
-        merged = np.concatenate(heads)
-        merged.sort()
-        taken = merged[:limit]
-        if len(taken):
-            last = taken[-1]
-            self._cut([int(np.searchsorted(head, last, side="right")) for head in heads])
-        return taken
+    def take(self, before_ms: int, limit: int) -> tuple[Column, Column]:
+        """Remove and give up to `limit` rows due before that millisecond of the second, in order."""
+        bound = before_ms << ORDER_BITS
+        lengths = [min(limit, int(np.searchsorted(order, bound))) for order, _ in self._runs]
+        if len(lengths) == 1:
+            order, ref = self._runs[0]
+            n = lengths[0]
+            self._cut(lengths)
+            return order[:n], ref[:n]
+        heads = [(o[:n], r[:n]) for (o, r), n in zip(self._runs, lengths, strict=True)]
+        order, ref = _merged(heads)
+        order, ref = order[:limit], ref[:limit]
+        if len(order):
+            # Rows of one adopted run may share an order: count what was taken of each run by reference.
+            taken = np.sort(ref)
+            self._cut([_common(head, taken) for _, head in heads])
+        return order, ref
 
     def _cut(self, lengths: list[int]) -> None:
         pairs = zip(self._runs, lengths, strict=True)
-        self._runs = [run[n:] for run, n in pairs if n < len(run)]
+        self._runs = [(o[n:], r[n:]) for (o, r), n in pairs if n < len(o)]
+
+
+def _common(head: Column, taken: Column) -> int:
+    at = np.minimum(np.searchsorted(taken, head), len(taken) - 1)
+    return int((taken[at] == head).sum())
+
+
+def _merged(runs: list[tuple[Column, Column]]) -> tuple[Column, Column]:
+    order = np.concatenate([run[0] for run in runs])
+    ref = np.concatenate([run[1] for run in runs])
+    by = np.lexsort((ref, order))
+    return order[by], ref[by]

@@ -13,30 +13,39 @@ beyond the window is forgotten here, not in the hours: their states, not the cur
 from __future__ import annotations
 
 import heapq
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.limits import WINDOW_SECONDS
-from horolog.wheel.slot import KEY_BITS, Slot
-
-_INDEX_MASK = (1 << KEY_BITS) - 1
+from horolog.wheel.slot import ORDER_BITS, Column, Slot
 
 
 class Load(Protocol):
-    """A second being loaded (`delay.chain.ChainLoad`)."""
+    """A second being loaded (`delay.source.SecondLoad`)."""
 
     second: int
-    problem: str
 
     def walk(self, limit: int) -> tuple[int, bool]:
         """Take up to `limit` steps: (steps taken, whether done)."""
         ...
 
-    def keys(self) -> npt.NDArray[np.int64]:
-        """Sorted keys of what waits."""
+    def loaded(self) -> tuple[Column, Column]:
+        """Orders and references of what waits, sorted."""
         ...
+
+    def problems(self) -> list[str]:
+        """What was found to be damaged."""
+        ...
+
+
+class Taken(NamedTuple):
+    """Rows that are due, in hand-over order: their second, and columns as in `wheel.slot`."""
+
+    second: int
+    order: Column
+    ref: Column
 
 
 class Source(Protocol):
@@ -46,7 +55,7 @@ class Source(Protocol):
         """The first second at or after `second` in which something waits."""
         ...
 
-    def open_chain(self, second: int) -> Load:
+    def open_second(self, second: int) -> Load:
         """Begin to load a second."""
         ...
 
@@ -78,7 +87,7 @@ class Wheel:
                 if second is None or second > target:
                     self.loaded_until = max(self.loaded_until, target + 1)
                     return True
-                self._loading = self._source.open_chain(second)
+                self._loading = self._source.open_second(second)
                 self.loaded_until = second + 1
                 self._slot(second).loading = True
             steps, done = self._loading.walk(limit)
@@ -89,11 +98,17 @@ class Wheel:
 
     def _finish(self, load: Load) -> None:
         slot = self._slot(load.second)
-        slot.add(load.keys())
+        slot.add(*load.loaded())
         slot.loading = False
         self._loading = None
-        if load.problem:
-            self.problems.append(load.problem)
+        self.problems += load.problems()
+
+    def reset(self) -> None:
+        """Forget the window and load it anew: references have changed, because files were exchanged."""
+        self._slots.clear()
+        self._order.clear()
+        self._loading = None
+        self.loaded_until = 0
 
     def _return_to(self, second: int) -> None:
         for late in [s for s in self._slots if s >= second]:
@@ -110,22 +125,27 @@ class Wheel:
             heapq.heappush(self._order, second)
         return slot
 
-    def insert(self, due_ms: npt.NDArray[np.int64], index: npt.NDArray[np.int64]) -> None:
-        """Tell of entries just filed; those of loaded seconds go into the window."""
+    def insert(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origin: npt.NDArray[np.uint64],
+        ref: npt.NDArray[np.int64],
+    ) -> None:
+        """Tell of rows just filed; those of loaded seconds go into the window."""
         seconds = due_ms // 1000
         near = seconds < self.loaded_until
         if not bool(near.any()):
             return
-        seconds = seconds[near]
-        keys = (due_ms[near] % 1000 << KEY_BITS) | index[near]
-        order = np.lexsort((keys, seconds))
-        seconds, keys = seconds[order], keys[order]
+        seconds, ref = seconds[near], ref[near]
+        order = (due_ms[near] % 1000 << ORDER_BITS) | origin[near].astype(np.int64)
+        by = np.lexsort((order, seconds))
+        seconds, order, ref = seconds[by], order[by], ref[by]
         cuts = np.flatnonzero(np.diff(seconds)) + 1
         for part in np.split(np.arange(len(seconds)), cuts):
-            self._slot(int(seconds[part[0]])).add(keys[part])
+            self._slot(int(seconds[part[0]])).add(order[part], ref[part])
 
-    def take(self, wall_ms: int, limit: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """Remove and give what is due, in order: (second, global indexes of its hour), at most `limit`."""
+    def take(self, wall_ms: int, limit: int) -> list[Taken]:
+        """Remove and give what is due, in order, at most `limit` rows."""
         now_s = wall_ms // 1000
         taken = []
         while limit > 0 and self._order and self._order[0] <= now_s:
@@ -135,19 +155,19 @@ class Wheel:
                 break
             if len(slot):
                 before = 1000 if second < now_s else wall_ms % 1000 + 1
-                keys = slot.take(before, limit)
-                if len(keys):
-                    taken.append((second, keys))
-                    limit -= len(keys)
+                order, ref = slot.take(before, limit)
+                if len(order):
+                    taken.append(Taken(second, order, ref))
+                    limit -= len(order)
             if len(slot):
                 break
             heapq.heappop(self._order)
             del self._slots[second]
         return taken
 
-    def give_back(self, second: int, keys: npt.NDArray[np.int64]) -> None:
-        """Keys that `take` gave and that could not be handed over in this turn."""
-        self._slot(second).add(keys)
+    def give_back(self, taken: Taken) -> None:
+        """Rows that `take` gave and that could not be handed over in this turn."""
+        self._slot(taken.second).add(taken.order, taken.ref)
 
     def next_due_in(self, wall_ms: int) -> int | None:
         """Milliseconds until something is due or must be loaded; 0: now; None: nothing waits."""
@@ -163,8 +183,3 @@ class Wheel:
         if ahead is not None:
             waits.append((ahead - WINDOW_SECONDS) * 1000 - wall_ms)
         return max(0, min(waits)) if waits else None
-
-
-def indexes_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Global indexes of keys."""
-    return keys & _INDEX_MASK

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from horolog.cli.inspection import hour_files, log_file, shard_files
+from horolog.cli.inspection import hour_files, log_file, run_file, shard_files
 from horolog.cli.inspection.report import Report
-from horolog.delay import keys, state
+from horolog.delay import run_format, state
 from horolog.delay.hour import INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError
-from horolog.log import checkpoint, frame
+from horolog.log import checkpoint, frame, keys
 
 UNREADABLE = (struct.error, ValueError, KeyError, IndexError, OverflowError)
 
@@ -67,6 +67,8 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return hour_files.read_state(path, content, limit=limit)
     if name.startswith("keys.") or magic == keys.MAGIC:
         return hour_files.read_key_run(path, content, limit=limit)
+    if name.endswith(".run") or magic == run_format.MAGIC:
+        return run_file.read_run(path, content, limit=limit)
     if name == INDEX_NAME:
         return hour_files.read_delay_index(path, content, _beside(path, LOG_NAME), limit=limit)
     if name == LOG_NAME:

@@ -14,9 +14,9 @@ from isal.isal_zlib import crc32
 
 from horolog.cli.inspection.log_file import message_detail
 from horolog.cli.inspection.report import Report, instant, verdict
-from horolog.delay import keys
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, record_crcs
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
+from horolog.log import keys
 from horolog.log.record import ENVELOPE, HEAD_BYTES
 from horolog.units import format_time_ms
 

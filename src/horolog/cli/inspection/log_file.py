@@ -180,11 +180,11 @@ def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[
 
 
 def _record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
-    size, _, _, _, due_ms = records.ENVELOPE.unpack_from(raw)
+    size, _, flags, _, due_ms = records.ENVELOPE.unpack_from(raw)
     if kind in MESSAGE_KINDS:
         detail, layout = message_detail(bytes(raw[records.HEAD_BYTES :]))
     else:
-        detail, layout = _control_detail(kind, bytes(raw[records.ENVELOPE_BYTES :])), ""
+        detail, layout = _control_detail(kind, flags, bytes(raw[records.ENVELOPE_BYTES :])), ""
     return position, kind.name, size, instant(due_ms) if due_ms else "", detail, layout
 
 
@@ -201,14 +201,19 @@ def message_detail(layout: bytes) -> tuple[str, str]:
     return f"{stored.topic} {message_id}", verdict(good)
 
 
-def _control_detail(kind: Kind, payload: bytes) -> str:
+def _control_detail(kind: Kind, flags: int, payload: bytes) -> str:
     match kind:
         case Kind.HAND_OVER:
             hand_over = records.decode_hand_over(payload)
             return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
         case Kind.RECALL:
             recall = records.decode_recall(payload)
-            return f"topic {recall.topic}, origins {_some(recall.origins['position'].tolist())}"
+            moved = "moved, " if flags & records.IS_MOVED else ""
+            origins = _some(recall.origins["position"].tolist())
+            return f"{moved}topic {recall.topic}, origins {origins}"
+        case Kind.RECALL_MANY:
+            many = records.decode_recall_many(payload)
+            return f"topic {many.topic}, origins {_some(many.messages['position'].tolist())}"
         case Kind.GRANT:
             grant = records.decode_grant(payload)
             return (

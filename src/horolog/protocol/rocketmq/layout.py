@@ -85,6 +85,35 @@ def decode(layout: bytes) -> Stored:
         raise _broken(str(error)) from error
 
 
+def topic_and_properties(layout: bytes) -> tuple[str, bytes]:
+    """These two of a stored layout that has been checked before, without a look at the rest."""
+    (sys_flag,) = struct.unpack_from(">I", layout, SYS_FLAG_AT)
+    at = HEAD.size - 4
+    at += 12 * (bool(sys_flag & BORN_HOST_V6) + bool(sys_flag & STORE_HOST_V6))
+    (body_size,) = struct.unpack_from(">I", layout, at)
+    at += 4 + body_size
+    properties_at = at + 1 + layout[at] + 2
+    return layout[at + 1 : properties_at - 2].decode(), layout[properties_at:]
+
+
+def properties_of(layout: memoryview) -> bytes:
+    """The properties of a stored layout that has been checked before; the quickest way to them."""
+    at = HEAD.size - 4
+    if hosts := layout[SYS_FLAG_AT + 3] & (BORN_HOST_V6 | STORE_HOST_V6):
+        at += 12 * hosts.bit_count()
+    at += 4 + int.from_bytes(layout[at : at + 4], "big")
+    return bytes(layout[at + 3 + layout[at] :])
+
+
+def with_properties(layout: bytes, stored: bytes) -> bytes:
+    """A stored layout that has been checked before, with other properties."""
+    end = len(layout) - len(topic_and_properties(layout)[1]) - 2
+    size = end + 2 + len(stored)
+    return b"".join(
+        (size.to_bytes(4, "big"), layout[4:end], len(stored).to_bytes(2, "big"), stored)
+    )
+
+
 def _decode(layout: bytes) -> Stored:
     size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms = FRONT.unpack_from(
         layout

@@ -21,6 +21,7 @@ from horolog.protocol.rocketmq.tags import tags_code
 
 RECORD_HEAD_BYTES = 32  # envelope 16 + routing 16, filled by the log (`log.record`)
 KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can compute this hash
+USER_KEY_SEED = 43  # another one: a message id and a key of the same text are not the same
 _BLANK = bytes(RECORD_HEAD_BYTES)
 # control characters as Java counts them, and lone surrogates, which have no UTF-8 form
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -31,6 +32,11 @@ _NO_HOST = b"\0\0\0\0"
 def key_hash(topic: str, message_id: str) -> int:
     """u64 that stands for (topic, message id) in indexes; collisions are resolved by reading the record."""
     return xxh64_intdigest(f"{topic}\0{message_id}".encode(), KEY_HASH_SEED)
+
+
+def user_key_hash(topic: str, key: str) -> int:
+    """u64 that stands for (topic, one word of KEYS) in the key index."""
+    return xxh64_intdigest(f"{topic}\0{key}".encode(), USER_KEY_SEED)
 
 
 def _refuse(code: ErrorCode, field: str, why: str, limit: str = "") -> HorologError:
@@ -155,7 +161,13 @@ def encode(
         stored[names.TIMER_DELIVER_MS] = str(due_ms)
     record = encode_layout(topic, body, names.encode(stored), sys_flag, flag, born_ms, born_host)
     return NewMessage(
-        record, message_id, due_ms, tags_code(tag or ""), key_hash(topic, message_id), type
+        record,
+        message_id,
+        due_ms,
+        tags_code(tag or ""),
+        key_hash(topic, message_id),
+        type,
+        bool(keys),
     )
 
 

@@ -99,6 +99,19 @@ def encode(properties: dict[str, str]) -> bytes:
     return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
 
 
+def holds(stored: bytes, key: str, value: str) -> bool:
+    """Whether that is in the stored form; quicker than `decode`."""
+    piece = f"{key}\x01{value}\x02".encode()
+    return stored.startswith(piece) or b"\x02" + piece in stored
+
+
+def replaced(stored: bytes, key: str, value: str) -> bytes:
+    """The stored form with another value of one key, everything else as it was."""
+    mark = f"{key}\x01".encode()
+    kept = [piece for piece in stored.split(b"\x02") if piece and not piece.startswith(mark)]
+    return b"".join([piece + b"\x02" for piece in [*kept, mark + value.encode()]])
+
+
 def decode(stored: bytes) -> dict[str, str]:
     """Back to a dict; pieces that are empty or have no separator are skipped, as RocketMQ's parsers do."""
     found = {}

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from isal.isal_zlib import crc32
 
-from horolog.delay.key_merge import Columns, merge_slices
+from horolog.log.key_merge import Columns, merge_slices
 from horolog.storage.api import File, Storage
 
 MAGIC = b"HLKR"

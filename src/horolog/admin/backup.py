@@ -1,0 +1,33 @@
+"""Backups over HTTP: start one, and ask how far it is."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.engine import BackupMaker
+from horolog.admin.requests import BackupBody, query, read_body
+from horolog.admin.views import backup_view
+from horolog.errors import ErrorCode, HorologError
+
+
+async def begin_backup(request: Request) -> Response:
+    """POST /v1/backup → 202 when it has begun; GET says how far it is."""
+    wanted = await read_body(request, BackupBody)
+    return answer(
+        backup_view(await _backups(request).begin(wanted.directory, full=wanted.full)), 202
+    )
+
+
+async def describe_backup(request: Request) -> Response:
+    """GET /v1/backup."""
+    query(request)
+    return answer(backup_view(_backups(request).view()))
+
+
+def _backups(request: Request) -> BackupMaker:
+    backups = engine_of(request).backups
+    if backups is None:
+        raise HorologError(ErrorCode.NOT_IMPLEMENTED, "backup: this broker has no data directory")
+    return backups

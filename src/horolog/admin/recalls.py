@@ -1,0 +1,141 @@
+"""Recall and reschedule over HTTP: one message by handle or id, all with a key, or all of a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.requests import (
+    RecallBody,
+    RecallKeyBody,
+    RecallManyBody,
+    RescheduleBody,
+    bad_request,
+    read_body,
+)
+from horolog.admin.views import iso, recalled_view
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    Recall,
+    RecallByKey,
+    Recalled,
+    RecalledMany,
+    RecallMany,
+    RecallStatus,
+    Reschedule,
+    Rescheduled,
+    RescheduleStatus,
+)
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.rocketmq.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
+
+_REFUSALS: dict[str, ErrorCode] = {
+    RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,
+    RecallStatus.NOT_FOUND.value: ErrorCode.NOT_FOUND,
+}
+assert {status.value for status in RescheduleStatus} - _REFUSALS.keys() == {"RESCHEDULED"}
+
+
+async def recall(request: Request) -> Response:
+    """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
+    handle = _message_of(await read_body(request, RecallBody))
+    command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
+    recalled: Recalled = await engine_of(request).submit(command)
+    _raise_unless_done(recalled.status.value, recalled.detail)
+    return answer(recalled_view(recalled))
+
+
+async def recall_by_key(request: Request) -> Response:
+    """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
+    wanted = await read_body(request, RecallKeyBody)
+    command = RecallByKey(check_topic(wanted.topic), wanted.key)
+    found: list[Recalled] = await engine_of(request).submit(command)
+    if not found:
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"NOT_FOUND: no message of topic {wanted.topic} has the key {wanted.key!r}",
+            field="key",
+        )
+    cancelled = sum(each.status is RecallStatus.CANCELLED for each in found)
+    results = [recalled_view(each) for each in found]
+    return answer({"topic": wanted.topic, "cancelled": cancelled, "results": results})
+
+
+async def recall_many(request: Request) -> Response:
+    """POST /v1/recall/window → how many messages were meant and cancelled, when all of it is done."""
+    wanted = await read_body(request, RecallManyBody)
+    command = RecallMany(
+        check_topic(wanted.topic), wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run
+    )
+    done: RecalledMany = await engine_of(request).submit(command)
+    return answer(
+        {
+            "topic": wanted.topic,
+            "matched": done.matched,
+            "cancelled": done.cancelled,
+            "size_bytes": done.bytes,
+            "dry_run": wanted.dry_run,
+        }
+    )
+
+
+async def reschedule(request: Request) -> Response:
+    """POST /v1/reschedule → 200 RESCHEDULED with the new handle; else as for a recall."""
+    wanted = await read_body(request, RescheduleBody)
+    handle = _message_of(wanted)
+    due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
+    moved: Rescheduled = await engine_of(request).submit(
+        Reschedule(handle.topic, handle.message_id, handle.due_ms, due_ms, handle.origin)
+    )
+    _raise_unless_done(moved.status.value, moved.detail)
+    new_handle = RecallHandle(
+        handle.topic, broker_name(request), moved.due_ms, moved.message_id, moved.origin
+    )
+    view: dict[str, Any] = {
+        "status": moved.status.value,
+        "detail": moved.detail,
+        "message_id": moved.message_id,
+        "topic": handle.topic,
+        "deliver_at_ms": moved.due_ms,
+        "deliver_at": iso(moved.due_ms),
+        "queue_id": moved.queue_id,
+        "queue_offset": moved.queue_offset,
+        "copies": moved.copies,
+        "recall_handle": encode_recall_handle(new_handle),
+    }
+    return answer(view)
+
+
+def _raise_unless_done(status: str, detail: str) -> None:
+    refusal = _REFUSALS.get(status)
+    if refusal is not None:
+        raise HorologError(refusal, detail, field="handle")
+
+
+def _message_of(wanted: RecallBody) -> RecallHandle:
+    """What the handle says, or as if there were one."""
+    if wanted.handle is not None:
+        if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
+            raise bad_request(
+                "handle", "give either a handle or topic, message_id and deliver_at_ms"
+            )
+        return decode_recall_handle(wanted.handle)
+    if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:
+        raise bad_request("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
+    return RecallHandle(check_topic(wanted.topic), "", wanted.deliver_at_ms, wanted.message_id)
+
+
+def _new_due_ms(wanted: RescheduleBody, wall_ms: int) -> int:
+    if (wanted.new_deliver_at_ms is None) == (wanted.in_ms is None):
+        raise bad_request("new_deliver_at_ms", "give either new_deliver_at_ms or in_ms")
+    if wanted.in_ms is not None:
+        return wall_ms + wanted.in_ms
+    assert wanted.new_deliver_at_ms is not None
+    return wanted.new_deliver_at_ms

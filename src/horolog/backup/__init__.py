@@ -1,0 +1,1 @@
+"""Backups of a data directory: the manifest, copying into a backup, restoring from one."""

@@ -1,0 +1,250 @@
+"""Copying the files of a checkpoint into a backup directory.
+
+A file of the former backup is used again, without copying, when its path and length are the same, its first and
+last 4 KiB are the same bytes, and both backups belong to one history: files of a data directory only grow, or are
+never changed, so those that have the same length are the same.  One history means that the frame at which the
+former backup ended is in this log still; a directory that was restored from an older copy, and has gone on in
+another way, has another frame there.  Nothing is used again then, nor when that frame has been dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from isal.isal_zlib import crc32
+
+from horolog.backup.manifest import Manifest, StoredFile, number_name, write_manifest
+from horolog.broker.named_files import NamedFile
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
+from horolog.log.segment import SegmentReader
+from horolog.storage.api import File, Storage
+
+CHUNK_BYTES = 1 << 20
+SYNC_BYTES = 16 << 20  # so that the log's own syncs never wait for much of a backup's
+_EDGE_BYTES = 4_096
+
+
+@dataclass
+class Progress:
+    """How far a backup or a restore is; written by its thread, read by others."""
+
+    files: int = 0
+    files_done: int = 0
+    bytes: int = 0
+    bytes_done: int = 0
+    copied_bytes: int = 0  # the rest was in the backup already
+    copied_files: int = 0
+
+
+class Cancelled(Exception):
+    """Raised out of a copy when `stopped` says so."""
+
+
+def same_history(log: SegmentReader, manifest: Manifest) -> bool:
+    """Whether the frame at which that backup ended is in this log."""
+    if not manifest.complete:
+        return False
+    header = frame_at(log, manifest.last_frame)
+    return header is not None and header_crc(log, header) == manifest.frame_crc
+
+
+def frame_at(log: SegmentReader, position: int) -> FrameHeader | None:
+    """The header at a log position; None if there is none, or its segment has been dropped."""
+    try:
+        header = parse(log.bytes_at(position, HEADER_BYTES))
+    except FileNotFoundError:
+        return None
+    return header if header is not None and header.base == position else None
+
+
+def header_crc(log: SegmentReader, header: FrameHeader) -> int:
+    """CRC of a header as it stands in the log."""
+    return int.from_bytes(log.bytes_at(header.base + HEADER_BYTES - 4, 4), "little")
+
+
+def directories_above(path: str) -> list[str]:
+    """All directories that a path lies in, the nearest first; without the root."""
+    found = []
+    while path := path.rpartition("/")[0]:
+        found.append(path)
+    return found
+
+
+def sync_tree(target: Storage, paths: Sequence[str]) -> None:
+    """Make the names of these files durable, and those of all directories above them."""
+    directories = {directory for path in paths for directory in directories_above(path)}
+    for directory in [*sorted(directories, reverse=True), ""]:
+        target.sync_dir(directory)
+
+
+class Copy:
+    """One backup: `run` it in a thread.
+
+    source    the data directory of a broker that runs; nothing that is named may be removed meanwhile
+    target    the backup directory
+    former    its manifest
+    reuse     whether files of the former backup may be used again
+    stopped   asked between chunks
+    """
+
+    def __init__(
+        self,
+        source: Storage,
+        target: Storage,
+        former: Manifest,
+        *,
+        reuse: bool,
+        progress: Progress,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._former = {file.path: file for file in former.files} if reuse else {}
+        self._number = former.number + 1
+        self._progress = progress
+        self._stopped = stopped
+
+    def run(self, named: Sequence[NamedFile], manifest: Manifest) -> Manifest:
+        """Copy what is named; the manifest with the files, already durable.
+
+        `manifest` has everything but number and files.  DAMAGED if a file is shorter than it must be,
+        DISK_FULL and other failures of either disk; then the former backup is as it was.
+        """
+        self._target.remove_dir(number_name(self._number))  # of one that was interrupted
+        self._measure(named)
+        files = [file for each in named if (file := self._take(each)) is not None]
+        copied = [file.place for file in files if file.number == self._number]
+        sync_tree(self._target, copied)
+        made = manifest._replace(number=self._number, files=files)
+        write_manifest(self._target, made)
+        self._sweep(made)
+        return made
+
+    def _measure(self, named: Sequence[NamedFile]) -> None:
+        self._progress.files = len(named)
+        for path, size, rebuilt in named:
+            if size is None:
+                size = self._size_of(path, rebuilt=rebuilt)
+            self._progress.bytes += size
+
+    def _size_of(self, path: str, *, rebuilt: bool) -> int:
+        try:
+            file = self._source.open(path)
+        except FileNotFoundError:
+            if rebuilt:
+                return 0
+            raise _missing(path) from None
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _take(self, named: NamedFile) -> StoredFile | None:
+        try:
+            file = self._source.open(named.path)
+        except FileNotFoundError:
+            if named.rebuilt:
+                self._progress.files -= 1
+                return None
+            raise _missing(named.path) from None
+        try:
+            size = file.size() if named.bytes is None else named.bytes
+            if file.size() < size:
+                raise HorologError(
+                    ErrorCode.DAMAGED,
+                    f"{named.path} has {file.size()} bytes where its checkpoint names {size}",
+                    field=named.path,
+                )
+            taken = self._reused(file, named.path, size) or self._copied(file, named.path, size)
+        finally:
+            file.close()
+        self._progress.files_done += 1
+        return taken
+
+    def _reused(self, file: File, path: str, size: int) -> StoredFile | None:
+        former = self._former.get(path)
+        if former is None or former.bytes != size:
+            return None
+        try:
+            stored = self._target.open(former.place)
+        except FileNotFoundError:
+            return None
+        try:
+            edge = max(0, size - _EDGE_BYTES)
+            if stored.size() != size or any(
+                stored.read(at, min(_EDGE_BYTES, size)) != file.read(at, min(_EDGE_BYTES, size))
+                for at in {0, edge}
+            ):
+                return None
+        finally:
+            stored.close()
+        self._progress.bytes_done += size
+        return former
+
+    def _copied(self, file: File, path: str, size: int) -> StoredFile:
+        stored = StoredFile(path, size, 0, self._number)
+        self._target.make_dir(stored.place.rpartition("/")[0])
+        copy = self._target.open(stored.place, create=True)
+        crc = 0
+        try:
+            for piece in write_pieces(copy, read_pieces(file, size, path)):
+                crc = crc32(piece, crc)
+                self._progress.bytes_done += len(piece)
+                self._progress.copied_bytes += len(piece)
+                if self._stopped():
+                    raise Cancelled
+        finally:
+            copy.close()
+        self._progress.copied_files += 1
+        return stored._replace(crc32=crc)
+
+    def _sweep(self, made: Manifest) -> None:
+        """Remove what the manifest does not name: of the former backup, and of interrupted ones."""
+        kept = {file.place for file in made.files}
+        above = {directory for place in kept for directory in directories_above(place)}
+        for name in self._target.list(""):
+            if name.isdigit():
+                self._sweep_at(name, kept, above)
+
+    def _sweep_at(self, path: str, kept: set[str], above: set[str]) -> None:
+        if path in kept:
+            return
+        if path in above:
+            for name in self._target.list(path):
+                self._sweep_at(f"{path}/{name}", kept, above)
+            return
+        with suppress(HorologError):  # a directory
+            self._target.remove(path)
+        if self._target.exists(path):
+            self._target.remove_dir(path)
+
+
+def read_pieces(file: File, size: int, path: str) -> Iterator[bytes]:
+    """The first `size` bytes in chunks; DAMAGED if they end before that."""
+    for at in range(0, size, CHUNK_BYTES):
+        piece = file.read(at, min(CHUNK_BYTES, size - at))
+        if len(piece) != min(CHUNK_BYTES, size - at):
+            raise HorologError(ErrorCode.DAMAGED, f"{path} ends at {at + len(piece)}", field=path)
+        yield piece
+
+
+def write_pieces(file: File, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Write a new file, synced now and then and at its end; gives each piece back when it is written."""
+    at = synced = 0
+    for piece in pieces:
+        file.write(at, piece)
+        at += len(piece)
+        if at - synced >= SYNC_BYTES:
+            file.sync()
+            synced = at
+        yield piece
+    file.sync()
+
+
+def _missing(path: str) -> HorologError:
+    return HorologError(
+        ErrorCode.DAMAGED, f"{path} is missing, and its checkpoint names it", field=path
+    )

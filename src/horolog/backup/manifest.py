@@ -1,0 +1,149 @@
+"""The manifest of a backup: which files it holds, where, and what their bytes must be.
+
+A backup directory holds `manifest.json`, `lock`, and one directory for every backup that still gives files,
+named by its number:
+
+    manifest.json
+    000001/shard-00/log/00000000000000000000.log      copied by the first backup, and still the same
+    000003/shard-00/checkpoint/….ckpt                 copied by the third, the newest
+
+A backup writes into the directory of its own number only, then replaces the manifest atomically, then removes
+what the manifest no longer names.  So one that is interrupted leaves the former manifest and all of its files.
+
+`manifest.json` is JSON:
+
+===========  ======  =========================================================================
+field        type    meaning
+===========  ======  =========================================================================
+format       int     1; another number is refused
+number       int     of the backup that wrote it: 1, 2, 3 …; 0: begun, and no backup is complete yet
+log_id       text    16 hex digits, of the data directory; a backup of another log is refused
+horolog      text    version of the broker that wrote it
+made_ms      int     wall clock of the broker at the checkpoint, UTC epoch milliseconds
+position     int     log position of the checkpoint: what the backup holds
+last_frame   int     log position of the frame that ends there
+frame_crc    int     CRC of that frame's header: by it the same history is recognised
+files        list    {path, bytes, crc32, number}: path in the data directory, and the directory it lies in
+crc32        int     CRC-32 of the JSON of all the other fields, keys sorted, without spaces
+===========  ======  =========================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+from isal.isal_zlib import crc32
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Storage, read_file, replace_file
+
+MANIFEST_NAME = "manifest.json"
+FORMAT = 1
+
+
+class StoredFile(NamedTuple):
+    """One file of a backup."""
+
+    path: str  # in the data directory
+    bytes: int
+    crc32: int
+    number: int  # of the backup that copied it
+
+    @property
+    def place(self) -> str:
+        """Path in the backup directory."""
+        return f"{number_name(self.number)}/{self.path}"
+
+
+class Manifest(NamedTuple):
+    """What `manifest.json` says."""
+
+    number: int
+    log_id: int
+    horolog: str
+    made_ms: int
+    position: int
+    last_frame: int
+    frame_crc: int
+    files: list[StoredFile]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a backup, not only the beginning of a first one."""
+        return self.number > 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in self.files)
+
+
+def number_name(number: int) -> str:
+    """Directory of the files that one backup copied."""
+    return f"{number:06d}"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The whole file."""
+    fields = {
+        "format": FORMAT,
+        **manifest._asdict(),
+        "log_id": f"{manifest.log_id:016x}",
+        "files": [file._asdict() for file in manifest.files],
+    }
+    fields["crc32"] = _sum(fields)
+    return orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def _sum(fields: dict[str, Any]) -> int:
+    return crc32(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS))
+
+
+def decode_manifest(content: bytes, field: str) -> Manifest:
+    """What the file says; DAMAGED if it is not intact, VERSION_UNSUPPORTED if a newer horolog wrote it.
+
+    field  how the caller names the backup directory
+    """
+    try:
+        fields = orjson.loads(content)
+        version = int(fields["format"])
+        if version == FORMAT:
+            told = int(fields.pop("crc32"))
+            if told != _sum(fields):
+                raise ValueError("its check sum is wrong")
+            del fields["format"]
+            files = [_stored_file(file) for file in fields.pop("files")]
+            return Manifest(**{**fields, "log_id": int(fields["log_id"], 16), "files": files})
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise HorologError(
+            ErrorCode.DAMAGED,
+            f"{field}: {MANIFEST_NAME} is not an intact manifest of horolog ({error})",
+            field=field,
+        ) from error
+    raise HorologError(
+        ErrorCode.VERSION_UNSUPPORTED,
+        f"{field}: {MANIFEST_NAME} has format {version}; this horolog reads format {FORMAT}",
+        field=field,
+        limit=f"format {FORMAT}",
+    )
+
+
+def _stored_file(fields: dict[str, Any]) -> StoredFile:
+    file = StoredFile(**fields)
+    if {"", ".", ".."} & set(file.path.split("/")):
+        raise ValueError(f"path {file.path!r} leads out of the directory")
+    return file
+
+
+def read_manifest(storage: Storage, field: str) -> Manifest | None:
+    """The manifest of a backup directory; None if there is none.  Errors as `decode_manifest`."""
+    try:
+        return decode_manifest(read_file(storage, MANIFEST_NAME), field)
+    except FileNotFoundError:
+        return None
+
+
+def write_manifest(storage: Storage, manifest: Manifest) -> None:
+    """Replace the manifest atomically and durably."""
+    replace_file(storage, "", MANIFEST_NAME, encode_manifest(manifest))

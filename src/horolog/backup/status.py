@@ -1,0 +1,34 @@
+"""What a broker says about its backups."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from horolog.errors import HorologError
+
+
+class BackupState(StrEnum):
+    """Of the newest backup since the broker was started."""
+
+    NONE = "none"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class BackupView(NamedTuple):
+    """The newest backup of this process, while it runs and afterwards."""
+
+    state: BackupState = BackupState.NONE
+    directory: str = ""
+    number: int = 0  # of the backup in its directory: 1, 2, 3 …
+    position: int = 0  # log position that it holds; 0: its checkpoint is being taken
+    made_ms: int = 0  # wall clock at that checkpoint
+    files: int = 0
+    files_done: int = 0
+    bytes: int = 0
+    bytes_done: int = 0
+    copied_files: int = 0  # the others were there from the backup before
+    copied_bytes: int = 0
+    error: HorologError | None = None

@@ -1,0 +1,228 @@
+"""Bulk recall: everything of a topic that waits and is due in a window, a bounded piece in every turn.
+
+A piece looks at BULK_ROWS index entries of one source after the other, marks what matches as being recalled, and
+names it in a RECALL_MANY record.  Hand-over and single recalls go on in between; whoever comes first takes a
+message, so each is counted once.
+
+Meant is what was appended before the command came; so it begins when that is filed.  How far it is is kept for
+every source by its number.  If a job exchanges sources meanwhile, the new ones are looked at from their start:
+what was recalled does not wait any more.  A dry run marks nothing, so the broker exchanges no sources while one
+is under way; and a real one leaves a source alone while a job reads it, since what is settled then has to be
+looked up in the job's results, row by row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.effects import Reply
+from horolog.broker.shard import Settled, Shard
+from horolog.delay.entry import entry_sums
+from horolog.delay.far_buffer import FarBuffer
+from horolog.delay.far_run import FarRun
+from horolog.delay.hour import Hour
+from horolog.delay.source import Rows, refs_of
+from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FRAME_BYTES_MAX
+from horolog.log.record import HEAD_BYTES, RECALL_MANY_BYTES, RECALLED, encode_recall_many
+from horolog.protocol.commands import RecalledMany, RecallMany
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.tags import tags_code
+
+_Source = Hour | FarBuffer | FarRun
+_NO_REFS = np.empty(0, np.int64)
+
+
+@dataclass
+class _Task:
+    token: object
+    command: RecallMany
+    topic: int
+    bound: int  # log end when it came
+    result: RecalledMany = field(default_factory=lambda: RecalledMany(0, 0, 0))
+    begun: bool = False
+    at: dict[int, int] = field(default_factory=dict)  # source number → row to go on with, −1: done
+    stops: dict[int, int] = field(default_factory=dict)  # rows of hours and buffers when it began
+
+
+class _Match(NamedTuple):
+    """Messages that are meant: references, and their ENTRY rows."""
+
+    refs: npt.NDArray[np.int64]
+    entries: npt.NDArray[Any]
+
+
+class Piece(NamedTuple):
+    """What one turn did."""
+
+    records: list[bytes]
+    settled: list[Settled]
+    replies: list[Reply]
+
+
+class BulkRecalls:
+    """Bulk recalls one after the other."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._tasks: deque[_Task] = deque()
+        self._can_go_on = False
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether there is more to do at once."""
+        return self._can_go_on
+
+    @property
+    def counts(self) -> bool:
+        """Whether a dry run is under way: sources must stay as they are."""
+        return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
+
+    def add(self, token: object, command: RecallMany) -> None:
+        """Take up a command; BAD_REQUEST, TOPIC_NOT_FOUND."""
+        topic = self._shard.topics.get(command.topic)
+        if command.from_ms >= command.to_ms:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, "to: the window ends before it begins", field="to"
+            )
+        self._tasks.append(_Task(token, command, topic.number, self._shard.log.end))
+
+    def work(self) -> Piece:
+        """Do one piece of the first one."""
+        piece = Piece([], [], [])
+        self._can_go_on = False
+        if not self._tasks:
+            return piece
+        task = self._tasks[0]
+        try:
+            done = self._begin(task) and self._look_on(task, piece)
+        except HorologError as error:
+            if error.fatal:
+                raise
+            piece.replies.append(Reply(task.token, error))
+            self._tasks.popleft()
+            self._can_go_on = True
+            return piece
+        if done:
+            piece.replies.append(Reply(task.token, task.result))
+            self._tasks.popleft()
+            self._can_go_on = True
+        return piece
+
+    def _begin(self, task: _Task) -> bool:
+        """Whether everything that was appended before the command came is filed."""
+        shard = self._shard
+        if task.begun:
+            return True
+        if shard.stalled:
+            raise HorologError(
+                ErrorCode.DISK_FULL, "disk: full; some messages cannot be filed, nor recalled, now"
+            )
+        if shard.log.commit_position < task.bound or (
+            shard.uncommitted and shard.uncommitted[0].end <= task.bound
+        ):
+            return False
+        for source in shard.delay.sources_between(task.command.from_ms, task.command.to_ms):
+            if not isinstance(source, FarRun):
+                task.stops[source.number] = source.count
+        task.begun = True
+        return True
+
+    def _look_on(self, task: _Task, piece: Piece) -> bool:
+        """Look at the next rows of all sources; True when there are no more."""
+        command = task.command
+        found: list[_Match] = []
+        postponed = False
+        left = BULK_ROWS
+        if not command.dry_run:
+            self._check_disk(task)
+            left = self._rows_of_a_record()
+        for source in self._shard.delay.sources_between(command.from_ms, command.to_ms):
+            first = self._first(task, source)
+            is_read = not isinstance(source, Hour) and source.journal is not None
+            if first >= 0 and is_read and not command.dry_run:
+                postponed = True
+                continue
+            while first >= 0 and left > 0:
+                limit = min(left, BULK_TAGGED_ROWS) if command.tag else left
+                rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
+                left -= limit if after >= 0 else 1 + len(rows)
+                match, compared = _matching(task, source, rows)
+                left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
+                found.append(match)
+                first = task.at[source.number] = after
+        self._take(task, found, piece)
+        self._can_go_on = left <= 0
+        return left > 0 and not postponed
+
+    def _first(self, task: _Task, source: _Source) -> int:
+        """The row of a source to go on with; −1: none."""
+        if not isinstance(source, FarRun) and source.number not in task.stops:
+            return -1  # begun later, so it has nothing that is meant
+        first = task.at.get(source.number, 0)
+        return first if first < task.stops.get(source.number, first + 1) else -1
+
+    def _rows_of_a_record(self) -> int:
+        frame = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        return max(1, min(BULK_ROWS, (frame - RECALL_MANY_BYTES) // RECALLED.itemsize))
+
+    def _check_disk(self, task: _Task) -> None:
+        """It takes space too, if less for each message than its hand-over; acks need the rest of the reserve."""
+        reserve = self._shard.settings.reserve_bytes // 2
+        if self._shard.storage.free_bytes() < reserve:
+            raise HorologError(
+                ErrorCode.DISK_FULL,
+                f"disk: less than {reserve} bytes are free; {task.result.cancelled} messages were "
+                "cancelled before",
+                field="disk",
+                limit=f"{reserve} bytes",
+            )
+
+    def _take(self, task: _Task, found: list[_Match], piece: Piece) -> None:
+        """Count what was found and, if it is no dry run, recall it."""
+        refs = np.concatenate([match.refs for match in found]) if found else _NO_REFS
+        if not len(refs):
+            return
+        result = task.result
+        result.matched += len(refs)
+        result.bytes += sum(int(match.entries["size"].sum()) for match in found)
+        if task.command.dry_run:
+            return
+        result.cancelled += len(refs)
+        rows = np.empty(len(refs), RECALLED)
+        for name, column in (("position", "origin"), ("row", "row"), ("due_ms", "due_ms")):
+            rows[name] = np.concatenate([match.entries[column] for match in found])
+        self._shard.delay.mark_inflight(refs, EntryState.RECALLING)
+        piece.records.append(encode_recall_many(task.topic, rows))
+        piece.settled.append(Settled(refs, EntryState.RECALLED))
+
+
+def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
+    """Of these rows those that are meant, and how many tags had to be compared."""
+    entries = source.entries(rows)
+    meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
+    meant &= entry_sums(entries) == entries["sum"]  # damage is found, and told, when it is due
+    rows, entries = rows[meant], entries[meant]
+    compared = 0
+    if task.command.tag and len(rows):
+        tag = task.command.tag
+        same = source.tags_of(entries) == tags_code(tag)
+        rows, entries = rows[same], entries[same]
+        compared = len(rows)
+        exact = np.array([_has_tag(record, tag) for record in source.records(entries)], bool)
+        rows, entries = rows[exact], entries[exact]
+    return _Match(refs_of(source.number, rows), entries), compared
+
+
+def _has_tag(record: memoryview, tag: str) -> bool:
+    try:
+        stored = layout.properties_of(record[HEAD_BYTES:])
+    except IndexError:
+        return False  # damaged: it will be quarantined
+    return properties.holds(stored, properties.TAGS, tag)

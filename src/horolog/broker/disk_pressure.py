@@ -1,0 +1,126 @@
+"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9, DESIGN §4).
+
+New messages need free space for
+
+    the control reserve      acks, recalls, leases, and whatever else a turn appends
+    two checkpoints          as large as the last one: a new one is written before an old one is removed
+    far messages             that have still to be written as a run
+    messages due soon        within the next hour: at hand-over they are appended once more
+
+What the log is to take of this may also lie in segments that are allocated already.  Below it sends and new topics
+are refused, with these figures, while everything else goes on in what is kept free; merges of runs wait, and
+the log grows frame by frame when a whole segment would take too much.  Looked at once a second, and cheaply;
+in between what is sent is counted three times: in the log, in its hour or buffer, and at its hand-over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.broker.shard import Shard
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, SECOND_MS
+from horolog.log.segment import segment_name
+
+_COPIES = 3
+
+
+class Needs(NamedTuple):
+    """What must be free before anything new is taken in; bytes."""
+
+    reserve: int
+    checkpoints: int
+    unflushed: int
+    due: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self)
+
+    @property
+    def log(self) -> int:
+        """What of it goes into the log, half of the reserve among it."""
+        return self.reserve // 2 + self.due
+
+    @property
+    def files(self) -> int:
+        """What of it goes into other files."""
+        return self.total - self.log
+
+
+class DiskPressure:
+    """The space of one shard; `shard.disk_refusal` says why sends are refused just now."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.keep_free = 0  # bytes that the allocation of segments must leave
+        self._shard = shard
+        self._looked_at = -SECOND_MS
+        self._free = self._allocated = self._room = 0  # at the last look
+        self._needs = Needs(0, 0, 0, 0)
+        self._taken = 0  # since the last look, in all copies
+        self._turn = 0  # sent in this turn, and not appended yet
+
+    def begin_turn(self) -> None:
+        """What was sent before is appended."""
+        self._turn = 0
+
+    def check(self, mono_ms: int, wall_ms: int, size: int) -> None:
+        """Before `size` bytes of messages are taken in: DISK_FULL if there is no space for them."""
+        self.look(mono_ms, wall_ms)
+        refusal = self._shard.disk_refusal
+        if refusal is None and self._room - self._taken - _COPIES * size < self._needs.total:
+            refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+        self._turn += size
+        self._taken += _COPIES * size
+
+    def look(self, mono_ms: int, wall_ms: int) -> None:
+        """Ask for the free space, if that is not known well enough any more."""
+        shard = self._shard
+        enough = max(shard.settings.reserve_bytes // 8, 1)
+        if mono_ms - self._looked_at < SECOND_MS and self._taken < enough:
+            return
+        self._looked_at = mono_ms
+        self._needs = needs = Needs(
+            shard.settings.reserve_bytes,
+            2 * shard.checkpoint_bytes,
+            shard.delay.unflushed_bytes,
+            shard.delay.bytes_due_before(wall_ms + HOUR_MS),
+        )
+        self.keep_free = needs.files
+        unwritten = shard.log.end - shard.log.commit_position
+        self._taken = _COPIES * (unwritten + self._turn)
+        self._free, self._allocated = shard.storage.free_bytes(), self._log_space()
+        self._room = self._free + min(self._allocated, needs.log)
+        left = self._room - self._taken
+        shard.disk_refusal = self._refusal() if left < needs.total else None
+        shard.delay.far.merge_room = max(0, left - needs.total)
+
+    def _log_space(self) -> int:
+        """Bytes behind the log end that are allocated already."""
+        log, storage = self._shard.log, self._shard.storage
+        base = log.end - log.end % log.segment_bytes
+        allocated = base
+        while allocated == base:
+            path = f"{self._shard.directory}/log/{segment_name(base)}"
+            if not storage.exists(path):
+                break
+            file = storage.open(path)
+            allocated = base + file.size()
+            file.close()
+            base += log.segment_bytes
+        return max(0, allocated - log.end)
+
+    def _refusal(self) -> HorologError:
+        needs = self._needs
+        return HorologError(
+            ErrorCode.DISK_FULL,
+            f"disk: {self._free} bytes are free, and {self._allocated} in segments of the log; before a new "
+            f"message {needs.total} are needed: {needs.reserve} in reserve, {needs.checkpoints} for "
+            f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
+            "hour (acks, recalls and hand-over go on)",
+            field="disk",
+            limit=f"{needs.total} bytes",
+        )

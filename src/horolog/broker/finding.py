@@ -1,0 +1,105 @@
+"""The facts of a start: checkpoints, segments, and whether they fit together.  Nothing is changed here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.broker import retention
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name, decode_checkpoint
+from horolog.log.frame import HEADER_BYTES, body_intact, parse
+from horolog.log.recovery import CheckpointFound
+from horolog.log.segment import SegmentReader, bases_on_disk, segment_bases
+from horolog.storage.api import Storage, read_file
+
+
+class ShardMeta(NamedTuple):
+    """What `meta` says about this data directory."""
+
+    log_id: int
+    shard: int
+    segment_bytes: int
+
+
+class Facts(NamedTuple):
+    """What was found in a shard's directory.
+
+    bases        of the segments from the log's start on; from 0 if all of them are there
+    hole         which segment is missing; "": none
+    checkpoints  the valid ones, newest first
+    found        what is said of them to the recovery table
+    derived      whether there are any derived files
+    """
+
+    bases: list[int]
+    hole: str
+    checkpoints: list[Checkpoint]
+    found: CheckpointFound
+    derived: bool
+
+
+def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str]) -> Facts:
+    """Look; checkpoints that are passed over are told in `report`."""
+    checkpoints, found = _checkpoints(storage, f"{directory}/checkpoint", meta, report)
+    start = retention.start_of(checkpoints[0]) if checkpoints else None
+    place, size = f"{directory}/log", meta.segment_bytes
+    hole, bases = "", []
+    whole = bases_on_disk(storage, place)
+    if whole == list(range(0, len(whole) * size, size)):
+        bases = whole  # also when the start has moved, and what lies below has not been removed yet
+    else:
+        try:
+            bases = segment_bases(storage, place, size, start)
+        except HorologError as error:
+            hole = error.message
+    parts = ("hours", "queues", "runs")
+    derived = any(storage.list(f"{directory}/{part}") for part in parts)
+    return Facts(bases, hole, checkpoints, found, derived)
+
+
+def _checkpoints(
+    storage: Storage, place: str, meta: ShardMeta, report: list[str]
+) -> tuple[list[Checkpoint], CheckpointFound]:
+    names = [name for name in storage.list(place) if name.endswith(".ckpt")]
+    valid = []
+    for name in reversed(names):
+        checkpoint = decode_checkpoint(read_file(storage, f"{place}/{name}"))
+        if checkpoint is None:
+            report.append(f"checkpoint {name} is not intact and was passed over")
+            continue
+        if checkpoint.log_id != meta.log_id or checkpoint.shard != meta.shard:
+            raise HorologError(
+                ErrorCode.DIRECTORY_FOREIGN,
+                f"checkpoint {name} belongs to log {checkpoint.log_id:016x} shard "
+                f"{checkpoint.shard}, this directory to log {meta.log_id:016x} shard {meta.shard}",
+                field="checkpoint",
+            )
+        valid.append(checkpoint)
+    if not names:
+        return [], CheckpointFound.NONE
+    if not valid:
+        return [], CheckpointFound.BAD
+    newest = checkpoint_name(valid[0].position) == names[-1]
+    return valid, CheckpointFound.NEWEST if newest else CheckpointFound.OLDER
+
+
+def why_not_reached(
+    checkpoint: Checkpoint, facts: Facts, reader: SegmentReader, log_id: int
+) -> str:
+    """Why the log does not reach the checkpoint; "" if it does."""
+    if checkpoint.last_frame == NO_FRAME:
+        return ""
+    short = f"the commit log ends before the checkpoint at log position {checkpoint.position}"
+    if not facts.bases or facts.bases[-1] + reader.segment_bytes < checkpoint.position:
+        return short
+    if checkpoint.last_frame < facts.bases[0]:
+        return f"the commit log begins behind the checkpoint at log position {checkpoint.position}"
+    header = parse(reader.bytes_at(checkpoint.last_frame, HEADER_BYTES))
+    if (
+        header is None
+        or header.base != checkpoint.last_frame
+        or header.log_id != log_id
+        or not body_intact(header, reader.bytes_at(header.base + HEADER_BYTES, header.length))
+    ):
+        return f"{short}: its last frame, at {checkpoint.last_frame}, is not there"
+    return ""

@@ -1,0 +1,73 @@
+"""Since when the log has grown from which position: what was appended lately, without a record of each append.
+
+Appends are put into spans of a second, or of a 120th of the window if that is longer; of each span its beginning
+and its first log position are kept, so there are never more than some 122.  A window is thus kept a span too long
+rather than a moment too short.
+
+Time is the monotonic clock, so that a step of the wall clock neither ends a window nor makes it endless.  A
+checkpoint takes the spans along with the wall clock, and replay adds those behind it; after a restart their age
+is what the wall clock says, but never less than 0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from horolog.limits import SECOND_MS
+
+_SPANS = 120
+
+
+class _Span(NamedTuple):
+    mono_ms: int  # when it began
+    wall_ms: int
+    position: int  # log position of its first append
+
+
+class LogTimes:
+    """Spans of appends within the last `window_ms`; with 0 there are none."""
+
+    def __init__(self, window_ms: int) -> None:
+        self.window_ms = window_ms
+        self.span_ms = max(SECOND_MS, window_ms // _SPANS)
+        self._spans: deque[_Span] = deque()
+
+    def note(self, mono_ms: int, wall_ms: int, position: int) -> None:
+        """Messages are being appended from that log position on."""
+        if not self.window_ms:
+            return
+        if self._spans and mono_ms < self._spans[-1].mono_ms + self.span_ms:
+            return
+        self._spans.append(_Span(mono_ms, wall_ms, position))
+        self._forget(mono_ms)
+
+    def _forget(self, mono_ms: int) -> None:
+        while self._spans and self._spans[0].mono_ms + self.span_ms + self.window_ms <= mono_ms:
+            self._spans.popleft()
+
+    def since(self, mono_ms: int) -> int | None:
+        """Log position from which on everything of the window lies; None if nothing was appended in it."""
+        self._forget(mono_ms)
+        return self._spans[0].position if self._spans else None
+
+    def needs_below(self, position: int, mono_ms: int) -> int | None:
+        """Milliseconds until nothing of the window lies below that log position; None if nothing does."""
+        self._forget(mono_ms)
+        lasts = [span.mono_ms for span in self._spans if span.position < position]
+        if not lasts:
+            return None
+        return max(1, lasts[-1] + self.span_ms + self.window_ms - mono_ms)
+
+    # --- over a restart -------------------------------------------------------------------------
+
+    def captured(self, position: int) -> list[tuple[int, int]]:
+        """(Wall clock ms, log position) of the spans that begin below that position, for a checkpoint."""
+        return [(span.wall_ms, span.position) for span in self._spans if span.position < position]
+
+    def remember(self, wall_ms: int, position: int, now_wall_ms: int, now_mono_ms: int) -> None:
+        """At start: a former process appended from there on at that time; in log order."""
+        mono_ms = now_mono_ms - max(0, now_wall_ms - wall_ms)
+        if self._spans:
+            mono_ms = max(mono_ms, self._spans[-1].mono_ms)  # the wall clock was stepped in between
+        self.note(mono_ms, wall_ms, position)

@@ -1,0 +1,204 @@
+"""Messages by id or by key, wherever they are: what they are, and what has become of them.
+
+The key index names every record of the log that belongs to an id or key: the message as it was sent, and as it
+was handed over.  The delay store knows what waits, also of messages whose records retention has dropped from the
+log; a message is one view, however many records it has, and its origin joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horolog.broker import past
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FIND_MAX
+from horolog.log.frame import HEADER_BYTES
+from horolog.log.record import (
+    ENVELOPE,
+    ENVELOPE_BYTES,
+    HEAD,
+    HEAD_BYTES,
+    Kind,
+    decode_hand_over,
+    kinds_of,
+    offsets_of,
+)
+from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+
+_STATES = {
+    EntryState.WAITING: MessageState.PENDING,
+    EntryState.HANDED_OVER: MessageState.DELIVERED,
+    EntryState.RECALLED: MessageState.RECALLED,
+    EntryState.QUARANTINED: MessageState.QUARANTINED,
+    EntryState.MOVED: MessageState.MOVED,
+}
+_UNREADABLE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.DAMAGED})
+
+_Origin = tuple[int, int]  # log position and row
+
+
+class _Record(NamedTuple):
+    position: int
+    kind: Kind
+    due_ms: int
+    fields: layout.Stored
+    told: dict[str, str]  # properties
+    layout: bytes
+
+    @property
+    def message_id(self) -> str:
+        return self.told.get(properties.UNIQ_KEY, "")
+
+
+def find_messages(shard: Shard, query: FindMessages) -> list[FoundMessage]:
+    """All of that topic with that id or that key, by origin."""
+    topic = shard.topics.get(query.topic)
+    if bool(query.message_id) == bool(query.key):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            "message_id: give either a message id or a key",
+            field="message_id",
+        )
+    by_id = bool(query.message_id)
+    key = key_hash(topic.name, query.message_id) if by_id else user_key_hash(topic.name, query.key)
+    positions = shard.key_index.find(key)
+    if len(positions) > FIND_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"key: {len(positions)} records of topic {topic.name} match; at most {FIND_MAX} are looked at",
+            field="message_id" if by_id else "key",
+            limit=f"{FIND_MAX} records",
+        )
+    found: dict[_Origin, FoundMessage] = {}
+    for record in _records(shard, positions, topic):
+        if record.message_id == query.message_id or (
+            not by_id and query.key in record.told.get(properties.KEYS, "").split()
+        ):
+            origin, view = _view(shard, topic, record)
+            found[origin] = view  # that of the hand-over replaces that of the send
+    if by_id:
+        for origin, view in _waiting_only(shard, topic, query.message_id):
+            found.setdefault(origin, view)
+    return [found[origin] for origin in sorted(found)]
+
+
+def _records(shard: Shard, positions: Iterable[int], topic: Topic) -> Iterable[_Record]:
+    """Readable message records of that topic, in log order."""
+    for position in positions:
+        try:
+            size = ENVELOPE.unpack(shard.log.read(position, ENVELOPE_BYTES))[0]
+            raw = shard.log.read(position, size)
+        except HorologError as error:
+            if error.code not in _UNREADABLE:
+                raise
+            continue
+        head = np.frombuffer(raw, HEAD, 1)[0]
+        if int(head["topic"]) == topic.number:
+            stored = raw[HEAD_BYTES:]
+            fields = layout.decode(stored)
+            told = properties.decode(fields.properties)
+            yield _Record(
+                position, Kind(int(head["kind"])), int(head["due_ms"]), fields, told, stored
+            )
+
+
+def _view(shard: Shard, topic: Topic, record: _Record) -> tuple[_Origin, FoundMessage]:
+    match record.kind:
+        case Kind.SCHEDULED:
+            origin = (record.position, 0)
+            state = _state(shard, topic, record)
+        case Kind.HANDED:
+            origin = _origin_of(shard, record.position)
+            state = MessageState.DELIVERED
+        case _:
+            origin = (record.position, 0)
+            state = MessageState.DELIVERED
+    visible = record.kind is not Kind.SCHEDULED
+    return origin, FoundMessage(
+        state,
+        topic.name,
+        record.message_id,
+        record.told.get(properties.KEYS, "").split(),
+        record.due_ms,
+        origin[0],
+        record.fields.queue_id,
+        record.fields.queue_offset if visible else -1,
+        record.fields.store_ms,
+        record.layout,
+    )
+
+
+def _origin_of(shard: Shard, position: int) -> _Origin:
+    """Origin of the HANDED record there: the HAND_OVER before it in its frame names it."""
+    header = shard.log.frames.find(position, shard.log.commit_position)
+    assert header is not None
+    base = header.base + HEADER_BYTES
+    body = shard.log.read(base, header.length)
+    offsets = offsets_of(body, header.count)
+    row = int(np.searchsorted(offsets, position - base))
+    control = int(np.flatnonzero(kinds_of(body, offsets[:row]) == Kind.HAND_OVER)[-1])
+    start, stop = offsets[control : control + 2].tolist()
+    found = decode_hand_over(body[start + ENVELOPE_BYTES : stop]).origins[row - control - 1]
+    return int(found["position"]), int(found["row"])
+
+
+# --- the delay store ----------------------------------------------------------------------------
+
+
+def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
+    """What became of a scheduled message, as long as the log has no record of its hand-over."""
+    key = key_hash(topic.name, record.message_id)
+    refs = shard.delay.find_key(key, topic.number, record.due_ms)
+    entries = shard.delay.entries(refs)
+    at = np.flatnonzero((entries["origin"] == record.position) & (entries["row"] == 0))
+    if len(at):
+        return _settled(shard, refs[at[:1]])
+    if any(record.position in unfiled.origins for unfiled in shard.stalled):
+        return MessageState.PENDING
+    # hours and runs have forgotten it, so its time has passed
+    copies = past.copies(shard, key, topic.name)
+    same = [copy for copy in copies if copy.message_id == record.message_id]
+    moved = past.moved_to(shard, same, record.due_ms) is not None
+    return MessageState.MOVED if moved else MessageState.RECALLED
+
+
+def _settled(shard: Shard, ref: Any) -> MessageState:
+    state = int(shard.delay.states(ref)[0]) & EntryState.SETTLED_BITS
+    return _STATES[EntryState(state)]
+
+
+def _waiting_only(
+    shard: Shard, topic: Topic, message_id: str
+) -> Iterable[tuple[_Origin, FoundMessage]]:
+    """What the delay store has of a message, for those of which the log has nothing."""
+    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, None)
+    entries = shard.delay.entries(refs)
+    for i, raw in enumerate(shard.delay.records(refs, entries)):
+        stored = bytes(raw[HEAD_BYTES:])
+        fields = layout.decode(stored)
+        told = properties.decode(fields.properties)
+        if told.get(properties.UNIQ_KEY) == message_id:
+            origin = int(entries["origin"][i]), int(entries["row"][i])
+            yield (
+                origin,
+                FoundMessage(
+                    _settled(shard, refs[i : i + 1]),
+                    topic.name,
+                    message_id,
+                    told.get(properties.KEYS, "").split(),
+                    int(entries["due_ms"][i]),
+                    origin[0],
+                    fields.queue_id,
+                    -1,
+                    fields.store_ms,
+                    stored,
+                ),
+            )

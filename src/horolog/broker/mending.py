@@ -1,0 +1,244 @@
+"""Mending: what the rest of the log still has of damaged files, when its beginning is gone.
+
+A second replay, of the log between its start and the checkpoint, that applies only what concerns the damaged
+parts: consume queues get their units again, hours and the far store the messages that were scheduled there and
+that neither a hand-over nor a recall has settled since.  All of it lies behind the scheduling in the log, so what
+is mended is exact; only messages whose record was dropped by retention are lost.  Damage in that part of the log
+is passed over and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker import retention
+from horolog.broker.columns import queue_ids, queue_offsets
+from horolog.broker.quarantine import Note, write_note
+from horolog.broker.sends import unfiled_of
+from horolog.broker.shard import Shard
+from horolog.delay.damage import Damaged
+from horolog.delay.state import EntryState
+from horolog.delay.store import Unfiled
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.log.checkpoint import Checkpoint
+from horolog.log.consume_queue import UNIT, ConsumeQueue, queue_dir_name
+from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.record import (
+    ENVELOPE,
+    ENVELOPE_BYTES,
+    MESSAGE_KINDS,
+    Kind,
+    decode_hand_over,
+    decode_recall,
+    heads_of,
+    kinds_of,
+    offsets_of,
+)
+from horolog.log.scan import SalvageScan
+
+_MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
+
+
+class Mending:
+    """Applies frames below the checkpoint to the damaged parts of a shard that was restored without them.
+
+    hours   numbers of damaged hours
+    far     whether a buffer or a run is damaged
+    queues  damaged consume queues: (topic number, queue id) → length by the checkpoint; each was begun anew with
+            `ConsumeQueue.begin_rebuild`
+    """
+
+    def __init__(
+        self, shard: Shard, hours: set[int], far: bool, queues: dict[tuple[int, int], int]
+    ) -> None:
+        self._shard = shard
+        self._hours = np.array(sorted(hours), np.int64)
+        self._far = far
+        self._queues = queues
+        self._healthy = {source.number for source in shard.delay.far.sources()}
+        if far:
+            shard.delay.far.seal()  # origins ascend in a buffer, and those to come are older
+
+    def apply(self, header: FrameHeader, body: bytes) -> None:
+        """Apply one valid frame."""
+        if not header.count:
+            return
+        offsets = offsets_of(body, header.count)
+        is_message = np.isin(kinds_of(body, offsets), _MESSAGES)
+        for at in offsets[~is_message].tolist():
+            self._settle(body, offsets, at)
+        messages = offsets[is_message]
+        if len(messages):
+            heads = heads_of(body, messages)
+            base = header.base + HEADER_BYTES
+            self._file(unfiled_of(heads, messages, base, body, header.append_ms))
+            self._units(body, base, heads, messages)
+
+    # --- scheduled messages -----------------------------------------------------------------------
+
+    def _file(self, unfiled: Unfiled | None) -> None:
+        if unfiled is None:
+            return
+        heads, origins, records, append_ms = unfiled
+        hours = heads["due_ms"] // HOUR_MS
+        is_far = hours > append_ms // HOUR_MS + NEAR_HOURS
+        wanted = np.isin(hours, self._hours) & ~is_far
+        if self._far and bool(is_far.any()):
+            there = self._shard.delay.far.finds(heads["due_ms"], origins)
+            wanted |= is_far & ~there
+        if not bool(wanted.any()):
+            return
+        ends = np.cumsum(heads["size"].astype(np.int64))
+        pieces = [
+            records[int(ends[i]) - int(heads["size"][i]) : int(ends[i])] for i in _true(wanted)
+        ]
+        chosen = Unfiled(heads[wanted], origins[wanted], memoryview(b"".join(pieces)), append_ms)
+        _, rest = self._shard.delay.file(chosen)
+        if rest is not None:
+            raise HorologError(ErrorCode.DISK_FULL, "no space to mend hours from the log")
+
+    def _settle(self, body: bytes, offsets: npt.NDArray[np.int64], at: int) -> None:
+        size, kind, _, _, due_ms = ENVELOPE.unpack_from(body, at)
+        payload = body[at + ENVELOPE_BYTES : at + size]
+        if kind == Kind.HAND_OVER:
+            origins = decode_hand_over(payload).origins["position"]
+            first = int(np.searchsorted(offsets, at)) + 1
+            dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
+            self._settle_mended(dues, origins, EntryState.HANDED_OVER)
+        elif kind == Kind.RECALL:
+            origins = decode_recall(payload).origins["position"]
+            dues = np.full(len(origins), due_ms, np.int64)
+            self._settle_mended(dues, origins, EntryState.RECALLED)
+
+    def _settle_mended(
+        self, dues: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64], state: EntryState
+    ) -> None:
+        delay = self._shard.delay
+        for number in np.unique(dues // HOUR_MS).tolist():
+            hour = delay.hours.get(number) if number in self._hours else None
+            if hour is not None:
+                rows = hour.find_origins(origins[dues // HOUR_MS == number])
+                if bool((rows >= 0).any()):
+                    hour.settle(rows[rows >= 0], state)
+        for source in delay.far.sources() if self._far else ():
+            if source.number not in self._healthy:
+                rows = source.find(dues, origins)
+                if bool((rows >= 0).any()):
+                    source.settle(rows[rows >= 0], state)
+
+    # --- consume queues ---------------------------------------------------------------------------
+
+    def _units(
+        self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]
+    ) -> None:
+        rows = np.flatnonzero(heads["kind"] != Kind.SCHEDULED)
+        if not self._queues or not len(rows):
+            return
+        raw = np.frombuffer(body, np.uint8)
+        starts, sub = at[rows], heads[rows]
+        numbers = queue_offsets(raw, starts)
+        known = np.isin(sub["topic"], list(self._shard.topics.by_number))
+        starts, sub, numbers = starts[known], sub[known], numbers[known]
+        for topic, queue_id, chosen in self._shard.topics.by_queue(
+            sub["topic"], queue_ids(raw, starts)
+        ):
+            if (topic.number, queue_id) not in self._queues:
+                continue
+            queue = topic.queues[queue_id]
+            chosen = chosen[numbers[chosen] >= queue.length]
+            if not len(chosen):
+                continue
+            unit = np.empty(len(chosen), UNIT)
+            unit["position"] = starts[chosen] + base
+            unit["size"] = sub["size"][chosen]
+            unit["tags"] = sub["tags"][chosen]
+            queue.fill_holes(int(numbers[chosen][0]))
+            queue.append(unit)
+
+    def waiting_far(self) -> int:
+        """Far messages that were filed anew and wait."""
+        far = self._shard.delay.far
+        return sum(each.waiting for each in far.sources() if each.number not in self._healthy)
+
+    def finish(self) -> list[str]:
+        """Make the queues durable; gives what could not be mended of them."""
+        told = []
+        for (topic, queue_id), length in self._queues.items():
+            found = self._shard.topics.by_number[topic]
+            queue = found.queues[queue_id]
+            queue.fill_holes(length)
+            found.tails[queue_id] = length
+            queue.end_rebuild()
+            if holes := _holes(queue):
+                told.append(
+                    f"consume queue {queue_id} of topic {found.name}: {holes} messages from queue "
+                    f"offset {queue.first} on cannot be found in the log and are passed over"
+                )
+        return told
+
+
+def mend(
+    shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
+) -> tuple[list[Note], list[str]]:
+    """Mend what can be; gives the notes, now with what is lost, and sentences for the operator."""
+    hours = {bad.first_hour for bad in damaged if bad.part == "hours"}
+    far = [bad for bad in damaged if bad.part == "runs"]
+    for number in hours:
+        shard.storage.remove_dir(shard.delay.path(number))  # of a start that was killed
+    mending = Mending(shard, hours, bool(far), _begin_queues(shard, damaged, used))
+    for header, body in scan.frames():
+        mending.apply(header, body)
+    told = mending.finish()
+    shard.problems += told
+    told += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
+    mended_far = mending.waiting_far()
+    found = []
+    for note in notes:
+        lost = note.lost
+        if note.covers(used.position):
+            if note.part == "hours":
+                hour = shard.delay.hours.get(note.first_hour)
+                lost = note.waiting - min(note.waiting, hour.waiting if hour else 0)
+            else:
+                lost = note.waiting - min(note.waiting, mended_far)
+                mended_far -= note.waiting - lost
+        if lost != note.lost:
+            note = note._replace(lost=lost)
+            write_note(shard.storage, note)
+        found.append(note)
+        told.append(note.problem())
+    return found, told
+
+
+def _begin_queues(
+    shard: Shard, damaged: list[Damaged], used: Checkpoint
+) -> dict[tuple[int, int], int]:
+    """Begin the damaged consume queues anew; gives their lengths by the checkpoint."""
+    names = {name for bad in damaged if bad.part == "queues" for name in bad.names}
+    firsts = retention.firsts_of(used)
+    begun = {}
+    for topic, queue_id, length in used.columns["queues"].tolist():
+        if queue_dir_name(topic, queue_id) in names:
+            first = firsts.get((topic, queue_id), 0)
+            shard.topics.by_number[topic].queues[queue_id].begin_rebuild(first)
+            shard.ready.drop_below(topic, queue_id, first)
+            begun[(topic, queue_id)] = length
+    return begun
+
+
+def _holes(queue: ConsumeQueue) -> int:
+    holes, at = 0, queue.first
+    while at < queue.length:
+        units = queue.read(at, 65_536)
+        holes += int((units["size"] == 0).sum())
+        at += len(units)
+    return holes
+
+
+def _true(rows: npt.NDArray[np.bool_]) -> Iterator[int]:
+    yield from np.flatnonzero(rows).tolist()

@@ -1,0 +1,133 @@
+"""Which files a checkpoint stands for, and how much of each.
+
+A checkpoint describes the shard at one log position.  With the log up to there and the derived files at the
+lengths that its registry names it is a whole shard: what a backup copies, and what `horolog verify` reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from horolog.broker.retention import firsts_of, start_of
+from horolog.delay.entry import ENTRY_BYTES
+from horolog.delay.far import named_files as far_files
+from horolog.delay.far_buffer import buffer_name
+from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.state import state_name
+from horolog.limits import QUEUE_FILE_UNITS
+from horolog.log.checkpoint import Checkpoint, checkpoint_name
+from horolog.log.consume_queue import UNIT_BYTES, queue_dir_name, queue_file_name
+from horolog.log.key_rows import HEADER_BYTES as KEYS_HEADER_BYTES
+from horolog.log.key_rows import ROW_BYTES, decode_header, sealed_bytes
+from horolog.log.key_run import parse_run_name
+from horolog.log.segment import bases_on_disk, segment_name
+from horolog.storage.api import Storage
+
+
+class NamedFile(NamedTuple):
+    """One file of a shard as a checkpoint sees it.
+
+    bytes      how much of it belongs to the checkpoint; None: all that is there
+    rebuilt    a start makes it anew if it is missing, so it may vanish while it is copied
+    """
+
+    path: str
+    bytes: int | None
+    rebuilt: bool = False
+
+
+def named_files(
+    storage: Storage, directory: str, segment_bytes: int, checkpoint: Checkpoint
+) -> list[NamedFile]:
+    """All files of that checkpoint, the log first and the checkpoint last."""
+    return [
+        *_log(storage, f"{directory}/log", segment_bytes, checkpoint),
+        *_queues(storage, f"{directory}/queues", checkpoint),
+        *_keys(storage, f"{directory}/keys", checkpoint.registry.get("keys", {})),
+        *(
+            file
+            for row in checkpoint.registry["hours"]
+            for file in _hour(storage, f"{directory}/hours/{row['hour']:010d}", row)
+        ),
+        *_far(storage, f"{directory}/runs", checkpoint.registry.get("far", {})),
+        NamedFile(f"{directory}/checkpoint/{checkpoint_name(checkpoint.position)}", None),
+    ]
+
+
+def _log(
+    storage: Storage, place: str, segment_bytes: int, checkpoint: Checkpoint
+) -> list[NamedFile]:
+    """Segments from the one in which the log begins; the last one up to the position."""
+    start = start_of(checkpoint) or 0
+    return [
+        NamedFile(f"{place}/{segment_name(base)}", min(segment_bytes, checkpoint.position - base))
+        for base in bases_on_disk(storage, place)
+        if start <= base + segment_bytes - 1 and base < checkpoint.position
+    ]
+
+
+def _queues(storage: Storage, place: str, checkpoint: Checkpoint) -> list[NamedFile]:
+    """Files of each queue from its first offset to its length."""
+    firsts = firsts_of(checkpoint)
+    found = []
+    for topic, queue, length in checkpoint.columns["queues"].tolist():
+        directory = f"{place}/{queue_dir_name(topic, queue)}"
+        there = set(storage.list(directory))
+        first = firsts.get((topic, queue), 0)
+        for base in range(first - first % QUEUE_FILE_UNITS, length, QUEUE_FILE_UNITS):
+            name = queue_file_name(base)
+            if first < length or name in there:
+                units = min(QUEUE_FILE_UNITS, length - base)
+                found.append(NamedFile(f"{directory}/{name}", units * UNIT_BYTES))
+    return found
+
+
+def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedFile]:
+    """Chunks of the log key index that hold rows which the checkpoint counts."""
+    found = []
+    rows, sealed = captured.get("rows", 0), captured.get("sealed", 0)
+    for name in storage.list(place):
+        file = storage.open(f"{place}/{name}")
+        try:
+            header = decode_header(file.read(0, KEYS_HEADER_BYTES))
+        finally:
+            file.close()
+        if header is None or header.first >= rows:
+            continue
+        if header.first + header.capacity <= sealed:
+            size = sealed_bytes(header.capacity)
+        else:
+            size = KEYS_HEADER_BYTES + ROW_BYTES * min(header.capacity, rows - header.first)
+        found.append(NamedFile(f"{place}/{name}", size, rebuilt=True))
+    return found
+
+
+def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
+    """Log, index and key runs of an hour or of a far buffer, at the lengths that a registry names."""
+    keys = []
+    for name in storage.list(place):
+        first, rows = parse_run_name(name) if name.startswith("keys.") else (0, 0)
+        if rows and first + rows <= row["count"]:
+            keys.append(NamedFile(f"{place}/{name}", None, rebuilt=True))
+    return [
+        NamedFile(f"{place}/{LOG_NAME}", row["log_bytes"]),
+        NamedFile(f"{place}/{INDEX_NAME}", row["count"] * ENTRY_BYTES),
+        *keys,
+    ]
+
+
+def _hour(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
+    """The state comes last: an hour that was made anew meanwhile does not have that one."""
+    state = NamedFile(f"{place}/{state_name(row['version'])}", None)
+    return [*_entries(storage, place, row), state]
+
+
+def _far(storage: Storage, place: str, registry: dict[str, Any]) -> list[NamedFile]:
+    buffers = {buffer_name(row["number"]): row for row in registry.get("buffers", [])}
+    found = [
+        file
+        for name, row in sorted(buffers.items())
+        for file in _entries(storage, f"{place}/{name}", row)
+    ]
+    runs = sorted(far_files(registry) - buffers.keys())
+    return [*found, *(NamedFile(f"{place}/{name}", None) for name in runs)]

@@ -1,0 +1,137 @@
+"""Quarantine: what is damaged and cannot be made anew is set aside, never removed, and named until somebody looks.
+
+A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or `runs/quarantined-<name>/`, and a note
+is written beside it:
+
+===========  =======  ====================================================================================
+field        type     meaning
+===========  =======  ====================================================================================
+names        [text]   what was set aside
+position     int      of the checkpoint that named it; a newer one that names it means a new life of that name
+waiting      int      messages that waited in it
+lost         int      those of them that the log did not have any more
+first_hour,  int      hours in which they were due: a hand-over in the log that names one of them is no
+last_hour             broken invariant
+why          text
+===========  =======  ====================================================================================
+
+The note makes the start repeatable: until a checkpoint is taken that does not name the damaged part, every start
+finds it set aside already and mends from the log again.  When the directory is taken away the broker is healthy
+again, from its next start on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import orjson
+
+from horolog.delay.damage import ASIDE, Damaged
+from horolog.limits import HOUR_MS
+from horolog.storage.api import Storage, read_file, replace_file
+from horolog.units import format_time_ms
+
+NOTE = "note.json"
+PARTS = ("hours", "runs")
+
+
+class Note(NamedTuple):
+    """What stands in a note, and the directory it is in."""
+
+    place: str
+    names: tuple[str, ...]
+    position: int
+    waiting: int
+    lost: int
+    first_hour: int
+    last_hour: int
+    why: str
+
+    @property
+    def part(self) -> str:
+        """The directory of the shard in which it was: "hours" or "runs"."""
+        return self.place.split("/")[-2]
+
+    def covers(self, position: int) -> bool:
+        """Whether a checkpoint at that position speaks of what was set aside, not of a new life of its name."""
+        return position <= self.position
+
+    def problem(self) -> str:
+        """What an operator must know."""
+        hours = format_time_ms(self.first_hour * HOUR_MS)[:16] + "Z"
+        if self.last_hour > self.first_hour:
+            hours += f" to {format_time_ms((self.last_hour + 1) * HOUR_MS)[:16]}Z"
+        return (
+            f"{self.place}: {self.lost} of {self.waiting} messages due {hours} are quarantined "
+            f"({self.why})"
+        )
+
+
+def read_notes(storage: Storage, directory: str) -> list[Note]:
+    """All notes of a shard; a directory without one was not finished, and is finished now."""
+    notes = []
+    for part in PARTS:
+        for name in storage.list(f"{directory}/{part}"):
+            if name.startswith(ASIDE):
+                place = f"{directory}/{part}/{name}"
+                try:
+                    told = orjson.loads(read_file(storage, f"{place}/{NOTE}"))
+                except FileNotFoundError:
+                    continue
+                notes.append(Note(place, tuple(told.pop("names")), **told))
+    return notes
+
+
+def is_known(notes: Iterable[Note], damaged: Damaged, position: int) -> bool:
+    """Whether that part of a checkpoint at `position` has been set aside already."""
+    return any(
+        note.names == damaged.names and note.part == damaged.part and note.covers(position)
+        for note in notes
+    )
+
+
+def set_aside(storage: Storage, directory: str, damaged: Damaged, position: int) -> Note:
+    """Move a damaged part away and write its note; durable after this."""
+    parent = f"{directory}/{damaged.part}"
+    place = _free_place(storage, parent, damaged.label)
+    storage.make_dir(place)
+    for name in damaged.names:
+        path = f"{parent}/{name}"
+        for each in storage.list(path):  # of a directory; none of a file
+            storage.rename(f"{path}/{each}", f"{place}/{each}")
+        if damaged.are_files and storage.exists(path):
+            storage.rename(path, f"{place}/{name}")
+        storage.sync_dir(place)
+        if not damaged.are_files and storage.exists(path):
+            storage.sync_dir(path)
+            storage.remove_dir(path)
+    storage.sync_dir(parent)
+    note = Note(
+        place,
+        damaged.names,
+        position,
+        damaged.waiting,
+        damaged.waiting,
+        damaged.first_hour,
+        damaged.last_hour,
+        damaged.why,
+    )
+    write_note(storage, note)
+    return note
+
+
+def write_note(storage: Storage, note: Note) -> None:
+    """Write or replace it."""
+    told = {name: field for name, field in note._asdict().items() if name != "place"}
+    replace_file(storage, note.place, NOTE, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _free_place(storage: Storage, parent: str, label: str) -> str:
+    """A directory that has no note yet: a new one, or one that a killed process has not finished."""
+    number = 1
+    while True:
+        place = f"{parent}/{ASIDE}{label}" + (f"-{number}" if number > 1 else "")
+        if not storage.exists(f"{place}/{NOTE}"):
+            return place
+        number += 1

@@ -1,0 +1,164 @@
+"""Sends that repeat an earlier one: same topic and message id, within the window.
+
+A client that got no answer sends again, and must not schedule twice.  Such a message is not appended; it is
+answered with the result of the first one, whatever has become of that since.  Where the first one is found:
+
+    in this turn      two messages of one turn, perhaps of one request
+    appended          frames that are not committed yet: their bodies are at hand
+    committed         the key index, from the log position on where the window begins (`log_times`)
+
+A hash of topic and id only points to a record; the record itself says whether topic and id are the same.  A
+filter (`key_filter`) spares nearly all new messages that search.  Nothing of this is logged or replayed: what is
+not appended leaves no trace, and the window survives a restart because key index and log do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker import past
+from horolog.broker.key_filter import KeyFilter
+from horolog.broker.shard import Shard
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.key_merge import equal_ranges
+from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, HEAD, HEAD_BYTES, Kind
+from horolog.protocol.commands import NewMessage
+from horolog.protocol.rocketmq import layout, properties
+
+_SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
+_KIND_AT = 4
+
+
+class First(NamedTuple):
+    """The result of the send that is repeated."""
+
+    origin: int
+    queue_id: int
+    queue_offset: int  # −1: it was scheduled
+    due_ms: int
+
+
+class Repeats:
+    """Tells which messages of a turn were sent before."""
+
+    def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
+        self._shard = shard
+        times = shard.log_times
+        self._filter = KeyFilter(times.window_ms + times.span_ms, mono_ms)
+        since = times.since(mono_ms)
+        if since is not None:  # what former processes have appended
+            for keys in shard.key_index.keys_from(since):
+                self._filter.add(keys, mono_ms)
+
+    def among(
+        self, messages: list[NewMessage], columns: npt.NDArray[np.void], mono_ms: int
+    ) -> dict[int, First | int]:
+        """Rows that repeat an earlier send: its result, or its row if it is of the same turn.
+
+        columns  of the same messages, with fields `topic` and `key`
+        """
+        if not self._shard.log_times.window_ms:
+            return {}
+        keys = columns["key"].astype(np.uint64)
+        maybe = self._filter.add(keys, mono_ms)
+        found: dict[int, First | int] = {}
+        if len(maybe):
+            self._earlier(messages, columns["topic"], keys, maybe, found, mono_ms)
+        if len(keys) > 1:
+            self._same_turn(messages, columns["topic"], keys, found)
+        return found
+
+    def _same_turn(
+        self,
+        messages: list[NewMessage],
+        topics: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint64],
+        found: dict[int, First | int],
+    ) -> None:
+        ordered = np.sort(keys)
+        twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        if not twice:
+            return
+        firsts: dict[tuple[int, str], int] = {}
+        for row, key in enumerate(keys.tolist()):
+            if key in twice and row not in found:
+                first = firsts.setdefault((int(topics[row]), messages[row].message_id), row)
+                if first != row:
+                    found[row] = first
+
+    # --- earlier turns --------------------------------------------------------------------------
+
+    def _earlier(
+        self,
+        messages: list[NewMessage],
+        topics: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint64],
+        maybe: npt.NDArray[np.int64],
+        found: dict[int, First | int],
+        mono_ms: int,
+    ) -> None:
+        since = self._shard.log_times.since(mono_ms)
+        if since is None:
+            return
+        for at, record in self._records(keys[maybe], since):
+            row = int(maybe[at])
+            if row not in found:
+                first = _first(record, int(topics[row]), messages[row].message_id)
+                if first is not None and not self._is_copy(first.origin):
+                    found[row] = first
+
+    def _is_copy(self, position: int) -> bool:
+        """Whether a reschedule made that record, not a send."""
+        for change in self._shard.uncommitted:
+            if change.keyed is not None and position in change.keyed.positions:
+                return change.keyed.body[_KIND_AT] == Kind.RECALL
+        return past.moved_from(self._shard, position) is not None
+
+    def _records(
+        self, keys: npt.NDArray[np.uint64], since: int
+    ) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        """(Index in `keys`, (log position, record)) of records with these key hashes, in log order for each."""
+        committed = self._shard.key_index.find_many(keys, since)
+        for at, position in zip(*(column.tolist() for column in committed), strict=True):
+            record = self._committed(position)
+            if record is not None:
+                yield at, (position, record)
+        order = np.argsort(keys, kind="stable")
+        wanted = keys[order]
+        for change in self._shard.uncommitted:
+            if change.keyed is None:
+                continue
+            rows, places = equal_ranges(wanted, change.keyed.keys)
+            for row, at in zip(rows.tolist(), order[places].tolist(), strict=True):
+                position = int(change.keyed.positions[row])
+                if position >= since:
+                    yield at, (position, change.keyed.record(position))
+
+    def _committed(self, position: int) -> bytes | None:
+        """The record there; None if the log has lost it, which is told when it is read for a consumer."""
+        log = self._shard.log
+        try:
+            size = ENVELOPE.unpack(log.read(position, ENVELOPE_BYTES))[0]
+            return log.read(position, size)
+        except HorologError as error:
+            if error.code in (ErrorCode.DAMAGED, ErrorCode.NOT_FOUND):
+                return None
+            raise
+
+
+def _first(found: tuple[int, bytes], topic: int, message_id: str) -> First | None:
+    """The result of the send that appended this record; None if it is of another message, or a hand-over."""
+    position, record = found
+    head = np.frombuffer(record, HEAD, 1)[0]
+    if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
+        return None
+    stored = layout.decode(record[HEAD_BYTES:])
+    if properties.decode(stored.properties).get(properties.UNIQ_KEY) != message_id:
+        return None
+    scheduled = int(head["kind"]) == Kind.SCHEDULED
+    offset = -1 if scheduled else stored.queue_offset
+    return First(position, stored.queue_id, offset, int(head["due_ms"]))

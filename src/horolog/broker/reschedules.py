@@ -1,0 +1,127 @@
+"""Reschedule: one frame that holds a RECALL with the flag *moved* and the whole message with its new due time.
+
+So no crash can take the one without the other.  The copy is a message like any: its own origin, its own handle;
+id, queue, body and born time stay.  What `recalls` says about truth holds here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.key_columns import key_columns
+from horolog.broker.recalls import Copies, find_copies, instant, was_delivered, why_not_found
+from horolog.broker.sends import too_late, unfiled_of
+from horolog.broker.shard import Applied, Settled, Shard
+from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import STORED_PROPERTIES_MAX
+from horolog.log.consume_queue import UNIT
+from horolog.log.record import HEAD, HEAD_BYTES, Kind, encode_recall, origins_of
+from horolog.protocol.commands import Reschedule, Rescheduled, RescheduleStatus
+from horolog.protocol.rocketmq import layout, properties
+
+
+def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
+    """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
+    refusal = too_late(command.new_due_ms, wall_ms, shard.settings.max_delay_ms)
+    if refusal is not None:
+        raise refusal
+    copies = find_copies(shard, command.topic, command.message_id, command.due_ms)
+    if was_delivered(shard, copies):
+        status = RescheduleStatus.ALREADY_DELIVERED
+        return _refused(copies, status, "was handed over before the reschedule")
+    waiting = copies.waiting
+    refs, entries, records = shard.delay.verified(copies.refs[waiting], copies.entries[waiting])
+    if not len(refs):
+        why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
+        return _refused(copies, RescheduleStatus.NOT_FOUND, why)
+    made = _moved(bytes(records[0]), command.new_due_ms, wall_ms)
+    origins = origins_of(entries["origin"], entries["row"])
+    control = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins, moved=True)
+    shard.delay.mark_inflight(refs, EntryState.RECALLING)
+    origin, queue_id, offset = _append(
+        shard, control, made, Settled(refs, EntryState.MOVED), wall_ms
+    )
+    status = RescheduleStatus.RESCHEDULED
+    return Rescheduled(
+        status,
+        _detail(copies, status, f"is due {instant(command.new_due_ms)}"),
+        copies.message_id,
+        command.new_due_ms,
+        origin,
+        queue_id,
+        offset,
+        len(refs),
+    )
+
+
+def _detail(copies: Copies, status: RescheduleStatus, why: str) -> str:
+    return f"{status.value}: message {copies.message_id} of topic {copies.topic.name} {why}"
+
+
+def _refused(copies: Copies, status: RescheduleStatus, why: str) -> Rescheduled:
+    return Rescheduled(status, _detail(copies, status, why), copies.message_id)
+
+
+def _moved(record: bytes, due_ms: int, wall_ms: int) -> bytes:
+    """The record of a scheduled message, now due at another time."""
+    of_topic = record[HEAD_BYTES:]
+    stored = properties.replaced(
+        layout.topic_and_properties(of_topic)[1], properties.TIMER_DELIVER_MS, str(due_ms)
+    )
+    if len(stored) > STORED_PROPERTIES_MAX:
+        raise HorologError(
+            ErrorCode.PROPERTIES_TOO_LARGE,
+            f"properties: {len(stored)} bytes with the new due time; at most "
+            f"{STORED_PROPERTIES_MAX} are allowed",
+            field="properties",
+            limit=f"{STORED_PROPERTIES_MAX} bytes",
+        )
+    made = layout.with_properties(of_topic, stored)
+    head = np.frombuffer(record, HEAD, 1).copy()
+    head["size"] = HEAD_BYTES + len(made)
+    head["kind"] = Kind.SCHEDULED if due_ms > wall_ms else Kind.MESSAGE
+    head["due_ms"] = due_ms
+    return head.tobytes() + made
+
+
+def _append(
+    shard: Shard, control: bytes, record: bytes, settled: Settled, wall_ms: int
+) -> tuple[int, int, int]:
+    """Append the frame: (origin, queue id, queue offset or −1) of the new copy."""
+    body = bytearray(control + record)
+    at = np.array([len(control)])
+    base = shard.log.place(len(body))
+    raw = np.frombuffer(body, np.uint8)
+    head = np.frombuffer(record, HEAD, 1)
+    queue = queue_ids(raw, at)
+    offset = np.array([-1])
+    units: list[tuple[Any, int, npt.NDArray[Any]]] = []
+    if head["kind"][0] == Kind.MESSAGE:
+        offset, groups = shard.topics.assign(head["topic"], queue)
+        unit = np.empty(1, UNIT)
+        unit["position"], unit["size"], unit["tags"] = at + base, head["size"], head["tags"]
+        units = [(topic, queue_id, unit) for topic, queue_id, _ in groups]
+    stamp(
+        raw,
+        at,
+        base=base,
+        queue_offset=np.maximum(offset, 0),
+        store_ms=shard.stamp_ms(wall_ms),
+        store_host=shard.settings.store_host,
+    )
+    shard.log.append(body, 2, wall_ms)
+    shard.uncommitted.append(
+        Applied(
+            shard.log.end,
+            units,
+            unfiled_of(head, at, base, body, wall_ms),
+            [settled],
+            key_columns(head, at, base, body),
+        )
+    )
+    return int(at[0]) + base, int(queue[0]), int(offset[0])

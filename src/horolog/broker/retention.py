@@ -1,0 +1,177 @@
+"""Retention: old segments of the log are dropped, and everything that speaks of them follows.
+
+A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
+log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them.  Messages that still wait were filed before the checkpoint's
+position was reached and synced by it, so none of them is in need of the segment (P9).
+
+    step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and key index
+                  follow at once, and the checkpoint says so
+    step N + 1    the next checkpoint is captured; once it is durable both kept checkpoints begin at that start
+                  or later, and its job removes what lies below, oldest first, each name synced
+
+So a start never misses a segment that a checkpoint counts on, also when it must fall back to the older one; a
+crash in between only leaves a segment more, which the next start or checkpoint removes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from horolog.broker.shard import Named, Shard
+from horolog.delay.far import named_files
+from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
+from horolog.log.commit_log import CommitLog
+from horolog.log.segment import bases_on_disk, segment_name
+from horolog.storage.api import Storage
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> int:
+    """Where the log begins once that checkpoint is durable.
+
+    The segment of its last frame stays: a start looks for it.
+    """
+    log, settings = shard.log, shard.settings
+    if checkpoint.last_frame == NO_FRAME:
+        return log.start
+    start, size = log.start, log.segment_bytes
+    in_window = shard.log_times.since(mono_ms)
+    stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
+    stop -= stop % size
+    held = _segments_held(log)
+    while start < stop:
+        too_large = 0 < settings.retention_bytes < held * size
+        if not too_large and wall_ms - log.newest_ms[start] <= settings.retention_ms:
+            break
+        start += size
+        held -= 1
+    _check_unneeded(shard, start)
+    return start
+
+
+def _segments_held(log: CommitLog) -> int:
+    return -(-(log.end - log.start) // log.segment_bytes)
+
+
+def _check_unneeded(shard: Shard, start: int) -> None:
+    """Nothing that waits to be applied or filed lies below (P9)."""
+    assert not shard.stalled
+    assert all(change.end > start for change in shard.uncommitted)
+
+
+def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
+    """Milliseconds until the oldest segment may go by its age; None if a checkpoint comes anyway, or none may."""
+    log = shard.log
+    if log.end > shard.checkpoint_position:
+        return None
+    if shard.removed_below < log.start:
+        return 0  # dropped, and to be removed by the next checkpoint
+    end = log.start + log.segment_bytes
+    if end > log.last_frame:
+        return None
+    settings = shard.settings
+    by_age = log.newest_ms[log.start] + settings.retention_ms + 1 - wall_ms
+    if 0 < settings.retention_bytes < _segments_held(log) * log.segment_bytes:
+        by_age = 0
+    return max(0, by_age, shard.log_times.needs_below(end, mono_ms) or 0)
+
+
+# --- following ----------------------------------------------------------------------------------
+
+
+def follow(shard: Shard, start: int) -> None:
+    """The log begins at `start` from here on: queues, groups and the key index follow."""
+    if start <= shard.log.start:
+        return
+    shard.log.drop_below(start)
+    shard.key_index.begin_at(start)
+    for topic, queue_id, queue in shard.topics.all_queues():
+        if queue.drop_below(start):
+            shard.ready.drop_below(topic.number, queue_id, queue.first)
+
+
+def describe(shard: Shard, checkpoint: Checkpoint) -> Named:
+    """Write the log's start and ages into a checkpoint; gives what deletions must know of it."""
+    log = shard.log
+    checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}
+    firsts = [
+        (t.number, q, queue.first) for t, q, queue in shard.topics.all_queues() if queue.first
+    ]
+    checkpoint.columns["firsts"] = np.array(firsts, FIRST)
+    return _named(checkpoint)
+
+
+def _named(checkpoint: Checkpoint) -> Named:
+    return Named(
+        checkpoint.position,
+        start_of(checkpoint) or 0,
+        firsts_of(checkpoint),
+        {row["hour"]: row["version"] for row in checkpoint.registry["hours"]},
+        named_files(checkpoint.registry.get("far", {})),
+    )
+
+
+def firsts_of(checkpoint: Checkpoint) -> dict[tuple[int, int], int]:
+    """First queue offset of each (topic number, queue id) that has dropped some."""
+    rows = checkpoint.columns["firsts"].tolist()
+    return {(topic, queue_id): first for topic, queue_id, first in rows}
+
+
+def start_of(checkpoint: Checkpoint | None) -> int | None:
+    """Where the log begins for a checkpoint; one of version 1 knows a whole log."""
+    if checkpoint is None:
+        return None
+    start: int = checkpoint.registry.get("log", {}).get("start", 0)
+    return start
+
+
+def restore(shard: Shard, checkpoint: Checkpoint) -> None:
+    """Take over where the log begins and how old its segments are; groups begin where their queues do."""
+    log = shard.log
+    told: dict[str, Any] = checkpoint.registry.get("log", {})
+    log.start = told.get("start", 0)
+    for base in range(log.start, checkpoint.position, log.segment_bytes):
+        log.note(base, 0)
+    log.newest_ms.update((base, ms) for base, ms in told.get("newest_ms", []))
+    for base, newest_ms in log.newest_ms.items():
+        if not newest_ms:  # of version 1
+            log.newest_ms[base] = checkpoint.registry["wall_ms"]
+    for topic, queue_id, queue in shard.topics.all_queues():
+        if queue.first:
+            shard.ready.drop_below(topic.number, queue_id, queue.first)
+    shard.named = _named(checkpoint)
+    oldest = bases_on_disk(shard.storage, f"{shard.directory}/log")
+    shard.removed_below = min(oldest[:1], default=log.start)
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+def queue_files(shard: Shard) -> list[str]:
+    """Files of consume queues that neither the last durable checkpoint nor a later one needs."""
+    found = []
+    for (topic, queue_id), first in shard.named.firsts.items():
+        found += shard.topics.by_number[topic].queues[queue_id].files_below(first)
+    return found
+
+
+def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
+    """The checkpoint that `describe` described is durable; `removed`: and what its forerunner did not need is gone."""
+    if removed:
+        for (topic, queue_id), first in shard.named.firsts.items():
+            shard.topics.by_number[topic].queues[queue_id].forget_files_below(first)
+        shard.key_index.drop_below(shard.named.start)
+        shard.removed_below = shard.named.start
+    shard.named = named
+
+
+def remove_segments(storage: Storage, directory: str, start: int) -> None:
+    """Remove the segments below `start`; a crash in between leaves no hole, since each name is synced."""
+    for base in bases_on_disk(storage, directory):
+        if base >= start:
+            break
+        storage.remove(f"{directory}/{segment_name(base)}")
+        storage.sync_dir(directory)

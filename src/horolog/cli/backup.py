@@ -1,0 +1,73 @@
+"""horolog backup."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.output import print_json
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
+
+_LOOK_S = 0.1
+_FLAGS = {"directory": "DIR"}
+
+
+def backup(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory on the broker's machine.")
+    ],
+    full: Annotated[
+        bool, typer.Option("--full", help="Copy everything again, also what DIR has already.")
+    ] = False,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Back up a running broker into a directory; it goes on meanwhile.
+
+    The backup holds everything that was acknowledged when the command began. DIR is made, or was
+    made by an earlier backup of the same broker: then only what is new is copied. A backup that is
+    interrupted leaves the earlier one as it was.
+
+    Examples:
+      horolog backup /var/backups/horolog
+      horolog backup /var/backups/horolog --json
+    """
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        begun = client.post("/v1/backup", {"directory": str(directory.absolute()), "full": full})
+    ended = _wait(client, begun, quiet=as_json)
+    if as_json:
+        print_json(ended)
+        return
+    from horolog.cli.progress import size_text
+
+    typer.echo(
+        f"backup {ended['number']} into {ended['directory']}: {ended['files']} files,"
+        f" {size_text(ended['bytes'])}, of which {size_text(ended['copied_bytes'])} copied;"
+        f" log position {ended['position']}, {ended['made']}"
+    )
+
+
+def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Until the backup has ended; a failed one is a HorologError."""
+    from horolog.admin.status import error_from_body
+    from horolog.cli.progress import progress
+    from horolog.errors import ErrorCode, HorologError
+
+    with progress("backing up", quiet=quiet) as told:
+        view = begun
+        while view["state"] == "running":
+            time.sleep(_LOOK_S)
+            view = client.get("/v1/backup")
+            told(f"{view['files_done']}/{view['files']} files", view["bytes_done"], view["bytes"])
+    if view["error"] is not None:
+        raise error_from_body({"error": view["error"]})
+    if (view["directory"], view["number"]) != (begun["directory"], begun["number"]):
+        raise HorologError(ErrorCode.INTERNAL, "backup: another one has been made meanwhile")
+    return view

@@ -1,0 +1,119 @@
+"""A run: header, footer, every part's CRC, and one row a message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.cli.inspection.report import Report, instant, verdict
+from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.run_format import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    KEY_GROUP,
+    KEY_ROW_BYTES,
+    TOPIC_HOUR,
+    Footer,
+    Layout,
+    decode_footer,
+    decode_header,
+)
+from horolog.errors import HorologError
+
+_BATCH = 16_384
+
+
+def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
+    """One row a message: the sum of its index row and the CRC of its record."""
+    report = Report(str(path), "run")
+    try:
+        log_id, rows = decode_header(path.stem, bytes(content[:HEADER_BYTES]), None)
+        footer, at = decode_footer(path.stem, bytes(content[-FOOTER_BYTES:]), log_id, rows)
+    except HorologError as error:
+        report.problems.append(error.message)
+        return report
+    report.fields |= {
+        "log id": f"{log_id:016x}",
+        "messages": rows,
+        "first due": instant(footer.first_ms),
+        "last due": instant(footer.last_ms),
+        "record bytes": footer.record_bytes,
+    }
+    if len(content) != at.size:
+        report.problems.append(f"the file has {len(content)} bytes instead of {at.size}")
+        return report
+    _check_parts(report, content, rows, footer, at)
+    verdicts: Counter[str] = Counter()
+
+    def lines() -> Iterator[tuple[object, ...]]:
+        for first in range(0, rows, _BATCH):
+            count = min(_BATCH, rows - first)
+            entries = np.frombuffer(content, ENTRY, count, HEADER_BYTES + ENTRY.itemsize * first)
+            yield from _lines(content, first, entries, verdicts)
+
+    report.head = (
+        "ROW", "DUE", "ORIGIN", "ORIGIN ROW", "TOPIC", "TAGS CODE", "POSITION", "BYTES", "KEY",
+        "SUM", "RECORD",
+    )  # fmt: skip
+    report.take(lines(), limit)
+    for what in ("entry", "record"):
+        if count := verdicts[f"{what} BAD"]:
+            report.problems.append(f"{count} bad {what} check sums")
+    return report
+
+
+def _lines(
+    content: memoryview, first: int, entries: npt.NDArray[Any], verdicts: Counter[str]
+) -> Iterator[tuple[object, ...]]:
+    sums = (entry_sums(entries) == entries["sum"]).tolist()
+    spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
+    records = [content[at : at + size] for at, size in spans]
+    crcs = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+    for i, (entry, record_good) in enumerate(zip(entries.tolist(), crcs.tolist(), strict=True)):
+        position, size, tags_code, _, row, due_ms, origin, key, topic, _, _ = entry
+        verdicts["entry " + verdict(sums[i])] += 1
+        verdicts["record " + verdict(record_good)] += 1
+        yield (
+            first + i, instant(due_ms), origin, row, topic, tags_code, position, size,
+            f"{key:016x}", verdict(sums[i]), verdict(record_good),
+        )  # fmt: skip
+
+
+def _check_parts(
+    report: Report, content: memoryview, rows: int, footer: Footer, at: Layout
+) -> None:
+    key_directory = content[at.key_directory_at : at.directory_at]
+    directory = content[at.directory_at : at.footer_at]
+    goods = {
+        "fences": crc32(content[at.fences_at : at.key_directory_at]) == footer.fences_crc,
+        "key directory": crc32(key_directory) == footer.key_directory_crc,
+        "directory": crc32(directory) == footer.directory_crc,
+    }
+    if goods["key directory"]:
+        goods["key groups"] = all(
+            crc32(content[offset : offset + KEY_ROW_BYTES * count]) == crc
+            for offset, count, crc in np.frombuffer(key_directory, KEY_GROUP).tolist()
+        )
+    ends = (
+        (at.records_end, at.key_groups_at),
+        (
+            at.key_groups_at + KEY_ROW_BYTES * rows,
+            at.fences_at,
+        ),
+    )
+    goods["gaps"] = not any(any(content[start:stop]) for start, stop in ends)
+    report.fields |= {name: verdict(good) for name, good in goods.items()}
+    report.problems += [f"{name}: not as written" for name, good in goods.items() if not good]
+    if goods["directory"]:
+        counts = np.frombuffer(directory, TOPIC_HOUR)
+        topics = {
+            topic: int(counts["count"][counts["topic"] == topic].sum())
+            for topic in np.unique(counts["topic"]).tolist()
+        }
+        report.fields["by topic"] = ", ".join(f"{n} of topic {t}" for t, n in topics.items())

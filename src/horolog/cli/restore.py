@@ -1,0 +1,69 @@
+"""horolog restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import AsJson
+from horolog.cli.output import print_json
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory of a backup.")],
+    data_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="New data directory; must be missing or empty.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Make a data directory from a backup, checking every byte; then `horolog serve` it.
+
+    No broker is needed. A backup that is damaged is refused and nothing is left in DIR. Messages
+    that were handed over after the backup was made are pending in it, and are handed over again.
+
+    Example:
+      horolog restore /var/backups/horolog --data-dir /var/lib/horolog
+    """
+    from horolog.backup.copying import Progress
+    from horolog.backup.restoring import Restore, lock_target, open_backup
+    from horolog.cli.progress import progress, size_text
+    from horolog.storage.disk import Disk
+    from horolog.units import format_time_ms
+
+    manifest, backup_lock = open_backup(backup)
+    try:
+        lock = lock_target(data_dir)
+        try:
+            done = Progress()
+            with progress("restoring", quiet=as_json) as told:
+                Restore(
+                    Disk(backup, read_only=True),
+                    Disk(data_dir),
+                    manifest,
+                    done,
+                    lambda: told(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
+                ).run()
+        finally:
+            lock.release()
+    finally:
+        if backup_lock is not None:
+            backup_lock.release()
+    if as_json:
+        print_json(
+            {
+                "backup": str(backup),
+                "data_dir": str(data_dir),
+                "number": manifest.number,
+                "position": manifest.position,
+                "made_ms": manifest.made_ms,
+                "files": done.files_done,
+                "bytes": done.bytes_done,
+            }
+        )
+        return
+    typer.echo(
+        f"restored backup {manifest.number} into {data_dir}: {done.files_done} files,"
+        f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
+    )

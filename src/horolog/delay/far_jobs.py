@@ -1,0 +1,185 @@
+"""Making runs in the background: a far buffer becomes a run, many runs become runs of days and months.
+
+A job reads files that do not change any more and writes new ones, in a thread of the server; it touches no live
+state.  When it is done the core exchanges the sources in a step (`delay.far`), and the next checkpoint names the
+new set.  What a job wrote and no checkpoint names is swept at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import ENTRY, entry_sums
+from horolog.delay.far_buffer import FarBuffer
+from horolog.delay.far_run import FarRun
+from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.run import Run, RunInfo
+from horolog.delay.run_merge import Part, flush, merge
+from horolog.delay.state import EntryState
+from horolog.errors import HorologError
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.storage.api import Storage
+
+DAYS = 32  # days of their own; what is due later is kept by month
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def run_name(number: int) -> str:
+    """File name of a run, without `.run`."""
+    return f"{number:010d}"
+
+
+def partition_of(due_ms: int, now_ms: int) -> int:
+    """First millisecond of the day or month (UTC) whose run holds what is due then."""
+    day = due_ms - due_ms % DAY_MS
+    if due_ms < now_ms - now_ms % DAY_MS + DAYS * DAY_MS:
+        return day
+    at = _EPOCH + timedelta(milliseconds=due_ms)
+    month = datetime(at.year, at.month, 1, tzinfo=UTC)
+    first = (month - _EPOCH) // timedelta(milliseconds=1)
+    # the month in which the days end has both
+    return max(first, now_ms - now_ms % DAY_MS + DAYS * DAY_MS)
+
+
+def bounds_of(first_ms: int, last_ms: int, now_ms: int) -> list[int]:
+    """Where the runs of a merge begin: `first_ms`, then every day or month until `last_ms`."""
+    bounds = [first_ms]
+    at = first_ms
+    while True:
+        part = partition_of(at, now_ms)
+        days_end = now_ms - now_ms % DAY_MS + DAYS * DAY_MS
+        if at < days_end:
+            at = part + DAY_MS
+        else:
+            day = _EPOCH + timedelta(milliseconds=at)
+            year, month = divmod(day.year * 12 + day.month, 12)
+            at = (datetime(year, month + 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+        if at > last_ms:
+            return bounds
+        bounds.append(at)
+
+
+@dataclass
+class FlushJob:
+    """Sort a sealed far buffer into a run."""
+
+    directory: str
+    log_id: int
+    buffer: FarBuffer  # for the core, when the job is done
+    number: int
+    count: int
+    rows: npt.NDArray[np.int64]  # that wait
+    made: list[RunInfo] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)  # rows whose index entry can't be read
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the runs that it writes."""
+        return range(self.number, self.number + 1)
+
+    def carry_out(self, storage: Storage) -> None:
+        """Write and sync the run; DISK_FULL leaves nothing behind."""
+        if not len(self.rows):
+            return
+        index = storage.open(f"{self.buffer.directory}/{INDEX_NAME}")
+        log = storage.open(f"{self.buffer.directory}/{LOG_NAME}")
+        try:
+            entries = np.frombuffer(index.view(), ENTRY, self.count)[self.rows]
+            good = entry_sums(entries) == entries["sum"]
+            self.damaged = self.rows[~good].tolist()
+            entries = entries[good]
+            view = log.view()
+
+            def read(wanted: npt.NDArray[Any]) -> list[memoryview]:
+                starts = wanted["position"].tolist()
+                ends = (wanted["position"] + wanted["size"]).tolist()
+                return [view[a:b] for a, b in zip(starts, ends, strict=True)]
+
+            if len(entries):
+                name = run_name(self.number)
+                made = flush(
+                    storage, self.directory, name, log_id=self.log_id, entries=entries, read=read
+                )
+                storage.sync_dir(self.directory)
+                self.made = [made]
+        finally:
+            index.close()
+            log.close()
+
+
+class MergeInput(NamedTuple):
+    """Rows [first, stop) of a run, without those that are gone."""
+
+    run: FarRun
+    first: int
+    stop: int
+    gone: npt.NDArray[np.bool_]
+
+
+@dataclass
+class MergeJob:
+    """Merge what is due at or after `bounds[0]` of several runs into one run for each partition."""
+
+    directory: str
+    log_id: int
+    inputs: Sequence[MergeInput]
+    bounds: list[int]
+    number: int
+    made: list[RunInfo] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the runs that it writes."""
+        return range(self.number, self.number + len(self.bounds))
+
+    def carry_out(self, storage: Storage) -> None:
+        """Write and sync the runs; if that fails those that are whole already are removed."""
+        names = [run_name(number) for number in self.numbers]
+        opened: list[Run] = []
+        try:
+            for each in self.inputs:
+                opened.append(Run.open(storage, self.directory, each.run.info.name, self.log_id))
+            parts = [
+                Part(run, each.first, each.stop, each.gone)
+                for run, each in zip(opened, self.inputs, strict=True)
+            ]
+            self.made = merge(
+                storage, self.directory, parts, self.bounds, names, log_id=self.log_id
+            )
+            storage.sync_dir(self.directory)
+        except HorologError:
+            for name in names:
+                storage.remove(f"{self.directory}/{name}.run")
+            raise
+        finally:
+            for run in opened:
+                run.close()
+
+
+FarJob = FlushJob | MergeJob
+
+
+def carry_over(
+    journal: Sequence[tuple[npt.NDArray[np.int64], EntryState]],
+    source: FarBuffer | FarRun,
+    runs: Sequence[FarRun],
+) -> None:
+    """Settle in the new runs what was settled in a source while the job was reading it."""
+    for rows, state in journal:
+        entries = source.entries(rows)
+        for run in runs:
+            found = run.find(entries["due_ms"], entries["origin"])
+            found = np.sort(found[found >= 0])
+            if len(found):
+                run.settle(found, state)
+
+
+def first_merged_ms(now_ms: int) -> int:
+    """Merges leave alone what is due before this: it may be handed over while they run."""
+    return (now_ms // HOUR_MS + 2) * HOUR_MS

@@ -1,0 +1,456 @@
+"""A run in use: its file, how far it has been handed over, and what was recalled of it.
+
+Hand-over goes in the order of the rows, so what was handed over is the rows below the *cursor*; nothing else has to
+be remembered for it.  (The exceptions are kept: rows left *behind* the cursor, because the disk was full and they
+could not be filed when their turn came.)  Rows that were recalled, moved or quarantined are bits.  *limit* is the first
+row that is not this run's any more: a merge has taken it and all that follow into other runs.  In memory are a
+few numbers, and one bit a row once something of the run was recalled; the file is mapped while it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import entry_sums
+from horolog.delay.far_state import MAPPED_STATES, RunState
+from horolog.delay.run import Run, RunInfo
+from horolog.delay.source import Loaded, Rows, loaded
+from horolog.delay.state import SECONDS, EntryState
+from horolog.limits import HOUR_MS
+
+_STEP_ROWS = 8_192
+_NO_ROWS: Rows = np.empty(0, np.int64)
+
+
+class FarRun:
+    """Rows [0, limit) of one run file."""
+
+    def __init__(
+        self, info: RunInfo, number: int, level: int, open_run: Callable[[str], Run]
+    ) -> None:
+        self.info = info
+        self.number = number  # as a source
+        self.level = level  # 0: from a far buffer; 1: from a merge
+        self.cursor = self.decided = 0  # handed over by what is committed; by what is appended
+        self.limit = info.rows
+        self.limit_ms = info.last_ms + 1
+        self.waiting = info.rows
+        self.version = 0  # of the state file; 0: none
+        self.changed = False
+        self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
+        self.maps: dict[EntryState, npt.NDArray[np.uint8]] = {}
+        self.gone_by: dict[tuple[int, int], int] = {}
+        self.behind: set[int] = set()  # rows below `decided` that wait
+        self._handing: set[int] = set()  # rows in flight that were behind
+        self._going: npt.NDArray[np.uint8] | None = None  # bits of rows in flight to be recalled
+        self._going_rows = 0
+        self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
+        self._open_run = open_run
+        self._first: int | None = info.first_ms  # first due time that waits
+        self._first_known = True
+
+    @property
+    def file(self) -> Run:
+        """The open file."""
+        return self._open_run(self.info.name)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something appended about this run is not committed yet."""
+        return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
+
+    # --- states -------------------------------------------------------------------------------------
+
+    def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Of rows [first, stop): recalled, moved or quarantined."""
+        gone = np.zeros(stop - first, bool)
+        for bits in self.maps.values():
+            gone |= _bits_between(bits, first, stop)
+        return gone
+
+    def _left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Of rows [first, stop): neither gone nor in flight to be; they wait if they are not handed over."""
+        gone = self.gone_between(first, stop)
+        if self._going is not None:
+            gone |= _bits_between(self._going, first, stop)
+        return ~gone
+
+    def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """`EntryState` of each row, with its in-flight bits."""
+        states = np.zeros(len(rows), np.uint8)
+        states[rows < self.decided] = EntryState.HANDING_OVER
+        states[rows < self.cursor] = EntryState.HANDED_OVER
+        if self.behind or self._handing:
+            states[np.isin(rows, list(self.behind))] = EntryState.WAITING
+            states[np.isin(rows, list(self._handing))] = EntryState.HANDING_OVER
+        for kind, bits in self.maps.items():
+            states[_bits_at(bits, rows)] = kind
+        if self._going is not None:
+            states[_bits_at(self._going, rows)] |= np.uint8(EntryState.RECALLING)
+        return states
+
+    def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
+        """Note what has been appended for these rows but is not committed yet."""
+        if not len(rows):
+            return
+        if bits is EntryState.HANDING_OVER:
+            if self.behind:
+                self._handing.update(self.behind.intersection(rows.tolist()))
+            self._pass(rows)
+        else:
+            assert bits is EntryState.RECALLING
+            if self._going is None:
+                self._going = np.zeros((self.info.rows + 7) // 8, np.uint8)
+            _set_bits(self._going, rows)
+            self._going_rows += len(rows)
+        self._first_known = False
+
+    def settle(self, rows: Rows, state: EntryState) -> None:
+        """These waiting rows are now settled for good."""
+        if not len(rows):
+            return
+        self.waiting -= len(rows)
+        self.changed = True
+        self._first_known = False
+        entries = self.file.entries(rows)
+        self._note_gone(entries)
+        if state is EntryState.HANDED_OVER:
+            self._pass(rows)
+            if self._handing:
+                self._handing.difference_update(rows.tolist())
+            self.cursor = max(self.cursor, int(rows.max()) + 1)
+        else:
+            self.set_bits(rows, state)
+            self.behind.difference_update(rows.tolist() if self.behind else ())
+            self._settle_going(rows)
+        if self.journal is not None:
+            self.journal.append((rows.copy(), state))
+
+    def _pass(self, rows: Rows) -> None:
+        """Hand-over takes these rows; what it leaves out stays behind."""
+        if self.behind:
+            self.behind.difference_update(rows.tolist())
+        stop = int(rows.max()) + 1
+        if stop <= self.decided:
+            return
+        left = self._left_between(self.decided, stop)
+        left[rows[rows >= self.decided] - self.decided] = False
+        if bool(left.any()):
+            self.behind.update((np.flatnonzero(left) + self.decided).tolist())
+        self.decided = stop
+
+    def _settle_going(self, rows: Rows) -> None:
+        if self._going is not None:
+            rows = rows[_bits_at(self._going, rows)]
+            np.bitwise_and.at(self._going, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
+            self._going_rows -= len(rows)
+            if not self._going_rows:
+                self._going = None
+
+    def _note_gone(self, entries: npt.NDArray[Any]) -> None:
+        both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
+        numbers, amounts = np.unique(both, return_counts=True)
+        for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
+            key = (number >> 32, number & 0xFFFFFFFF)
+            self.gone_by[key] = self.gone_by.get(key, 0) + n
+
+    def set_bits(self, rows: Rows, state: EntryState) -> None:
+        """Set the bits of these rows in the map of that state."""
+        assert state in MAPPED_STATES
+        bits = self.maps.get(state)
+        if bits is None:
+            bits = self.maps[state] = np.zeros((self.info.rows + 7) // 8, np.uint8)
+        _set_bits(bits, rows)
+
+    def quarantine_damaged(self, rows: Rows) -> None:
+        """Rows whose index entry can't be read: not counted any more either, as far as can be told.
+
+        The hour follows from the place of the row; if it has several topics one of them is a guess.
+        """
+        waits = self.states_at(rows) == EntryState.WAITING
+        if bool(waits.any()):
+            self.waiting -= int(waits.sum())
+            for row in rows[waits].tolist():
+                place = self._directory_row(row)
+                key = (int(place["hour"]), int(place["topic"]))
+                self.gone_by[key] = self.gone_by.get(key, 0) + 1
+            self.set_bits(rows[waits], EntryState.QUARANTINED)
+            self.behind.difference_update(rows.tolist() if self.behind else ())
+            self.changed = True
+            self._first_known = False
+
+    def capture(self) -> RunState:
+        """A copy of the state for a new state file."""
+        self.version += 1
+        self.changed = False
+        first = self._cursor_hour()
+        self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
+        maps = {kind: bits.copy() for kind, bits in self.maps.items()}
+        behind = sorted(row for row in self.behind if row < self.cursor)
+        if behind:
+            maps[EntryState.WAITING] = bits_of(np.array(behind, np.int64), self.info.rows)
+        return RunState(self.info.rows, dict(self.gone_by), maps)
+
+    def restore(self, cursor: int, limit: int, limit_ms: int, waiting: int) -> None:
+        """Go on where a checkpoint left it; the rest comes from the state file (`take_state`)."""
+        self.cursor = self.decided = cursor
+        self.limit, self.limit_ms, self.waiting = limit, limit_ms, waiting
+        self._first_known = False
+
+    def take_state(self, state: RunState) -> None:
+        """What a state file says."""
+        self.gone_by, self.maps = state.gone_by, dict(state.maps)
+        behind = self.maps.pop(EntryState.WAITING, None)
+        if behind is not None:
+            self.behind = set(np.flatnonzero(np.unpackbits(behind, bitorder="little")).tolist())
+
+    def cut(self, limit: int, limit_ms: int) -> None:
+        """A merge has taken the rows from `limit` on, due at or after `limit_ms`."""
+        stop = self.limit
+        self.waiting -= (stop - limit) - int(self.gone_between(limit, stop).sum())
+        self.limit, self.limit_ms = limit, limit_ms
+        self._first_known = False
+
+    # --- as a source --------------------------------------------------------------------------------
+
+    def entries(self, rows: Rows) -> npt.NDArray[Any]:
+        """ENTRY rows (a contiguous copy), not verified."""
+        return self.file.entries(rows)
+
+    def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
+        """The bytes of these entries' records, not verified."""
+        return self.file.records(entries)
+
+    def first_waiting_ms(self, from_ms: int) -> int | None:
+        """Due time of the first row that waits and is due at or after `from_ms`."""
+        if self.info.last_ms < from_ms or self.waiting <= 0:
+            return None
+        if not self._first_known:
+            self._first = self._first_behind(0, self._first_from(self.decided))
+            self._first_known = True
+        if self._first is None or self._first >= from_ms:
+            return self._first
+        found = self._first_from(max(self.decided, self.file.row_at(from_ms)))
+        return self._first_behind(from_ms, found)
+
+    def _first_behind(self, from_ms: int, ahead: int | None) -> int | None:
+        if not self.behind:
+            return ahead
+        dues = self.entries(np.array(sorted(self.behind), np.int64))["due_ms"]
+        found = dues[dues >= from_ms]
+        if not len(found):
+            return ahead
+        return int(found.min()) if ahead is None else min(ahead, int(found.min()))
+
+    def _first_from(self, row: int) -> int | None:
+        from_start = row <= max(self.decided, self._floor)
+        if from_start:
+            row = max(row, self._floor)
+        found = self._row_from(row)
+        if from_start:
+            self._floor = self.limit if found is None else found
+        return None if found is None else int(self.entries(np.array([found]))["due_ms"][0])
+
+    def _row_from(self, row: int) -> int | None:
+        while row < self.limit:
+            stop = min(self.limit, row + _STEP_ROWS)
+            waits = self._left_between(row, stop)
+            for at in (np.flatnonzero(waits) + row).tolist():
+                entry = self.file.entries(np.array([at]))
+                if bool((entry_sums(entry) == entry["sum"]).all()):
+                    return int(at)
+                self.quarantine_damaged(np.array([at]))
+            row = stop
+        return None
+
+    def open_second(self, second: int) -> RunLoad:
+        """Begin to load a second."""
+        low = self.file.row_at(second * 1000)
+        stop = min(self.limit, self.file.row_at(second * 1000 + 1000))
+        first = min([row for row in self.behind if row >= low], default=self.decided)
+        return RunLoad(self, second, max(low, min(first, self.decided)), stop)
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def find_key(self, key: int, due_ms: int | None) -> Rows:
+        """Rows that may have that key hash (and due time, if given), ascending; not verified."""
+        if due_ms is not None and not self.info.first_ms <= due_ms < self.limit_ms:
+            return _NO_ROWS
+        found = self.file.rows_of_key(key, due_ms)
+        return np.array([row for row in found if row < self.limit], np.int64) if found else _NO_ROWS
+
+    def find(self, due_ms: npt.NDArray[np.int64], origin: npt.NDArray[np.uint64]) -> Rows:
+        """Row of each (due time, origin), −1 where there is none."""
+        found = np.full(len(due_ms), -1, np.int64)
+        inside = np.flatnonzero((due_ms >= self.info.first_ms) & (due_ms < self.limit_ms))
+        if len(inside):
+            rows = self.file.find(due_ms[inside], origin[inside])
+            found[inside] = np.where(rows < self.limit, rows, -1)
+        return found
+
+    def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
+        """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).
+
+        And the row to go on with, −1 at the end.
+        """
+        if to_ms <= self.info.first_ms or self.limit_ms <= from_ms:
+            return np.empty(0, np.int64), -1
+        run = self.file
+        first = max(first, 0 if self.behind else self.decided, run.row_at(from_ms))
+        stop = min(self.limit, run.row_at(to_ms))
+        if first >= stop:
+            return np.empty(0, np.int64), -1
+        end = min(stop, first + limit)
+        rows = np.flatnonzero(self._left_between(first, end)) + first
+        if first < self.decided:
+            rows = rows[self.states_at(rows) == EntryState.WAITING]
+        return rows, end if end < stop else -1
+
+    def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Tags code of each entry."""
+        return entries["local"].astype(np.uint32).view(np.int32)
+
+    # --- counts -------------------------------------------------------------------------------------
+
+    def _cursor_hour(self) -> int:
+        """The hour of the first row that was not handed over; what is due before it does not wait."""
+        row = min((row for row in self.behind if row < self.cursor), default=self.cursor)
+        if row >= self.limit:
+            return self.limit_ms // HOUR_MS + 1
+        return int(self._directory_row(row)["hour"])
+
+    def _directory_row(self, row: int) -> Any:
+        """A row of the directory with the hour of this row: rows and directory are both in order of time."""
+        directory = self.file.directory
+        ends = np.cumsum(directory["count"].astype(np.int64))
+        return directory[int(np.searchsorted(ends, row, side="right"))]
+
+    def _directory(self) -> tuple[npt.NDArray[Any], Rows]:
+        """Rows of the directory that may hold something that waits, and what waits of each."""
+        run = self.file
+        rows = run.directory
+        last = (self.limit_ms - 1) // HOUR_MS
+        rows = rows[(rows["hour"] >= self._cursor_hour()) & (rows["hour"] <= last)]
+        counts = rows["count"].astype(np.int64)
+        if self.gone_by:
+            hours, topics = rows["hour"].tolist(), rows["topic"].tolist()
+            keys = zip(hours, topics, strict=True)
+            counts -= np.array([self.gone_by.get(key, 0) for key in keys], np.int64)
+        return rows, np.maximum(counts, 0)
+
+    def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
+        """(hours, counts) of what waits, ascending."""
+        rows, counts = self._directory()
+        chosen = counts > 0
+        if topic is not None:
+            chosen &= rows["topic"] == topic
+        return rows["hour"][chosen].astype(np.int64), counts[chosen]
+
+    def waiting_by_topic(self) -> dict[int, int]:
+        """Topic number → what waits."""
+        rows, counts = self._directory()
+        topics, at = np.unique(rows["topic"], return_inverse=True)
+        sums = np.bincount(at, weights=counts, minlength=len(topics)).astype(np.int64)
+        return {t: n for t, n in zip(topics.tolist(), sums.tolist(), strict=True) if n}
+
+    def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
+        """3 600 counts of one hour."""
+        run = self.file
+        low = run.row_at(hour * HOUR_MS)
+        behind = np.array(sorted(row for row in self.behind if row < self.cursor), np.int64)
+        first = max(self.cursor, low)
+        stop = min(self.limit, run.row_at((hour + 1) * HOUR_MS))
+        counts = self._by_second(hour, behind, topic)
+        if first >= stop:
+            return counts
+        if topic is None:
+            counts += run.second_counts(hour, first, stop)
+            gone = np.flatnonzero(self.gone_between(first, stop)) + first if self.maps else ()
+            return counts - self._by_second(hour, np.asarray(gone, np.int64), None)
+        for at in range(first, stop, _STEP_ROWS):
+            end = min(stop, at + _STEP_ROWS)
+            counts += self._by_second(hour, np.flatnonzero(~self.gone_between(at, end)) + at, topic)
+        return counts
+
+    def _by_second(self, hour: int, rows: Rows, topic: int | None) -> npt.NDArray[np.int64]:
+        if not len(rows):
+            return np.zeros(SECONDS, np.int64)
+        entries = self.entries(rows)
+        if topic is not None:
+            entries = entries[entries["topic"] == topic]
+        seconds = entries["due_ms"] // 1000 - hour * SECONDS
+        seconds = seconds[(seconds >= 0) & (seconds < SECONDS)]
+        return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
+
+    def bytes_due_before(self, to_ms: int) -> int:
+        """Bytes of records that wait and are due before `to_ms`, by the directory."""
+        if self.info.first_ms >= to_ms or self.waiting <= 0:
+            return 0
+        rows, counts = self._directory()
+        chosen = rows["hour"] <= (to_ms - 1) // HOUR_MS
+        sizes = rows["bytes"][chosen] / np.maximum(rows["count"][chosen], 1)
+        return int((sizes * counts[chosen]).sum())
+
+
+def bits_of(rows: Rows, count: int) -> npt.NDArray[np.uint8]:
+    """A bit map of `count` rows in which these are set."""
+    flags = np.zeros(count, np.uint8)
+    flags[rows] = 1
+    return np.packbits(flags, bitorder="little")
+
+
+def _bits_between(bits: npt.NDArray[np.uint8], first: int, stop: int) -> npt.NDArray[np.bool_]:
+    low = first >> 3
+    part = np.unpackbits(bits[low : (stop + 7) >> 3], bitorder="little")
+    return part[first - low * 8 : stop - low * 8].view(np.bool_)
+
+
+def _bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1
+    return found
+
+
+def _set_bits(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
+    np.bitwise_or.at(bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+
+
+class RunLoad:
+    """The rows of one second of a run."""
+
+    def __init__(self, run: FarRun, second: int, first: int, stop: int) -> None:
+        self.problem = ""
+        self._run = run
+        self._second = second
+        self._at = first
+        self._stop = stop
+        self._bad = 0
+        self._pieces: list[Loaded] = []
+
+    def walk(self, limit: int) -> tuple[int, bool]:
+        """Take up to `limit` rows: (rows taken, whether done)."""
+        stop = min(self._stop, self._at + limit)
+        taken = max(0, stop - self._at)
+        if taken:
+            rows = np.arange(self._at, stop)
+            entries = self._run.entries(rows)
+            good = entry_sums(entries) == entries["sum"]
+            if not bool(good.all()):
+                self._run.quarantine_damaged(rows[~good])
+                self._bad += int((~good).sum())
+                self.problem = (
+                    f"run {self._run.info.name}: {self._bad} index rows in or beside second "
+                    f"{self._second} are damaged and quarantined"
+                )
+            mine = good & (entries["due_ms"] // 1000 == self._second)
+            mine &= self._run.states_at(rows) == EntryState.WAITING
+            self._pieces.append(loaded(self._run.number, entries[mine], rows[mine]))
+            self._at = stop
+        return taken, self._at >= self._stop
+
+    def pieces(self) -> list[Loaded]:
+        """What waits."""
+        return self._pieces

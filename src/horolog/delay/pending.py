@@ -1,0 +1,83 @@
+"""What waits, counted from directories and listed by window (P10): near and far together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.state import SECONDS, EntryState
+from horolog.delay.store import DelayStore
+
+
+def by_hour(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
+    """(hour, count) with count > 0, in order."""
+    counts: dict[int, int] = {}
+    for number, hour in store.hours.items():
+        counts[number] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
+    for source in store.far.sources():
+        hours, waiting = source.waiting_by_hour(topic)
+        for number, n in zip(hours.tolist(), waiting.tolist(), strict=True):
+            counts[number] = counts.get(number, 0) + n
+    return [(number, n) for number, n in sorted(counts.items()) if n > 0]
+
+
+def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
+    """(day of the epoch, UTC, count) with count > 0, in order."""
+    counts: dict[int, int] = {}
+    for hour, n in by_hour(store, topic):
+        counts[hour // 24] = counts.get(hour // 24, 0) + n
+    return list(counts.items())
+
+
+def by_topic(store: DelayStore) -> dict[int, int]:
+    """Topic number → count."""
+    counts: dict[int, int] = {}
+    for of_one in [
+        *(hour.by_topic for hour in store.hours.values()),
+        *(source.waiting_by_topic() for source in store.far.sources()),
+    ]:
+        for topic, n in of_one.items():
+            counts[topic] = counts.get(topic, 0) + n
+    return counts
+
+
+def by_second(store: DelayStore, number: int, topic: int | None) -> list[tuple[int, int]]:
+    """(second of the epoch, count) with count > 0 of one hour, in order."""
+    counts = np.zeros(SECONDS, np.int64)
+    hour = store.hours.get(number)
+    if hour is not None and topic is None:
+        counts += hour.heads["waiting"]
+    elif hour is not None:
+        for first, entries in hour.scan():
+            states = hour.states[first : first + len(entries)] & EntryState.SETTLED_BITS
+            rows = (entries["topic"] == topic) & (states == EntryState.WAITING)
+            seconds = entries["due_ms"][rows] // 1000 - number * SECONDS
+            counts += np.bincount(seconds, minlength=SECONDS)
+    for source in store.far.sources():
+        counts += source.waiting_by_second(number, topic)
+    return [(number * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
+
+
+def between(
+    store: DelayStore, from_ms: int, to_ms: int, topic: int | None
+) -> Iterator[tuple[npt.NDArray[Any], memoryview]]:
+    """(ENTRY row, record) of what waits and is due in [from_ms, to_ms), in hand-over order."""
+    after = from_ms // 1000
+    while (second := store.next_waiting(after)) is not None and second * 1000 < to_ms:
+        load = store.open_second(second)
+        while not load.walk(1 << 20)[1]:
+            pass
+        refs = load.loaded().ref
+        store.problems += load.problems()
+        for at in range(0, len(refs), 1_024):
+            part = refs[at : at + 1_024]
+            entries = store.entries(part)
+            rows = (entries["due_ms"] >= from_ms) & (entries["due_ms"] < to_ms)
+            if topic is not None:
+                rows &= entries["topic"] == topic
+            records = store.records(part[rows], entries[rows])
+            yield from zip(entries[rows], records, strict=True)
+        after = second + 1

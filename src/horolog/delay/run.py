@@ -1,0 +1,272 @@
+"""Reading a run (format in `run_format`): rows of a second, of an origin, of a key; always mapped, never loaded.
+
+Rows that are damaged are left out, and said in `problems`; how a search is not misled by them says `run_search`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.delay.entry import ENTRY
+from horolog.delay.run_format import (
+    FENCE_ROWS,
+    FOOTER_BYTES,
+    GROUP_ROWS,
+    HEADER_BYTES,
+    KEY_GROUP,
+    KEY_ROW_BYTES,
+    TOPIC_HOUR,
+    Footer,
+    Layout,
+    RunInfo,
+    damaged,
+    decode_footer,
+    decode_header,
+    run_path,
+)
+from horolog.delay.run_keys import KeyGroups, Rows, spread
+from horolog.delay.run_search import RowSearch, is_readable
+from horolog.limits import HOUR_MS, MIB
+from horolog.storage.api import Storage
+
+__all__ = ["Run", "RunInfo"]
+
+PROBLEMS_MAX = 20  # sentences; and damaged rows remembered, so that each is said once:
+_DAMAGED_ROWS_MAX = 65_536
+_DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked when it is first used
+_SECONDS = 3_600
+
+
+class Run:
+    """An open run.  Searches may be made from several threads; after `close` nothing may be asked.
+
+    log_id     of the log that its origins lie in
+    view       the file, mapped
+    problems   sentences about damage met so far, bounded
+    """
+
+    def __init__(
+        self, name: str, log_id: int, view: memoryview, footer: Footer, layout: Layout, rows: int
+    ) -> None:
+        self.info = RunInfo(name, rows, layout.size, footer.first_ms, footer.last_ms)
+        self.rows = rows
+        self.log_id = log_id
+        self.problems: list[str] = []
+        self.view = view
+        self._footer = footer
+        self._layout = layout
+        self._index = np.frombuffer(view, ENTRY, rows, HEADER_BYTES)
+        fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at)
+        self._search = RowSearch(self._index, fences, self.readable)
+        groups = -(-rows // GROUP_ROWS)
+        self._keys = KeyGroups(
+            view, np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at)
+        )
+        self._directory: npt.NDArray[Any] | None = None
+        self._damaged: set[int] = set()
+
+    @classmethod
+    def open(cls, storage: Storage, directory: str, name: str, log_id: int | None) -> Run:
+        """Map a run and check what searches rely on; 0.1 ms, whatever its size.
+
+        log_id  of the log it must belong to; None: any (tools)
+
+        DAMAGED: missing, cut short, or header, footer, fences or a directory are damaged.  VERSION_UNSUPPORTED: a
+        newer horolog wrote it.  DIRECTORY_FOREIGN: its origins lie in another log.
+        """
+        try:
+            file = storage.open(run_path(directory, name))
+        except FileNotFoundError as error:
+            raise damaged(name, "the file is missing") from error
+        try:
+            view = file.view()
+        finally:
+            file.close()
+        of_log, rows = decode_header(name, bytes(view[:HEADER_BYTES]), log_id)
+        foot = bytes(view[-FOOTER_BYTES:]) if len(view) >= HEADER_BYTES + FOOTER_BYTES else b""
+        footer, layout = decode_footer(name, foot, of_log, rows)
+        if len(view) != layout.size:
+            raise damaged(name, f"the file has {len(view)} bytes instead of {layout.size}")
+        run = cls(name, of_log, view, footer, layout, rows)
+        run._check_parts()
+        return run
+
+    def _check_parts(self) -> None:
+        at, name = self._layout, self.info.name
+        if crc32(self.view[at.fences_at : at.key_directory_at]) != self._footer.fences_crc:
+            raise damaged(name, "the fences are damaged")
+        key_directory = self.view[at.key_directory_at : at.directory_at]
+        if crc32(key_directory) != self._footer.key_directory_crc:
+            raise damaged(name, "the key directory is damaged")
+        if any(self.view[at.records_end : at.key_groups_at]) or any(
+            self.view[at.key_groups_at + KEY_ROW_BYTES * self.rows : at.fences_at]
+        ):
+            raise damaged(name, "bytes between its parts are not zero")
+        if at.footer_at - at.directory_at <= _DIRECTORY_AT_OPEN_BYTES:
+            self._check_directory()
+
+    def _check_directory(self) -> npt.NDArray[Any]:
+        at = self._layout
+        content = self.view[at.directory_at : at.footer_at]
+        if crc32(content) != self._footer.directory_crc:
+            raise damaged(self.info.name, "the directory is damaged")
+        self._directory = np.frombuffer(content, TOPIC_HOUR)
+        return self._directory
+
+    @property
+    def directory(self) -> npt.NDArray[Any]:
+        """TOPIC_HOUR rows {hour, topic, count, bytes} by (hour, topic), of all rows, whatever became of them.
+
+        DAMAGED at the first use of one that was too large to be checked when the run was opened.
+        """
+        return self._check_directory() if self._directory is None else self._directory
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def entries(self, index: Rows) -> npt.NDArray[Any]:
+        """ENTRY rows of these row numbers (a contiguous copy), as they are on the disk: not verified."""
+        return self._index[index]
+
+    def slice(self, first: int, stop: int) -> npt.NDArray[Any]:
+        """ENTRY rows [first, stop) (a copy), as they are on the disk: not verified."""
+        return self._index[first:stop].copy()
+
+    def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
+        """The rows of [first, stop) whose sum is right, their row numbers, and how many are damaged."""
+        entries = self.slice(first, stop)
+        good = is_readable(entries)
+        if good.all():
+            return entries, np.arange(first, first + len(entries)), 0
+        bad = np.flatnonzero(~good)
+        self._report(first + bad)
+        kept = np.flatnonzero(good)
+        return entries[kept], first + kept, len(bad)
+
+    def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
+        """The bytes of these entries' records, as they are on the disk: not verified."""
+        view = self.view
+        starts = entries["position"].tolist()
+        ends = (entries["position"] + entries["size"]).tolist()
+        return [view[a:b] for a, b in zip(starts, ends, strict=True)]
+
+    def _report(self, rows: npt.NDArray[Any]) -> None:
+        new = [row for row in rows.tolist() if row not in self._damaged]
+        if not new or len(self._damaged) >= _DAMAGED_ROWS_MAX:
+            return
+        self._damaged.update(new)
+        self._say(f"{len(new)} index rows are damaged (first: row {new[0]})")
+
+    def _say(self, what: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(f"run {self.info.name}: {what}")
+
+    # --- search by time and origin ----------------------------------------------------------------
+
+    def row_at(self, due_ms: int) -> int:
+        """The first row due at or after a moment; `rows` if there is none.  Looks into one block of 1 024 rows."""
+        return self._search.row_at(due_ms)
+
+    def rows_of_second(self, second: int) -> tuple[int, int]:
+        """The rows [first, stop) due in a UTC epoch second."""
+        return self.row_at(second * 1000), self.row_at(second * 1000 + 1000)
+
+    def second_counts(self, hour: int, first: int, stop: int) -> Rows:
+        """How many rows of [first, stop) are due in each second of an hour: 3 600 counts, by search."""
+        due = hour * HOUR_MS + 1000 * np.arange(_SECONDS + 1)
+        zeros = np.zeros(_SECONDS + 1, np.uint64)
+        inside: Rows = np.clip(self._search.rows_from((due, zeros, zeros)), first, stop)
+        return inside[1:] - inside[:-1]
+
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origins: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[np.uint32] | None = None,
+    ) -> Rows:
+        """The row of each (due ms, origin, row of the origin: 0 unless told), −1 where no readable row has it."""
+        wanted = np.zeros(len(origins), np.uint32) if origin_rows is None else origin_rows
+        found = self._search.rows_from((due_ms, origins, wanted))
+        found = self._search.readable_from(found)
+        entries = self._index[np.minimum(found, self.rows - 1)]
+        hit = (entries["due_ms"] == due_ms) & (entries["origin"] == origins)
+        hit &= (entries["row"] == wanted) & (found < self.rows)
+        return np.where(hit, found, -1)
+
+    # --- search by key --------------------------------------------------------------------------
+
+    def find_key(self, key: int, first: int = 0, stop: int | None = None) -> Rows:
+        """The readable rows of [first, stop) with this key hash, ascending."""
+        _, rows = self._find_keys(np.array([key], np.uint64), first, stop)
+        return np.sort(rows)
+
+    def rows_of_key(self, key: int, due_ms: int | None = None) -> list[int]:
+        """Rows that have this key hash, ascending; with `due_ms` only those that may be due then.
+
+        Not verified, and a few of other due times may be among them; some 10 µs.
+        """
+        first, stop = 0, self.rows
+        if due_ms is not None:
+            first, stop = self._search.around(due_ms)
+        found: list[int] = []
+        for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
+            if self._keys.is_intact(group):
+                base = group * GROUP_ROWS
+                found += [base + row for row in self._keys.find_one(group, key)]
+            else:
+                _, rows = self._find_in_group(np.array([key], np.uint64), group)
+                found += rows.tolist()
+        return sorted(row for row in found if first <= row < stop)
+
+    def find_keys(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Pairs (place in `keys`, readable row with that key hash), ascending."""
+        order = np.argsort(keys)
+        place, rows = self._find_keys(keys[order], 0, None)
+        place = order[place]
+        ascending = np.lexsort((rows, place))
+        return place[ascending], rows[ascending]
+
+    def _find_keys(
+        self, keys: npt.NDArray[np.uint64], first: int, stop: int | None
+    ) -> tuple[Rows, Rows]:
+        """The same for keys that ascend, in any order."""
+        stop = self.rows if stop is None else min(stop, self.rows)
+        none = np.empty(0, np.int64)
+        places, found = [none], [none]
+        for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
+            place, rows = self._find_in_group(keys, group)
+            if len(place):
+                places.append(place)
+                found.append(rows)
+        place, rows = np.concatenate(places), np.concatenate(found)
+        inside = (rows >= first) & (rows < stop)
+        place, rows = place[inside], rows[inside]
+        good = is_readable(self._index[rows])
+        if not good.all():
+            self._report(rows[~good])
+        return place[good], rows[good]
+
+    def _find_in_group(self, keys: npt.NDArray[np.uint64], group: int) -> tuple[Rows, Rows]:
+        first = group * GROUP_ROWS
+        is_new = self._keys.is_new(group)
+        if self._keys.is_intact(group):
+            place, within = self._keys.search(group, keys)
+            return place, first + within
+        if is_new:
+            self._say(f"key group {group} is damaged; its rows are scanned instead")
+        entries, rows, _ = self.readable(first, min(self.rows, first + GROUP_ROWS))
+        low = keys.searchsorted(entries["key"])
+        length = keys.searchsorted(entries["key"], side="right") - low
+        hit = np.flatnonzero(length)
+        again, place = spread(rows[hit], low[hit], length[hit])
+        return place, again
+
+    def close(self) -> None:
+        """Give the mapping back; arrays and records that were handed out keep it until they are dropped."""
+        self.view = memoryview(b"")
+        self._index, self._directory = np.empty(0, ENTRY), None
+        self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)
+        self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP))

@@ -1,0 +1,224 @@
+"""Writing a run: rows in order, once through, with constant memory (format in `run_format`).
+
+The number of rows is told first, so the index has its place and index and records grow side by side.  `finish`
+reads the index back in groups of 65 536 rows for the parts behind the records.  The footer comes last: a file that
+a crash left behind has none, and is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
+from horolog.delay.run_format import (
+    FENCE_BYTES,
+    FENCE_ROWS,
+    GROUP_ROWS,
+    HEADER_BYTES,
+    KEY_GROUP,
+    KEY_ROW_BYTES,
+    TOPIC_HOUR,
+    Footer,
+    Layout,
+    RunInfo,
+    damaged,
+    encode_footer,
+    encode_header,
+    layout_of,
+    run_path,
+)
+from horolog.errors import HorologError
+from horolog.limits import HOUR_MS, MIB
+from horolog.storage.api import Storage
+
+WRITE_BYTES = 2 * MIB  # of records joined at once: joining holds the interpreter, about 1 ms
+# Synced on the way, else a sync of the log may wait for all of it (240 ms, now 25).
+SYNC_BYTES = 8 * MIB
+_DUE_MAX_MS = (1 << 32) * HOUR_MS  # the directory's hours are u32
+_Key = tuple[int, int, int]
+
+
+def is_sorted(entries: npt.NDArray[Any]) -> bool:
+    """Whether ENTRY rows ascend by (due ms, origin, row)."""
+    due, origin, row = entries["due_ms"], entries["origin"], entries["row"]
+    rises = due[1:] > due[:-1]
+    same = np.flatnonzero(~rises)
+    if not len(same):
+        return True
+    after = same + 1
+    rises = origin[after] > origin[same]
+    ties = (origin[after] == origin[same]) & (row[after] >= row[same])
+    return bool(((due[after] == due[same]) & (rises | ties)).all())
+
+
+def sort_key(entry: Any) -> _Key:
+    """(due ms, origin, row) of one ENTRY row."""
+    return int(entry["due_ms"]), int(entry["origin"]), int(entry["row"])
+
+
+class RunWriter:
+    """Writes `<name>.run`: `add` all rows in order, then `finish`, or `abandon` after any failure.
+
+    A file of that name is replaced; nobody may have it open.
+    """
+
+    def __init__(
+        self, storage: Storage, directory: str, name: str, *, log_id: int, rows: int
+    ) -> None:
+        assert rows > 0
+        self.name = name
+        self._storage = storage
+        self._log_id = log_id
+        self._rows = rows
+        self._path = run_path(directory, name)
+        self._added = 0
+        self._record_bytes = 0
+        self._records_at = HEADER_BYTES + ENTRY_BYTES * rows
+        self._unsynced = 0
+        self._last: _Key = (0, 0, 0)
+        storage.remove(self._path)  # never cut a file that may be mapped
+        self._file = storage.open(self._path, create=True)
+        try:
+            self._write(0, encode_header(log_id, rows))
+        except HorologError:
+            self.abandon()
+            raise
+
+    def _write(self, offset: int, content: bytes) -> None:
+        self._file.write(offset, content)
+        self._unsynced += len(content)
+        if self._unsynced >= SYNC_BYTES:
+            self._file.sync()
+            self._unsynced = 0
+
+    def add(self, entries: npt.NDArray[Any], records: Sequence[bytes | memoryview]) -> None:
+        """Append rows that follow the last ones in order, and their records.
+
+        entries  ENTRY rows whose sums have been verified: position, previous and sum are made anew, the rest is
+                 kept.  `local` must hold the tags code.
+        """
+        n = len(entries)
+        if not n:
+            return
+        assert len(records) == n
+        assert self._added + n <= self._rows
+        assert is_sorted(entries)
+        assert self._last <= sort_key(entries[0])
+        assert int(entries["due_ms"][-1]) < _DUE_MAX_MS
+        self._last = sort_key(entries[-1])
+        placed = entries.astype(ENTRY, copy=True)
+        ends = self._record_bytes + np.cumsum(placed["size"], dtype=np.int64)
+        placed["position"] = self._records_at + ends - placed["size"]
+        placed["previous"] = 0
+        placed["sum"] = entry_sums(placed)
+        self._write(HEADER_BYTES + ENTRY_BYTES * self._added, placed.tobytes())
+        first = 0
+        while first < n:
+            stop = int(np.searchsorted(ends, self._record_bytes + WRITE_BYTES, side="right"))
+            stop = max(first + 1, stop)
+            content = b"".join(records[first:stop])
+            if len(content) != int(ends[stop - 1]) - self._record_bytes:
+                raise damaged(self.name, f"records for rows from {self._added + first} are missing")
+            self._write(self._records_at + self._record_bytes, content)
+            self._record_bytes += len(content)
+            first = stop
+        self._added += n
+
+    def finish(self) -> RunInfo:
+        """Write what stands behind the records, and sync the file; the caller syncs the directory."""
+        assert self._added == self._rows
+        at = layout_of(self._rows, self._record_bytes, 0)
+        self._write(at.records_end, bytes(at.key_groups_at - at.records_end))
+        footer = self._write_tail(at)
+        whole = layout_of(self._rows, self._record_bytes, footer.directory_rows)
+        self._file.sync()  # a footer that outlives a power cut has everything before it
+        self._write(whole.footer_at, encode_footer(self._log_id, self._rows, footer))
+        self._file.sync()
+        self._file.close()
+        return RunInfo(self.name, self._rows, whole.size, footer.first_ms, footer.last_ms)
+
+    def _write_tail(self, at: Layout) -> Footer:
+        """Key groups, fences and both directories, in one pass over the index."""
+        first_ms = last_ms = 0
+        fences_crc = directory_crc = directory_rows = 0
+        key_directory = np.zeros(-(-self._rows // GROUP_ROWS), KEY_GROUP)
+        open_hour = np.empty(0, TOPIC_HOUR)  # the rows of the last hour, to which more may come
+        for group, first in enumerate(range(0, self._rows, GROUP_ROWS)):
+            count = min(GROUP_ROWS, self._rows - first)
+            raw = self._file.read(HEADER_BYTES + ENTRY_BYTES * first, ENTRY_BYTES * count)
+            entries = np.frombuffer(raw, ENTRY)
+            first_ms = first_ms if first else int(entries["due_ms"][0])
+            last_ms = int(entries["due_ms"][-1])
+            offset = at.key_groups_at + KEY_ROW_BYTES * first
+            keys = key_columns(entries["key"])
+            self._write(offset, keys)
+            key_directory[group] = (offset, count, crc32(keys))
+            fences = entries["due_ms"][::FENCE_ROWS].tobytes()
+            self._write(at.fences_at + FENCE_BYTES * (first // FENCE_ROWS), fences)
+            fences_crc = crc32(fences, fences_crc)
+            counted = count_topics(entries, open_hour)
+            is_open = counted["hour"] == counted["hour"][-1]
+            closed, open_hour = counted[~is_open].tobytes(), counted[is_open]
+            self._write(at.directory_at + TOPIC_HOUR.itemsize * directory_rows, closed)
+            directory_crc = crc32(closed, directory_crc)
+            directory_rows += len(counted) - len(open_hour)
+        end = at.key_groups_at + KEY_ROW_BYTES * self._rows
+        self._write(end, bytes(at.fences_at - end))
+        self._write(at.key_directory_at, key_directory.tobytes())
+        self._write(at.directory_at + TOPIC_HOUR.itemsize * directory_rows, open_hour.tobytes())
+        return Footer(
+            first_ms,
+            last_ms,
+            self._record_bytes,
+            directory_rows + len(open_hour),
+            fences_crc,
+            crc32(key_directory.tobytes()),
+            crc32(open_hour.tobytes(), directory_crc),
+        )
+
+    def abandon(self) -> None:
+        """Close and remove the file, as far as the disk lets us; without a footer it is refused anyway."""
+        self._file.close()
+        with contextlib.suppress(HorologError):  # then a sweep of unnamed runs removes it
+            self._storage.remove(self._path)
+
+
+def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
+    """One key group as it stands in the file: keys ascending, then their rows within the group."""
+    keys = np.ascontiguousarray(keys)
+    order = np.argsort(keys)  # several times faster than the stable sort, and hashes rarely repeat
+    ordered = keys[order]
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+    return ordered.tobytes() + order.astype("<u2").tobytes()
+
+
+def count_topics(entries: npt.NDArray[Any], before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """TOPIC_HOUR rows of these entries and of rows counted before, by (hour, topic)."""
+    hour = (entries["due_ms"] // HOUR_MS).astype(np.uint64)
+    number = (hour << np.uint64(32)) | entries["topic"]
+    is_first = np.ones(len(number), bool)
+    np.not_equal(number[1:], number[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)  # stretches of one topic; few when there are few topics
+    before_number = (before["hour"].astype(np.uint64) << np.uint64(32)) | before["topic"]
+    numbers = np.concatenate([before_number, number[starts]])
+    amount = np.append(before["count"], np.diff(np.append(starts, len(number))).astype(np.uint64))
+    size = np.append(before["bytes"], np.add.reduceat(entries["size"].astype(np.uint64), starts))
+    order = np.argsort(numbers, kind="stable")
+    numbers, amount, size = numbers[order], amount[order], size[order]
+    is_first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    found = np.zeros(len(starts), TOPIC_HOUR)
+    found["hour"] = numbers[starts] >> np.uint64(32)
+    found["topic"] = numbers[starts] & np.uint64(0xFFFFFFFF)
+    found["count"] = np.add.reduceat(amount, starts)
+    found["bytes"] = np.add.reduceat(size, starts)
+    return found

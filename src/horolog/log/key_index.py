@@ -1,0 +1,341 @@
+"""The log key index: from message ids and user keys to log positions.  Rebuilt from the commit log.
+
+For every record that holds a message there is a row {key, log position}: one under the hash of (topic, message
+id), and one for each word of its KEYS property under the hash of (topic, user key), whose seed is another.  Rows
+are in log order, in files of a million (`key_chunk`), each a hash table: so a look-up costs about two reads a
+file, and adding costs no sorting and no merging (docs/decisions/0010-key-index.md).
+
+Rows come when their frame is committed, wait in memory until there are 4 096, and are written without sync.  A
+checkpoint names their number; a start cuts the index to it and replay adds the rest.  If files are missing or
+damaged the index is made anew from the commit log.  A full disk only makes the part in memory grow until space
+returns; the log itself cannot grow much meanwhile.
+
+Memory: 4 MiB for the heads of the newest chunk, 64 KiB of rows, and some 64 mapped files, which are the kernel's.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.key_chunk import SCAN_ROWS, Chunk
+from horolog.log.key_merge import equal_ranges
+from horolog.log.key_rows import (
+    HEADER_BYTES,
+    NOTHING_BEFORE,
+    ChunkHeader,
+    Keys,
+    Pairs,
+    Positions,
+    chunk_name,
+    decode_header,
+)
+from horolog.storage.api import Storage
+
+CHUNK_ROWS = 1 << 20
+_TAIL_ROWS = 4_096
+_MAPPED_MAX = 64  # sealed chunks whose view is kept
+_FEW = 128  # keys for which a chunk is asked in plain Python
+
+
+def chunk_rows_for(segment_bytes: int) -> int:
+    """Rows of a chunk beside a log with such segments: about as many messages as one segment holds."""
+    return max(64, min(CHUNK_ROWS, 1 << (max(1, segment_bytes // 256).bit_length() - 1)))
+
+
+def _columns(pairs: list[tuple[int, int]]) -> Pairs:
+    return (
+        np.array([index for index, _ in pairs], np.int64),
+        np.array([position for _, position in pairs], np.uint64),
+    )
+
+
+class KeyIndex:
+    """Rows {key u64, log position u64} in log order.
+
+    directory   made if it is missing
+    log_id      files of another log are not used
+    chunk_rows  a power of two
+    """
+
+    def __init__(
+        self, storage: Storage, directory: str, *, log_id: int, chunk_rows: int = CHUNK_ROWS
+    ) -> None:
+        self.count = 0  # rows, those in memory included
+        self.problems: list[str] = []
+        self._storage = storage
+        self._directory = directory
+        self._log_id = log_id
+        self._chunk_rows = chunk_rows
+        self._chunks: list[
+            Chunk
+        ] = []  # without gaps; the last is open, others are sealed or become so
+        self._keys = np.empty(_TAIL_ROWS, np.uint64)
+        self._positions = np.empty(_TAIL_ROWS, np.uint64)
+        self._waiting = 0  # rows in these two that are not written
+        self._sealing: Chunk | None = None  # full, its heads are not all written yet
+        self._start = 0  # log position below which nothing is given
+        self._dirty: set[str] = set()
+        self._syncing: set[str] = set()
+        self._gone: list[str] = []  # files that a sync under way may still open
+        self._told: set[str] = set()
+        self._mapped: OrderedDict[str, Chunk] = OrderedDict()
+
+    # --- adding ---------------------------------------------------------------------------------
+
+    def add(self, keys: Keys, positions: Positions) -> None:
+        """Rows of messages that were committed, in log order; they are copied."""
+        n = len(keys)
+        if self._waiting + n > len(self._keys):
+            self.flush()
+            if self._waiting + n > len(self._keys):
+                self._grow(self._waiting + n)
+        stop = self._waiting + n
+        self._keys[self._waiting : stop] = keys
+        self._positions[self._waiting : stop] = positions
+        self._waiting = stop
+        self.count += n
+
+    def _grow(self, rows: int) -> None:
+        """Room for that many rows in memory, until they are written."""
+        room = np.empty(max(rows, 2 * len(self._keys)) - self._waiting, np.uint64)
+        self._keys = np.concatenate([self._keys[: self._waiting], room])
+        self._positions = np.concatenate([self._positions[: self._waiting], room])
+
+    def flush(self) -> bool:
+        """Write what is in memory; False if the disk is full, and then it stays in memory."""
+        done = 0
+        try:
+            while done < self._waiting:
+                chunk = self._chunk_with_room()
+                stop = min(self._waiting, done + chunk.room, done + _TAIL_ROWS)
+                chunk.add(self._keys[done:stop], self._positions[done:stop])
+                done = stop
+            self._seal_some()
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            return False
+        finally:
+            self._forget(done)
+        return True
+
+    def _forget(self, written: int) -> None:
+        """The first rows in memory are written."""
+        left = self._waiting - written
+        room = max(left, _TAIL_ROWS)
+        if written or len(self._keys) > room:
+            keys, positions = self._keys, self._positions
+            if len(keys) > room:
+                self._keys, self._positions = np.empty(room, np.uint64), np.empty(room, np.uint64)
+            self._keys[:left] = keys[written : self._waiting].copy()
+            self._positions[:left] = positions[written : self._waiting].copy()
+            self._waiting = left
+
+    def _seal_some(self, *, all_of_it: bool = False) -> None:
+        """Go on with the heads of a full chunk: a little with every flush, so that none takes long."""
+        while self._sealing is not None:
+            self._dirty.add(self._sealing.path)
+            try:
+                if self._sealing.seal():
+                    self._sealing = None
+            except HorologError as error:
+                if all_of_it or error.code is not ErrorCode.DISK_FULL:
+                    raise
+            if not all_of_it:
+                break
+
+    def _chunk_with_room(self) -> Chunk:
+        last = self._chunks[-1] if self._chunks else None
+        if last is None or not last.room:
+            self._seal_some(all_of_it=True)
+            self._sealing = last if last is not None and last.is_open else None
+            first = last.header.first + last.count if last is not None else 0
+            before = last.last if last is not None else NOTHING_BEFORE
+            header = ChunkHeader(self._log_id, first, before, self._chunk_rows)
+            self._storage.make_dir(self._directory)
+            chunk = Chunk(self._storage, self._directory, header)
+            chunk.create()
+            self._chunks.append(chunk)
+        self._dirty.add(self._chunks[-1].path)
+        return self._chunks[-1]
+
+    # --- finding --------------------------------------------------------------------------------
+
+    def find(self, key: int) -> list[int]:
+        """Log positions of all rows with that key, ascending."""
+        found = self._positions[: self._waiting][
+            self._keys[: self._waiting] == np.uint64(key)
+        ].tolist()
+        for chunk in self._chunks:
+            if chunk.last >= self._start and chunk.count:
+                self._keep_mapped(chunk)
+                found += [position for _, position in chunk.find_few([key])]
+                if chunk.damage:
+                    self._tell(chunk)
+        return sorted(position for position in found if position >= self._start)
+
+    def find_many(self, keys: Keys, from_position: int = 0) -> Pairs:
+        """(Index in `keys`, log position) of all rows with any of these keys, at or above that position.
+
+        In order of both.  A key that is given twice is found twice.
+        """
+        least = max(from_position, self._start)
+        pairs = [self._find_waiting(keys)]
+        few = keys.tolist() if len(keys) <= _FEW else None
+        for chunk in self._chunks:
+            if chunk.last >= least and chunk.count:
+                self._keep_mapped(chunk)
+                pairs.append(
+                    chunk.find_many(keys) if few is None else _columns(chunk.find_few(few))
+                )
+                if chunk.damage:
+                    self._tell(chunk)
+        index = np.concatenate([found for found, _ in pairs])
+        positions = np.concatenate([at for _, at in pairs])
+        kept = np.flatnonzero(positions >= np.uint64(least))
+        index, positions = index[kept], positions[kept]
+        ordered = np.lexsort((positions, index))
+        return index[ordered], positions[ordered]
+
+    def _find_waiting(self, keys: Keys) -> Pairs:
+        order = np.argsort(keys, kind="stable")
+        row, at = equal_ranges(keys[order], self._keys[: self._waiting])
+        return order[at], self._positions[row]
+
+    def _keep_mapped(self, chunk: Chunk) -> None:
+        if chunk.is_open:
+            return
+        self._mapped[chunk.path] = chunk
+        self._mapped.move_to_end(chunk.path)
+        if len(self._mapped) > _MAPPED_MAX:
+            self._mapped.popitem(last=False)[1].unmap()
+
+    def _tell(self, chunk: Chunk) -> None:
+        if chunk.path not in self._told:
+            self._told.add(chunk.path)
+            self.problems.append(f"key index: {chunk.damage}; look-ups read all of its rows")
+
+    def keys_from(self, position: int) -> Iterator[Keys]:
+        """The keys of all rows at or above that log position, in log order, in pieces."""
+        for chunk in self._chunks:
+            if chunk.last < position or not chunk.count:
+                continue
+            self._keep_mapped(chunk)
+            at = chunk.first_at(position)
+            while at < chunk.count:
+                yield chunk.read_keys(at)
+                at += SCAN_ROWS
+        waiting = self._positions[: self._waiting] >= np.uint64(position)
+        yield self._keys[: self._waiting][waiting]
+
+    # --- retention and checkpoints --------------------------------------------------------------
+
+    def begin_at(self, position: int) -> None:
+        """The log is not read below `position` any more: its rows are not given."""
+        self._start = max(self._start, position)
+
+    def drop_below(self, position: int) -> None:
+        """No start will need the log below `position`: files that have no other rows are removed."""
+        self.begin_at(position)
+        while len(self._chunks) > 1 and self._chunks[0].last < position:
+            chunk = self._chunks.pop(0)
+            chunk.close()
+            self._mapped.pop(chunk.path, None)
+            self._dirty.discard(chunk.path)
+            self._gone.append(chunk.path)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        for path in [path for path in self._gone if path not in self._syncing]:
+            self._storage.remove(path)
+            self._gone.remove(path)
+
+    def sync_paths(self) -> list[str]:
+        """Files written since `synced` was last called; everything in memory is written first.
+
+        DISK_FULL if it cannot be.
+        """
+        if not self.flush():
+            raise HorologError(ErrorCode.DISK_FULL, "no space to write the key index")
+        self._syncing |= self._dirty
+        self._dirty = set()
+        return sorted(self._syncing)
+
+    def synced(self) -> None:
+        """What `sync_paths` gave is durable, and nobody opens those files any more."""
+        self._syncing = set()
+        self._sweep()
+
+    def captured(self) -> dict[str, int]:
+        """What a checkpoint says about the index, right after `sync_paths`."""
+        sealed = [c.header.first + c.count for c in self._chunks if not c.is_open]
+        return {"rows": self.count, "sealed": max(sealed, default=0)}
+
+    def restore(self, captured: dict[str, int], log_start: int) -> str:
+        """At start: go on with the rows that a checkpoint names; gives why that cannot be ("" if it can).
+
+        log_start  position at which the log begins: rows below may be missing
+        """
+        self._start = log_start
+        self.count = rows = captured["rows"]
+        found = self._find_chunks(rows)
+        after = rows  # the chunks from that row on are there
+        for chunk in reversed(found):
+            first, capacity = chunk.header.first, chunk.header.capacity
+            if first + capacity <= captured["sealed"]:
+                good = first + capacity == after and chunk.resume_sealed()
+            else:
+                whole = first + capacity == after or after == rows
+                good = whole and after - first <= capacity and chunk.resume(after - first)
+            if not good:
+                chunk.close()
+                break
+            self._chunks.insert(0, chunk)
+            after = first
+        for chunk in found[: len(found) - len(self._chunks)]:
+            self._storage.remove(chunk.path)
+        self._sealing = next((c for c in self._chunks if c.is_open and not c.room), None)
+        if rows and not self._chunks:
+            return f"the key index does not have the {rows} rows that its checkpoint says"
+        before = self._chunks[0].header.before if rows else NOTHING_BEFORE
+        if before != NOTHING_BEFORE and before >= log_start:
+            return f"the key index lacks files up to log position {before}"
+        return ""
+
+    def _find_chunks(self, rows: int) -> list[Chunk]:
+        """Chunks of this log that begin below that row, in order; other files are removed."""
+        found = []
+        for name in self._storage.list(self._directory):
+            path = f"{self._directory}/{name}"
+            file = self._storage.open(path)
+            header = decode_header(file.read(0, HEADER_BYTES))
+            file.close()
+            if (
+                header is None
+                or header.log_id != self._log_id
+                or chunk_name(header.first) != name
+                or header.first >= rows
+            ):
+                self._storage.remove(path)
+            else:
+                found.append(Chunk(self._storage, self._directory, header))
+        return found
+
+    def clear(self) -> None:
+        """Remove everything: it is made anew."""
+        self.close()
+        for name in self._storage.list(self._directory):
+            self._storage.remove(f"{self._directory}/{name}")
+        self.count = self._waiting = 0
+        self._chunks, self._sealing = [], None
+        self._dirty, self._syncing, self._gone = set(), set(), []
+
+    def close(self) -> None:
+        """Close all files; what is only in memory is lost, and replay brings it back."""
+        self._mapped.clear()
+        for chunk in self._chunks:
+            chunk.close()

@@ -1,0 +1,212 @@
+"""Backups of the running broker.
+
+    lock the backup directory → pin (no file is removed from here on) → take a checkpoint → in a thread: copy what
+    it names → unpin
+
+The core goes on meanwhile: later checkpoints are taken, and what they would have removed is removed by the first
+one after the backup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from horolog import __version__
+from horolog.backup.copying import Cancelled, Copy, Progress, frame_at, header_crc, same_history
+from horolog.backup.manifest import Manifest
+from horolog.backup.place import Place, open_place
+from horolog.backup.status import BackupState, BackupView
+from horolog.broker.named_files import NamedFile, named_files
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
+from horolog.log.segment import SegmentReader
+from horolog.storage.api import Storage, read_file
+
+_log = logging.getLogger("horolog.backup")
+ROOT_FILES = ("meta", "clock")  # of the data directory, beside its shard
+
+
+class Source(NamedTuple):
+    """The data directory of the broker that runs."""
+
+    storage: Storage
+    data_dir: Path
+    shard: str
+    log_id: int
+    segment_bytes: int
+
+
+class Pinning(Protocol):
+    """What a backup needs of the engine."""
+
+    def pin(self) -> None:
+        """From here on no file is removed that any checkpoint names."""
+        ...
+
+    def unpin(self) -> None:
+        """Removal goes on."""
+        ...
+
+    async def checkpoint(self) -> int:
+        """Take a checkpoint that covers all that was answered; its position when it is durable."""
+        ...
+
+
+class Backups:
+    """Makes one backup at a time.  Belongs to the event loop's thread but for the copying."""
+
+    def __init__(self, engine: Pinning, source: Source) -> None:
+        self._engine = engine
+        self._source = source
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._opening = False
+        self._progress = Progress()
+        self._view = BackupView()
+
+    def view(self) -> BackupView:
+        """The newest backup of this process."""
+        progress = self._progress
+        return self._view._replace(
+            files=progress.files,
+            files_done=progress.files_done,
+            bytes=progress.bytes,
+            bytes_done=progress.bytes_done,
+            copied_files=progress.copied_files,
+            copied_bytes=progress.copied_bytes,
+        )
+
+    async def begin(self, directory: str, *, full: bool = False) -> BackupView:
+        """Start a backup into a directory of this machine; `view` says how far it is.
+
+        full  copy everything again, also what the directory has already
+        TOO_MANY_REQUESTS while another one runs; for the directory see `backup.place.open_place`.
+        """
+        if self._opening or (self._task is not None and not self._task.done()):
+            raise HorologError(
+                ErrorCode.TOO_MANY_REQUESTS,
+                f"backup: one into {self._view.directory or directory} is under way",
+                field="backup",
+                limit="1 at a time",
+            )
+        self._opening = True
+        try:
+            place = await asyncio.to_thread(
+                open_place, directory, self._source.data_dir, self._source.log_id
+            )
+        finally:
+            self._opening = False
+        self._stop.clear()
+        self._progress = Progress()
+        self._view = BackupView(
+            BackupState.RUNNING, str(place.directory), number=place.former.number + 1
+        )
+        self._task = asyncio.create_task(self._run(place, full=full))
+        return self.view()
+
+    async def close(self) -> None:
+        """End a backup that runs; the one before it stays valid."""
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _run(self, place: Place, *, full: bool) -> None:
+        _log.info("backup begins directory=%s number=%d", place.directory, self._view.number)
+        self._engine.pin()
+        try:
+            position = await self._engine.checkpoint()
+            made = await _in_thread("horolog-backup", lambda: self._copy(place, position, full))
+        except HorologError as error:
+            self._fail(error)
+        except Cancelled:
+            self._fail(HorologError(ErrorCode.INTERNAL, "backup: the broker was stopped"))
+        except Exception as error:  # noqa: BLE001 - a backup must not end the broker
+            _log.error("backup failed", exc_info=error)
+            self._fail(HorologError(ErrorCode.INTERNAL, f"backup: {type(error).__name__}: {error}"))
+        else:
+            self._view = self._view._replace(
+                state=BackupState.DONE, position=made.position, made_ms=made.made_ms
+            )
+            _log.info(
+                "backup done directory=%s number=%d position=%d copied_bytes=%d",
+                place.directory, made.number, made.position, self._progress.copied_bytes,
+            )  # fmt: skip
+        finally:
+            self._engine.unpin()
+            place.lock.release()
+
+    def _fail(self, error: HorologError) -> None:
+        self._view = self._view._replace(state=BackupState.FAILED, error=error)
+        _log.error("backup failed directory=%s %s", self._view.directory, error)
+
+    # --- in the thread ----------------------------------------------------------------------------
+
+    def _copy(self, place: Place, position: int, full: bool) -> Manifest:
+        storage, shard = self._source.storage, self._source.shard
+        path = f"{shard}/checkpoint/{checkpoint_name(position)}"
+        checkpoint = decode_checkpoint(read_file(storage, path))
+        if checkpoint is None:
+            raise HorologError(ErrorCode.DAMAGED, f"{path} is not intact", field=path)
+        self._view = self._view._replace(
+            position=position, made_ms=int(checkpoint.registry["wall_ms"])
+        )
+        log = SegmentReader(storage, f"{shard}/log", self._source.segment_bytes)
+        try:
+            manifest = self._manifest(log, checkpoint)
+            reuse = not full and same_history(log, place.former)
+        finally:
+            log.close()
+        named = [
+            *(NamedFile(name, None, rebuilt=name != "meta") for name in ROOT_FILES),
+            *named_files(storage, shard, self._source.segment_bytes, checkpoint),
+        ]
+        copy = Copy(
+            storage,
+            place.disk,
+            place.former,
+            reuse=reuse,
+            progress=self._progress,
+            stopped=self._stop.is_set,
+        )
+        return copy.run(named, manifest)
+
+    def _manifest(self, log: SegmentReader, checkpoint: Checkpoint) -> Manifest:
+        header = frame_at(log, checkpoint.last_frame)
+        if header is None:
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"the frame at log position {checkpoint.last_frame}, where the checkpoint ends, is gone",
+                field="log",
+            )
+        return Manifest(
+            0,
+            self._source.log_id,
+            __version__,
+            int(checkpoint.registry["wall_ms"]),
+            checkpoint.position,
+            checkpoint.last_frame,
+            header_crc(log, header),
+            [],
+        )
+
+
+def _in_thread(name: str, job: Callable[[], Manifest]) -> Awaitable[Manifest]:
+    """Run a job in a thread of its own: it takes minutes, and the pool of the loop is for short ones."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Manifest] = loop.create_future()
+
+    def work() -> None:
+        try:
+            made = job()
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+            loop.call_soon_threadsafe(future.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(future.set_result, made)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future

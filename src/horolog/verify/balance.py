@@ -1,0 +1,63 @@
+"""Whether the files hold what the log says must still be handed over: exactly that, and in bounded memory.
+
+For every hour the log gives what was scheduled and what was handed over or recalled; the files of hours, far
+buffers and runs give what waits.  Scheduled − settled = waiting must hold for the number of messages and for the
+sum of a hash of their origins: so a message that is missing, is there twice, or was settled without having been
+scheduled is noticed, though no set of origins is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_MASK = (1 << 64) - 1
+
+
+def mixed(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """A hash of each origin (splitmix64)."""
+    x = origins.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class Balance:
+    """What the log leaves to be handed over, less what the files have.  `start`: where the log begins."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._left: dict[int, tuple[int, int]] = {}  # hour → messages, sum of hashes
+
+    def add(self, hours: npt.NDArray[np.int64], origins: npt.NDArray[Any], sign: int) -> None:
+        """Messages of these hours (one each), more (+1) or less (−1); older ones than the log are left out."""
+        inside = origins.astype(np.uint64) >= np.uint64(self._start)
+        if not bool(inside.all()):
+            hours, origins = hours[inside], origins[inside]
+        if not len(hours):
+            return
+        hashes = mixed(origins)
+        if bool((hours == hours[0]).all()):
+            self._put(int(hours[0]), len(hours), int(hashes.sum(dtype=np.uint64)), sign)
+            return
+        order = np.argsort(hours, kind="stable")
+        ordered, hashes = hours[order], hashes[order]
+        firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        sums = np.add.reduceat(hashes, firsts).tolist()
+        counts = np.diff(np.append(firsts, len(ordered))).tolist()
+        for hour, n, total in zip(ordered[firsts].tolist(), counts, sums, strict=True):
+            self._put(hour, n, total, sign)
+
+    def _put(self, hour: int, n: int, total: int, sign: int) -> None:
+        count, hashes = self._left.get(hour, (0, 0))
+        left = (count + sign * n, (hashes + sign * total) & _MASK)
+        if left == (0, 0):
+            self._left.pop(hour, None)
+        else:
+            self._left[hour] = left
+
+    def faults(self) -> list[tuple[int, int]]:
+        """(hour, messages that the log has more than the files; 0: the same number, but not the same ones)."""
+        return [(hour, left[0]) for hour, left in sorted(self._left.items())]

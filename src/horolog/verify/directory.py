@@ -1,0 +1,315 @@
+"""Verifying a whole data directory.
+
+    meta → checkpoints → the log, with the queues beside it → hours, far buffers, runs → what waits against the log
+
+Only what the newest intact checkpoint names is compared: files that have grown beyond it are cut to it by the next
+start, and filled again from the log behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from horolog.broker.key_columns import key_columns
+from horolog.broker.retention import firsts_of, start_of
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.log.checkpoint import Checkpoint, checkpoint_name
+from horolog.log.record import Kind
+from horolog.log.segment import segment_name
+from horolog.storage.api import Storage, read_file
+from horolog.storage.disk import DirectoryLock
+from horolog.verify.balance import Balance
+from horolog.verify.checkpoints import check_older, check_progress, read_checkpoints
+from horolog.verify.far import check_buffer, check_run
+from horolog.verify.findings import Findings
+from horolog.verify.frames import LogWalk
+from horolog.verify.hours import HourCheck, read_state
+from horolog.verify.keys import KeyIndexCheck
+from horolog.verify.queues import QueueCheck
+from horolog.verify.reading import LogBytes, Reading, Told
+from horolog.verify.records import RecordCheck, Records
+
+SHARD = "shard-00"
+FORMAT = 1
+
+
+@dataclass
+class Verdict:
+    """What a verification has found, and how much it has looked at."""
+
+    findings: Findings = field(default_factory=Findings)
+    log_start: int = 0
+    log_end: int = 0
+    checkpoint: int = -1  # log position of the newest intact one; −1: there is none
+    frames: int = 0
+    records: int = 0
+    scheduled: int = 0
+    bytes: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings.count
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "clean": self.clean,
+            "log_start": self.log_start,
+            "log_end": self.log_end,
+            "checkpoint": self.checkpoint,
+            "frames": self.frames,
+            "records": self.records,
+            "scheduled": self.scheduled,
+            "bytes": self.bytes,
+            "finding_count": self.findings.count,
+            "findings": [finding.as_json() for finding in self.findings.kept],
+            "notes": self.findings.notes,
+        }
+
+
+def lock_directory(directory: Path) -> DirectoryLock | None:
+    """Keep a broker from it while it is read; None where nobody can write: a snapshot, a read-only medium.
+
+    NOT_FOUND if it is no data directory, DIRECTORY_IN_USE names the holder.
+    """
+    if not (directory / "meta").is_file():
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"DIR: {directory} is not a data directory (it has no file `meta`)",
+            field="DIR",
+        )
+    try:
+        return DirectoryLock(directory)
+    except HorologError as error:
+        if error.code is ErrorCode.DIRECTORY_READ_ONLY:
+            return None
+        why = error.message.removeprefix("--data-dir: ")
+        raise HorologError(error.code, f"DIR: {why}", field="DIR") from error
+
+
+def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
+    """(log id, segment bytes) of a data directory.
+
+    NOT_FOUND if it is none, VERSION_UNSUPPORTED, DAMAGED if `meta` cannot be read: nothing can be verified then.
+    """
+    try:
+        meta = orjson.loads(read_file(storage, "meta"))
+        version, log_id = int(meta["format"]), int(meta["log_id"], 16)
+        segment_bytes = int(meta["segment_bytes"])
+        if meta["clock"] not in ("system", "simulated") or meta["shards"] != 1:
+            findings.add("meta", 0, "clock or shards is none of those that horolog writes")
+    except FileNotFoundError:
+        raise HorologError(
+            ErrorCode.NOT_FOUND, "DIR: not a data directory (there is no `meta`)", field="DIR"
+        ) from None
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise HorologError(
+            ErrorCode.DAMAGED, f"DIR: meta cannot be read ({error})", field="DIR"
+        ) from error
+    if version != FORMAT:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"DIR: format {version}; this horolog reads format {FORMAT}",
+            field="DIR",
+        )
+    return log_id, segment_bytes
+
+
+def verify_directory(
+    storage: Storage, *, quick: bool = False, told: Told = lambda what, done, total: None
+) -> Verdict:
+    """Read everything and say what is not as it must be; changes nothing.
+
+    The caller holds the directory's lock.  Errors as `read_meta`.
+    """
+    verdict = Verdict()
+    log_id, segment_bytes = read_meta(storage, verdict.findings)
+    reading = Reading(storage, verdict.findings, quick=quick, told=told)
+    return _Verification(reading, verdict, log_id, segment_bytes).run()
+
+
+def _topic_names(checkpoint: Checkpoint) -> dict[int, str]:
+    return {row["number"]: row["name"] for row in checkpoint.registry["topics"]}
+
+
+class _Verification:
+    def __init__(self, reading: Reading, verdict: Verdict, log_id: int, segment_bytes: int) -> None:
+        self._reading = reading
+        self._verdict = verdict
+        self._log_id = log_id
+        self._segment_bytes = segment_bytes
+        self._balance = Balance(0)
+        self._queues: QueueCheck | None = None
+        self._keys: KeyIndexCheck | None = None
+
+    def run(self) -> Verdict:
+        reading, verdict = self._reading, self._verdict
+        checkpoints = read_checkpoints(reading, f"{SHARD}/checkpoint", log_id=self._log_id, shard=0)
+        newest = checkpoints[0] if checkpoints else None
+        verdict.checkpoint = newest.position if newest else -1
+        reading.total = verdict.bytes = self._measure()
+        log_is_whole = self._check_log(newest)
+        if newest is None:
+            self._note_no_checkpoint()
+            return verdict
+        path = f"{SHARD}/checkpoint/{checkpoint_name(newest.position)}"
+        check_progress(reading, path, newest)
+        self._check_delayed(newest)
+        for older in checkpoints[1:]:
+            check_older(reading, SHARD, self._segment_bytes, older)
+        if not reading.quick:
+            self._check_balance(log_is_whole)
+        return verdict
+
+    def _measure(self) -> int:
+        """Bytes of all files, for the progress."""
+        reading, total = self._reading, 0
+        for part in ("log", "queues", "keys", "hours", "runs", "checkpoint"):
+            place = f"{SHARD}/{part}"
+            for name in reading.storage.list(place):
+                path = f"{place}/{name}"
+                inside = [] if "." in name and "buffer" not in name else reading.storage.list(path)
+                for each in [f"{path}/{name}" for name in inside] or [path]:
+                    total += reading.size(each)
+        return total
+
+    def _note_no_checkpoint(self) -> None:
+        findings = self._verdict.findings
+        if self._verdict.log_start:
+            findings.add(
+                f"{SHARD}/checkpoint",
+                0,
+                "there is no intact checkpoint, and the log begins behind 0",
+            )
+        else:
+            findings.note(
+                "no checkpoint: queues, hours and runs were not read, a start makes them anew"
+            )
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _check_log(self, newest: Checkpoint | None) -> bool:
+        reading, verdict = self._reading, self._verdict
+        place = f"{SHARD}/log"
+        walk = LogWalk(reading, place, self._segment_bytes, log_id=self._log_id, shard=0)
+        verdict.log_start = max(walk.start, start_of(newest) or 0)
+        self._balance = Balance(verdict.log_start)
+        if newest is not None:
+            self._followers(newest, walk.start)
+        names = {} if newest is None else _topic_names(newest)
+        broken: list[tuple[int, str]] = []
+        check = RecordCheck(names, lambda position, what: broken.append((position, what)))
+        ends_at_frame = newest is None
+        for header, body in walk.frames():
+            verdict.frames += 1
+            ends_at_frame = ends_at_frame or newest is None or header.end == newest.position
+            if not header.count or reading.quick:
+                continue
+            records = check.read(header, body)
+            for position, what in broken:
+                base = position - position % self._segment_bytes
+                verdict.findings.add(f"{place}/{segment_name(base)}", position, what)
+            broken.clear()
+            verdict.records += header.count
+            inside = newest is not None and header.end <= newest.position
+            if records is not None and inside and header.base >= verdict.log_start:
+                self._take(header.end, records, body)
+        verdict.log_end = walk.end
+        whole = walk.judge(newest.position if newest else 0)
+        if newest is not None and not ends_at_frame and whole:
+            verdict.findings.add(
+                f"{SHARD}/checkpoint/{checkpoint_name(newest.position)}",
+                newest.position,
+                "no frame ends at its log position",
+            )
+        if self._queues is not None and not reading.quick and whole:
+            self._queues.finish()
+        if self._keys is not None:
+            self._keys.finish()
+        return whole
+
+    def _followers(self, newest: Checkpoint, start: int) -> None:
+        """What is compared with the log while it is read."""
+        reading, told = self._reading, start_of(newest) or 0
+        if start > told:
+            self._verdict.findings.add(
+                f"{SHARD}/log/{segment_name(told)}", told, "the segment is missing"
+            )
+        lengths = {(t, q): n for t, q, n in newest.columns["queues"].tolist()}
+        self._queues = QueueCheck(reading, f"{SHARD}/queues", lengths, firsts_of(newest))
+        if "keys" in newest.registry:
+            self._keys = KeyIndexCheck(
+                reading,
+                f"{SHARD}/keys",
+                newest.registry["keys"],
+                log_id=self._log_id,
+                start=self._verdict.log_start,
+            )
+
+    def _take(self, end: int, records: Records, body: bytes) -> None:
+        keyed = key_columns(records.heads, records.at, records.base, body)
+        if self._keys is not None and keyed is not None:
+            self._keys.take(end, keyed.keys, keyed.positions)
+        if len(records.at):
+            if self._queues is not None:
+                self._queues.take(records)
+            rows = np.flatnonzero(records.heads["kind"] == Kind.SCHEDULED)
+            self._verdict.scheduled += len(rows)
+            self._balance.add(
+                records.heads["due_ms"][rows] // HOUR_MS, records.at[rows] + records.base, 1
+            )
+        for hours, origins in records.settled:
+            mine = origins["row"] == 0
+            self._balance.add(hours[mine], origins["position"][mine], -1)
+
+    # --- what was scheduled -----------------------------------------------------------------------
+
+    def _check_delayed(self, newest: Checkpoint) -> None:
+        reading, start = self._reading, self._verdict.log_start
+        log = LogBytes(reading, f"{SHARD}/log", self._segment_bytes)
+        try:
+            for row in newest.registry["hours"]:
+                directory = f"{SHARD}/hours/{row['hour']:010d}"
+                state = read_state(reading, directory, row)
+                if state is not None:
+                    HourCheck(reading, directory, row, state).run(log, start, self._balance)
+            far = newest.registry.get("far", {})
+            settled = newest.columns["far_settled"]
+            place = f"{SHARD}/runs"
+            for row in far.get("buffers", []):
+                mine = settled[settled["buffer"] == row["number"]]
+                check_buffer(reading, place, row, mine, log, start, self._balance)
+            for row in far.get("runs", []):
+                check_run(
+                    reading,
+                    place,
+                    row,
+                    log_id=self._log_id,
+                    log=log,
+                    start=start,
+                    balance=self._balance,
+                )
+        finally:
+            log.close()
+
+    def _check_balance(self, log_is_whole: bool) -> None:
+        """What the log leaves to be handed over must be what waits."""
+        findings = self._verdict.findings
+        damaged = findings.under(f"{SHARD}/hours") or findings.under(f"{SHARD}/runs")
+        if damaged or not log_is_whole:
+            findings.note(
+                "what waits was not compared with the log as a whole: one of them is damaged"
+            )
+            return
+        for hour, missing in self._balance.faults():
+            what = f"{missing} messages are missing" if missing > 0 else f"{-missing} are too many"
+            if not missing:
+                what = "the messages that wait are not those that the log has left"
+            findings.add(f"{SHARD}/hours/{hour:010d}", 0, f"hour {hour}: {what}")

@@ -1,0 +1,190 @@
+"""Entries of a delay index with their records: sums, CRCs, and that the log has the same message.
+
+Hours, far buffers and runs share this: an index of ENTRY rows, and a file that holds their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed, record_crcs
+from horolog.log.key_merge import sorted_columns
+from horolog.log.key_run import encode_run, parse_run_name
+from horolog.log.record import HEAD_BYTES, Kind, heads_of
+from horolog.verify.reading import LogBytes, Reading, Source
+
+BATCH_ROWS = 16_384
+_BATCH_BYTES = 8 << 20  # of records
+Rows = npt.NDArray[np.int64]
+_FIELDS = ("size", "due_ms", "topic", "key")
+
+
+class Batch(NamedTuple):
+    """Rows [first, first + len(entries)) of an index; `good` where the sum is right."""
+
+    first: int
+    entries: npt.NDArray[Any]
+    good: npt.NDArray[np.bool_]
+
+
+def batches(reading: Reading, index: Source, at: int, count: int) -> Iterator[Batch]:
+    """The rows of an index that begins at byte `at`; rows with a wrong sum are findings."""
+    for first in range(0, count, BATCH_ROWS):
+        n = min(BATCH_ROWS, count - first)
+        raw = index.read(at + first * ENTRY_BYTES, n * ENTRY_BYTES)
+        entries = np.frombuffer(raw, ENTRY, len(raw) // ENTRY_BYTES)
+        good: npt.NDArray[np.bool_] = entry_sums(entries) == entries["sum"]
+        for row in np.flatnonzero(~good).tolist():
+            reading.findings.add(index.path, first + row, f"entry {first + row}: its sum is wrong")
+        if len(entries) < n:
+            reading.findings.add(
+                index.path, first + len(entries), f"ends at entry {first + len(entries)} of {count}"
+            )
+        yield Batch(first, entries, good)
+        if len(entries) < n:
+            return
+
+
+class RecordsCheck:
+    """The records of one index after the other batch.
+
+    records    the file that holds them
+    at         byte at which the first record begins
+    log        the commit log, from position `start` on
+    """
+
+    def __init__(
+        self, reading: Reading, index: str, records: Source, at: int, log: LogBytes, start: int
+    ) -> None:
+        self._reading = reading
+        self._index = index
+        self._records = records
+        self._next: int | None = at  # None: behind an entry that cannot be read
+        self._log = log
+        self._start = start
+
+    def take(self, batch: Batch) -> None:
+        """Check places, CRCs and the log's copies of all entries whose sum is right."""
+        self._check_places(batch)
+        if self._reading.quick:
+            return
+        rows = np.flatnonzero(batch.good)
+        sizes = batch.entries["size"][rows].astype(np.int64)
+        ends = np.cumsum(sizes)
+        at = 0
+        while at < len(rows):
+            done = int(ends[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(ends, done + _BATCH_BYTES, side="right")))
+            self._check_records(batch.entries[rows[at:stop]], batch.first + rows[at:stop])
+            at = stop
+
+    def end(self) -> int | None:
+        """Byte behind the last record; None if its entry cannot be read."""
+        return self._next
+
+    def _tell(self, numbers: Rows, what: str) -> None:
+        for number in numbers.tolist():
+            self._reading.findings.add(self._index, number, f"entry {number}: {what}")
+
+    def _check_places(self, batch: Batch) -> None:
+        """Records follow each other without gaps."""
+        entries, good = batch.entries, batch.good
+        if not len(entries):
+            return
+        starts = entries["position"].astype(np.int64)
+        ends = starts + entries["size"].astype(np.int64)
+        wanted = np.empty(len(entries), np.int64)
+        wanted[1:] = ends[:-1]
+        wanted[0] = starts[0] if self._next is None else self._next
+        known = good.copy()
+        known[1:] &= good[:-1]
+        wrong = known & (starts != wanted)
+        self._tell(
+            batch.first + np.flatnonzero(wrong), "its record is not behind the one before it"
+        )
+        self._next = int(ends[-1]) if bool(good[-1]) else None
+
+    def _check_records(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
+        spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
+        records = [self._records.read(at, size) for at, size in spans]
+        good = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+        for row in np.flatnonzero(~good).tolist():
+            self._reading.findings.add(
+                self._records.path,
+                int(entries["position"][row]),
+                f"the record of entry {int(numbers[row])} does not match its CRC",
+            )
+        rows = np.flatnonzero(good)
+        if not len(rows):
+            return
+        entries, numbers = entries[rows], numbers[rows]
+        self._check_heads(entries, numbers, [records[row] for row in rows.tolist()])
+        self._check_log(entries, numbers)
+
+    def _check_heads(self, entries: npt.NDArray[Any], numbers: Rows, records: list[bytes]) -> None:
+        heads = heads_of(
+            b"".join(record[:HEAD_BYTES] for record in records),
+            np.arange(len(records)) * HEAD_BYTES,
+        )
+        same = heads["kind"] == Kind.SCHEDULED
+        for name in _FIELDS:
+            same &= heads[name] == entries[name]
+        self._tell(numbers[~same], "its record has another size, due time, topic or key")
+
+    def _check_log(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
+        """The log must have the same bytes at each origin, as far as it still goes back."""
+        mine = np.flatnonzero((entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0))
+        mine = mine[np.argsort(entries["origin"][mine], kind="stable")]
+        columns = (entries[name][mine].tolist() for name in ("origin", "size", "crc"))
+        for row, origin, size, crc in zip(mine.tolist(), *columns, strict=True):
+            if crc32(self._log.read(origin, size), origin_seed(origin)) != crc:
+                self._tell(numbers[row : row + 1], f"the log has another record at {origin}")
+
+
+def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> None:
+    """Key run files against the index that they were made from."""
+    for name in reading.storage.list(directory):
+        if not name.startswith("keys."):
+            continue
+        path = f"{directory}/{name}"
+        first, rows = parse_run_name(name)
+        if not rows or first + rows > count:
+            reading.findings.note(
+                f"{path}: covers entries that no checkpoint names; a start drops it"
+            )
+            continue
+        with reading.part(path), reading.source(path) as file:
+            if file.size and file.is_blank(0, min(file.size, 32)):
+                reading.findings.note(f"{path}: was being written; a start drops it")
+                continue
+            keys = _keys_of(reading, index, first, rows)
+            columns = sorted_columns(keys)
+            wanted = encode_run(first, columns.keys, columns.rows)
+            _compare(reading, file, wanted)
+
+
+def _keys_of(reading: Reading, index: str, first: int, rows: int) -> npt.NDArray[np.uint64]:
+    keys = np.empty(rows, np.uint64)
+    with reading.source(index, counted=False) as file:
+        for at in range(0, rows, BATCH_ROWS):
+            n = min(BATCH_ROWS, rows - at)
+            raw = file.read((first + at) * ENTRY_BYTES, n * ENTRY_BYTES)
+            keys[at : at + n] = np.frombuffer(raw, ENTRY, n)["key"]
+    return keys
+
+
+def _compare(reading: Reading, file: Source, wanted: bytes) -> None:
+    what = "is not the key run of its entries; a start makes it anew"
+    if file.size != len(wanted):
+        reading.findings.add(file.path, 0, what)
+        return
+    step = 1 << 20
+    for at in range(0, len(wanted), step):
+        if file.read(at, min(step, len(wanted) - at)) != wanted[at : at + step]:
+            reading.findings.add(file.path, at, what)
+            return

@@ -1,0 +1,186 @@
+"""Far buffers and runs as a checkpoint names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import ENTRY_BYTES
+from horolog.delay.far_buffer import buffer_name
+from horolog.delay.far_state import RunState, decode_run_state
+from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.run_format import run_path
+from horolog.delay.state import EntryState
+from horolog.limits import HOUR_MS
+from horolog.storage.api import read_file
+from horolog.verify.balance import Balance
+from horolog.verify.entries import Batch, RecordsCheck, batches, check_key_runs
+from horolog.verify.reading import LogBytes, Reading
+from horolog.verify.runs import RunFile
+
+_MOVED_ON = (EntryState.RECALLED, EntryState.MOVED)
+
+
+def check_buffer(
+    reading: Reading,
+    place: str,
+    row: dict[str, Any],
+    settled: npt.NDArray[Any],
+    log: LogBytes,
+    start: int,
+    balance: Balance,
+) -> None:
+    """One far buffer; `settled`: its rows of the checkpoint's FAR_SETTLED column."""
+    directory = f"{place}/{buffer_name(row['number'])}"
+    path, count = f"{directory}/{INDEX_NAME}", row["count"]
+    states = np.zeros(count, np.uint8)
+    if bool((settled["index"] >= count).any()):
+        reading.findings.add(path, count, "the checkpoint settles entries that the buffer has not")
+    else:
+        states[settled["index"]] = settled["state"]
+    last = -1
+    bad = False
+    with (
+        reading.part(path),
+        reading.source(path) as index,
+        reading.source(f"{directory}/{LOG_NAME}") as records,
+    ):
+        if index.size < count * ENTRY_BYTES or records.size < row["log_bytes"]:
+            reading.findings.add(path, 0, "is shorter than its checkpoint says")
+            return
+        check = RecordsCheck(reading, path, records, 0, log, start)
+        for batch in batches(reading, index, 0, count):
+            check.take(batch)
+            rows = np.flatnonzero(batch.good)
+            bad = bad or len(rows) < len(batch.entries)
+            entries = batch.entries[rows]
+            origins = entries["origin"].astype(np.int64)
+            for at in np.flatnonzero(origins <= np.append(last, origins[:-1])).tolist():
+                reading.findings.add(
+                    path,
+                    batch.first + int(rows[at]),
+                    "its origin is not behind that of the one before it",
+                )
+            last = int(origins[-1]) if len(origins) else last
+            waits = ~np.isin(states[batch.first + rows], (EntryState.HANDED_OVER, *_MOVED_ON))
+            balance.add(entries["due_ms"][waits] // HOUR_MS, entries["origin"][waits], -1)
+        end = check.end()
+        if end is not None and end != row["log_bytes"]:
+            reading.findings.add(path, end, f"records end at {end}, not at {row['log_bytes']}")
+    if not bad:
+        check_key_runs(reading, directory, path, count)
+
+
+def read_run_state(reading: Reading, place: str, row: dict[str, Any]) -> RunState | None:
+    """The state of a run that a registry names; None, and a finding, if it is not there or not intact."""
+    if not row["version"]:
+        return RunState(row["rows"], {}, {})
+    path = f"{place}/{row['name']}.state.{row['version']:010d}"
+    with reading.part(path):
+        content = read_file(reading.storage, path)
+        reading.tick(path, len(content))
+        state = decode_run_state(content)
+        if state is None:
+            reading.findings.add(path, 0, "is not intact: magic, length or a CRC is wrong")
+        elif state.rows != row["rows"]:
+            reading.findings.add(path, 0, f"is of {state.rows} rows, the run has {row['rows']}")
+        else:
+            return state
+    return None
+
+
+def check_run(
+    reading: Reading,
+    place: str,
+    row: dict[str, Any],
+    *,
+    log_id: int,
+    log: LogBytes,
+    start: int,
+    balance: Balance,
+) -> None:
+    """One run with its state; what waits goes into the balance."""
+    state = read_run_state(reading, place, row)
+    path = run_path(place, row["name"])
+    with reading.part(path), reading.source(path) as file:
+        run = RunFile(reading, file, row["name"], log_id)
+        told = (run.rows, run.footer.first_ms, run.footer.last_ms)
+        if told != (row["rows"], row["first_ms"], row["last_ms"]):
+            reading.findings.add(
+                path, 0, f"has rows, first and last due {told}, its checkpoint others"
+            )
+            return
+        if not 0 <= row["cursor"] <= row["limit"] <= run.rows:
+            reading.findings.add(path, 0, "the checkpoint's cursor and limit lie outside its rows")
+            return
+        counts = _StateCounts(row, state)
+        for batch in run.batches(log, start):
+            waits = counts.take(batch)
+            entries = batch.entries[waits & batch.good]
+            balance.add(entries["due_ms"] // HOUR_MS, entries["origin"], -1)
+        if state is not None:
+            for what in counts.faults(damaged=run.damaged):
+                reading.findings.add(path, 0, what)
+
+
+class _StateCounts:
+    """Counts of a run by its state, row by row, against what the checkpoint and the state say."""
+
+    def __init__(self, row: dict[str, Any], state: RunState | None) -> None:
+        self._row = row
+        self._state = state
+        self._waiting = 0
+        self._gone: dict[tuple[int, int], int] = {}  # (hour, topic) → rows that do not wait
+        self._cursor_hour = row["limit_ms"] // HOUR_MS + 1
+
+    def take(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Which rows wait, or would if they were not quarantined; none if the state cannot be read."""
+        state, entries = self._state, batch.entries
+        if state is None:
+            return np.zeros(len(entries), bool)
+        cursor, limit = self._row["cursor"], self._row["limit"]
+        rows = batch.first + np.arange(len(entries))
+        recalled = _bits(state, rows, _MOVED_ON)
+        quarantined = _bits(state, rows, (EntryState.QUARANTINED,))
+        mine = (rows >= cursor) & (rows < limit)
+        self._waiting += int((mine & ~recalled & ~quarantined).sum())
+        if batch.first <= cursor < batch.first + len(entries) and cursor < limit:
+            self._cursor_hour = int(entries["due_ms"][cursor - batch.first]) // HOUR_MS
+        gone = entries[(rows < limit) & ((rows < cursor) | recalled | quarantined)]
+        both = (gone["due_ms"] // HOUR_MS << 32) | gone["topic"].astype(np.int64)
+        numbers, amounts = np.unique(both, return_counts=True)
+        for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
+            key = (number >> 32, number & 0xFFFFFFFF)
+            self._gone[key] = self._gone.get(key, 0) + n
+        waits: npt.NDArray[np.bool_] = mine & ~recalled
+        return waits
+
+    def faults(self, *, damaged: bool) -> list[str]:
+        """What does not agree; with damaged index rows the counts by hour cannot be told."""
+        found = []
+        told = self._row["waiting"]
+        if told != self._waiting:
+            found.append(f"the checkpoint says that {told} wait, by its state {self._waiting} do")
+        if self._state is None or damaged or EntryState.QUARANTINED in self._state.maps:
+            return found
+        stop = (self._row["limit_ms"] - 1) // HOUR_MS
+        if self._mine(self._gone, stop) != self._mine(self._state.gone_by, stop):
+            found.append("the state does not count what is gone of each hour and topic")
+        return found
+
+    def _mine(self, counts: dict[tuple[int, int], int], stop: int) -> dict[tuple[int, int], int]:
+        """Counts of the hours from the cursor's on: earlier ones are not kept."""
+        return {key: n for key, n in counts.items() if self._cursor_hour <= key[0] <= stop}
+
+
+def _bits(
+    state: RunState, rows: npt.NDArray[np.int64], kinds: tuple[EntryState, ...]
+) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(rows), bool)
+    for kind in kinds:
+        bits = state.maps.get(kind)
+        if bits is not None:
+            found |= (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1
+    return found

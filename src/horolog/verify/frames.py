@@ -1,0 +1,157 @@
+"""The commit log, frame by frame, from its first segment to its end.
+
+Behind a bad frame the next intact header is sought, so one flipped byte hides one frame.  Whether a bad frame is
+damage can be told only at the end: it is if a checkpoint or any intact frame states that it had been durable.
+Otherwise it is a torn tail, which every crash may leave and a start cuts off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.segment import segment_name
+from horolog.verify.reading import WINDOW_BYTES, Reading, Source
+
+
+class LogWalk:
+    """One pass over the log; iterate `frames` to its end, then call `judge`."""
+
+    def __init__(
+        self, reading: Reading, place: str, segment_bytes: int, *, log_id: int, shard: int
+    ) -> None:
+        self._reading = reading
+        self._place = place
+        self._size = segment_bytes
+        self._log_id = log_id
+        self._shard = shard
+        self._epoch = 0
+        self._stated = 0
+        self._bad: list[tuple[int, str]] = []  # log position, what
+        self._blank: list[int] = []  # where the rest of a segment is zero
+        self.bases = self._segment_bases()
+        self.start = self.bases[0] if self.bases else 0
+        self.end = self.start  # behind the last intact frame
+        self.promised = 0  # below it everything was durable, as intact frames state
+
+    def _segment_bases(self) -> list[int]:
+        bases = []
+        for name in self._reading.storage.list(self._place):
+            stem = name.removesuffix(".log")
+            if not name.endswith(".log") or not stem.isdigit() or int(stem) % self._size:
+                self._reading.findings.add(
+                    f"{self._place}/{name}", 0, "is not the name of a segment"
+                )
+                continue
+            bases.append(int(stem))
+        bases.sort()
+        for before, base in pairwise(bases):
+            if base != before + self._size:
+                self._reading.findings.add(
+                    self._path(before + self._size), before + self._size, "the segment is missing"
+                )
+        return bases
+
+    def _path(self, position: int) -> str:
+        return f"{self._place}/{segment_name(position - position % self._size)}"
+
+    def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
+        """Intact frames in order; without their bodies in a quick verification."""
+        for base in self.bases:
+            with (
+                self._reading.part(self._path(base)),
+                self._reading.source(self._path(base)) as source,
+            ):
+                yield from self._segment(source, base)
+
+    def _segment(self, source: Source, base: int) -> Iterator[tuple[FrameHeader, bytes]]:
+        at = 0
+        while at + HEADER_BYTES <= self._size:
+            header = parse(source.read(at, HEADER_BYTES))
+            why = self._wrong(header, base + at, base)
+            if header is None or why:
+                if header is None and source.is_blank(at, self._size):
+                    self._blank.append(base + at)
+                    return
+                self._bad.append((base + at, why))
+                at = self._next_header(source, at + 1, base)
+                continue
+            body = b""
+            if header.padding:
+                self._check_padding(source, at + HEADER_BYTES, base)
+            elif not self._reading.quick:
+                body = source.read(at + HEADER_BYTES, header.length)
+                if not body_intact(header, body):
+                    self._bad.append((base + at, "the body does not match its CRC"))
+                    at += HEADER_BYTES + header.length
+                    continue
+            self._epoch, self._stated = header.epoch, header.durable
+            self.promised = max(self.promised, header.durable)
+            at += HEADER_BYTES + header.length
+            self.end = base + at
+            yield header, body
+        self._check_padding(source, at, base)
+
+    def _wrong(self, header: FrameHeader | None, position: int, base: int) -> str:
+        """What is wrong with a header; "" if it continues the log."""
+        if header is None:
+            return "there is no intact frame"
+        if header.base != position:
+            return f"the frame belongs at log position {header.base}"
+        if (header.log_id, header.shard) != (self._log_id, self._shard):
+            return f"the frame belongs to log {header.log_id:016x}, shard {header.shard}"
+        check_version(header)
+        if header.end > base + self._size:
+            return "the frame is longer than its segment"
+        if header.epoch < self._epoch:
+            return f"the frame is of epoch {header.epoch}, the one before it of {self._epoch}"
+        if header.epoch == self._epoch and header.durable < self._stated:
+            return f"states durable up to {header.durable}, the frame before it {self._stated}"
+        if header.durable > position:
+            return f"states durable up to {header.durable}, behind itself"
+        return ""
+
+    def _check_padding(self, source: Source, at: int, base: int) -> None:
+        found = source.first_set(at, self._size)
+        if found >= 0:
+            self._bad.append((base + found, "the rest of the segment is not zero"))
+
+    def _next_header(self, source: Source, at: int, base: int) -> int:
+        """Offset of the next intact header that is in its place, or the end of the segment."""
+        while at < min(source.size, self._size):
+            piece = source.read(at, WINDOW_BYTES)
+            found = piece.find(MAGIC)
+            if found < 0:
+                at += max(1, len(piece) - len(MAGIC) + 1)
+                continue
+            header = parse(source.read(at + found, HEADER_BYTES))
+            if header is not None and not self._wrong(header, base + at + found, base):
+                return at + found
+            at += found + 1
+        return self._size
+
+    def judge(self, promised: int) -> bool:
+        """Turn bad frames into findings, or notes where nothing was promised; whether the log is whole.
+
+        promised  log position up to which the checkpoints say that it was durable
+        """
+        promised = max(promised, self.promised)
+        findings = self._reading.findings
+        bad = [*self._bad, *((p, "there is no frame") for p in self._blank if p < self.end)]
+        damage = [each for each in bad if each[0] < promised]
+        for position, what in sorted(damage):
+            findings.add(
+                self._path(position), position, f"{what}; it was durable, as is stated later"
+            )
+        if len(damage) < len(bad):
+            first = min(position for position, _ in bad if position >= promised)
+            findings.note(
+                f"the log is torn at log position {first}: nothing behind it was promised, a start cuts it off"
+            )
+        if self.end < promised and not damage:
+            findings.add(
+                self._path(self.end), self.end, f"the log ends here; {promised} had been durable"
+            )
+            return False
+        return not damage

@@ -1,0 +1,201 @@
+"""The far store beside hours, under a wheel: jobs, restarts, recalls and any clock, against plain lists (P3–P7, P10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from horolog.delay import pending
+from horolog.delay.far import FarSettings
+from horolog.delay.state import EntryState
+from horolog.delay.store import DelayStore, Unfiled
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.testing.disk import FaultyDisk
+from horolog.wheel.wheel import Wheel
+
+BASE = 472_222 * HOUR_MS
+SMALL = FarSettings(buffer_bytes=400, runs_max=2, part_runs_max=1)
+DELAYS = st.one_of(
+    st.integers(0, 3_000),
+    st.integers(0, 2 * HOUR_MS),
+    st.integers(24 * HOUR_MS, 27 * HOUR_MS),
+    st.integers(2 * DAY_MS, 40 * DAY_MS),
+    st.sampled_from([30 * HOUR_MS, 30 * HOUR_MS + 1, 90 * DAY_MS, 3_000 * DAY_MS]),
+)
+
+
+def unfiled(due: list[int], first_origin: int, keys: list[int], now: int) -> Unfiled:
+    """Records that hold nothing but their head and their origin; topics 1 and 2 in turn."""
+    heads = np.zeros(len(due), HEAD)
+    heads["size"] = HEAD_BYTES + 8
+    heads["kind"] = Kind.SCHEDULED
+    heads["due_ms"] = due
+    heads["key"] = keys
+    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
+    heads["topic"] = origins % 2 + 1
+    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
+    return Unfiled(heads, origins, memoryview(records), now)
+
+
+class FarMachine(RuleBasedStateMachine):
+    """The model: origin → (due, key) of what waits."""
+
+    @initialize()
+    def start(self) -> None:
+        self.disk = FaultyDisk()
+        self.disk.make_dir("runs")
+        self.now = BASE
+        self.next_origin = 1
+        self.waiting: dict[int, tuple[int, int]] = {}
+        self.store = self._make()
+        self.wheel = Wheel(self.store)
+
+    def _make(self) -> DelayStore:
+        return DelayStore(self.disk, "hours", far_directory="runs", log_id=7, far_settings=SMALL)
+
+    @rule(due=st.lists(DELAYS, min_size=1, max_size=20), keys=st.integers(0, 4))
+    def file(self, due: list[int], keys: int) -> None:
+        due_ms = [self.now + d for d in due]
+        key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
+        filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of, self.now))
+        assert rest is None
+        for part in filed:
+            self.wheel.insert(*part)
+        for i, at in enumerate(due_ms):
+            self.waiting[self.next_origin + i] = (at, key_of[i])
+        self.next_origin += len(due)
+
+    @rule(
+        by=st.sampled_from(
+            [0, 1, 999, 60_000, HOUR_MS, 23 * HOUR_MS, 30 * HOUR_MS, 35 * DAY_MS, -1, -2 * HOUR_MS]
+        )
+    )
+    def pass_time(self, by: int) -> None:
+        self.now += by
+
+    @rule(limit=st.integers(1, 30), chunk=st.sampled_from([1, 7, 10_000]))
+    def hand_over(self, limit: int, chunk: int) -> None:
+        while not self.wheel.load(self.now, chunk):
+            pass
+        for _, _, taken in self.wheel.take(self.now, limit):
+            refs = taken[self.store.states(taken) == EntryState.WAITING]
+            refs, entries, records = self.store.verified(refs, self.store.entries(refs))
+            if not len(refs):
+                continue
+            self.store.mark_inflight(refs, EntryState.HANDING_OVER)
+            self.store.settle(refs, EntryState.HANDED_OVER)
+            for entry, record in zip(entries, records, strict=True):
+                due, origin = int(entry["due_ms"]), int(entry["origin"])
+                assert due <= self.now, "P1"
+                assert int.from_bytes(bytes(record[-8:]), "little") == origin
+                assert self.waiting.pop(origin)[0] == due, "P3"
+                earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
+                assert not earlier, f"P7: {earlier} should have come before {origin}"
+
+    @rule(key=st.integers(0, 8), pick=st.integers(0, 1_000), moved=st.booleans())
+    def recall(self, key: int, pick: int, moved: bool) -> None:
+        if not self.waiting:
+            return
+        due, _ = sorted(self.waiting.values())[pick % len(self.waiting)]
+        expected = {o for o, (d, k) in self.waiting.items() if d == due and k == key}
+        found = np.concatenate([self.store.find_key(key, t, due) for t in (1, 2)])
+        refs = found[self.store.states(found) == EntryState.WAITING]
+        entries = self.store.entries(refs)
+        assert set(entries["origin"].tolist()) == expected
+        by_origin = self.store.resolve(entries["due_ms"], entries["origin"])
+        assert by_origin.tolist() == refs.tolist()
+        state = EntryState.MOVED if moved else EntryState.RECALLED
+        if moved:
+            self.store.mark_inflight(refs, EntryState.RECALLING)
+        self.store.settle(refs, state)
+        assert set(self.store.states(refs).tolist()) <= {int(state)}
+        for origin in expected:
+            del self.waiting[origin]
+
+    @rule(delays=st.lists(DELAYS, min_size=1, max_size=8), times=st.integers(1, 6))
+    def fill_up(self, delays: list[int], times: int) -> None:
+        """Several full buffers, each made a run: so that there is something to merge."""
+        for i in range(times):
+            self.file([DAY_MS + HOUR_MS + i + d for d in delays] * 2, i)
+            self.begin_job()
+            self.end_job()
+
+    @rule()
+    def begin_job(self) -> None:
+        self.store.far.start_job(self.now)
+
+    @rule()
+    def end_job(self) -> None:
+        job = self.store.far.job
+        if job is None:
+            return
+        job.carry_out(self.disk)
+        moved = self.store.switch()
+        assert self.store.far.job is None
+        if moved is not None and moved < self.wheel.loaded_until * 1000:
+            self.wheel.reset()
+
+    @rule()
+    def restart(self) -> None:
+        captured = self.store.capture()
+        for path, encode in captured.states:
+            self.disk.open(path, create=True).write(0, encode())
+        self.store.close()
+        self.store = self._make()
+        for row in captured.registry:
+            assert self.store.restore_hour(row) is None
+        assert self.store.far.restore(captured.far, captured.settled) == []
+        self.store.cut()
+        self.wheel = Wheel(self.store)
+
+    @invariant()
+    def counts_are_exact(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert self.store.waiting == len(self.waiting), "P10"
+        hours: dict[int, int] = {}
+        topics: dict[int, int] = {}
+        for origin, (due, _) in self.waiting.items():
+            hours[due // HOUR_MS] = hours.get(due // HOUR_MS, 0) + 1
+            topics[origin % 2 + 1] = topics.get(origin % 2 + 1, 0) + 1
+        assert dict(pending.by_hour(self.store, None)) == hours
+        assert pending.by_topic(self.store) == topics
+        for topic in (1, 2):
+            of_topic = dict(pending.by_hour(self.store, topic))
+            assert sum(of_topic.values()) == topics.get(topic, 0)
+        for hour in list(hours)[:2]:
+            seconds = [d // 1000 for d, _ in self.waiting.values() if d // HOUR_MS == hour]
+            rows = dict(pending.by_second(self.store, hour, None))
+            assert rows == {s: seconds.count(s) for s in set(seconds)}
+            both: dict[int, int] = {}
+            for topic in (1, 2):
+                for second, n in pending.by_second(self.store, hour, topic):
+                    both[second] = both.get(second, 0) + n
+            assert both == rows
+
+    @rule()
+    def list_all(self) -> None:
+        listed: list[Any] = []
+        for entry, _ in pending.between(self.store, 0, 1 << 50, None):
+            listed.append((int(entry["due_ms"]), int(entry["origin"])))
+        assert listed == sorted((d, o) for o, (d, _) in self.waiting.items())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        latest = max((d for d, _ in self.waiting.values()), default=self.now)
+        self.now = max(self.now, latest)
+        for _ in range(1_000):
+            if not self.waiting:
+                return
+            self.hand_over(30, 10_000)
+        raise AssertionError(f"never handed over: {self.waiting}")
+
+
+TestFar = FarMachine.TestCase
+TestFar.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)

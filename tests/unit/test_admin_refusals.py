@@ -1,0 +1,181 @@
+"""The admin API over ASGI: broker and clock, and what it refuses."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from admin_api import answering, exchange, serve
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    DescribeBroker,
+    DescribeTopic,
+)
+from horolog.testing.engine import ScriptedEngine
+
+
+def test_broker_and_clock() -> None:
+    """Figures, and a simulated clock that is moved."""
+    assert exchange("GET", "/v1/broker")[1]["result"]["epoch"] == 3
+    assert exchange("GET", "/v1/clock")[1]["result"]["kind"] == "simulated"
+    _, answer, _ = exchange("POST", "/v1/clock/advance", {"by_ms": 86_400_000})
+    assert answer["result"]["wall"] == "2026-03-09T10:00:00.000Z"
+
+
+def test_the_system_clock_is_not_moved() -> None:
+    """403, with the flag that would allow it."""
+
+    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+        response = await client.post("/v1/clock/advance", json={"by_ms": 1})
+        assert response.status_code == 403
+        assert "--clock simulated" in response.json()["error"]["message"]
+
+    serve(use, simulated=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/v1/topics", {"name": "a", "queues": 0}, "queues"),
+        ("POST", "/v1/topics", {"name": "a", "queues": "5"}, "queues"),
+        ("POST", "/v1/topics", {"name": "a", "type": "round"}, "type"),
+        ("POST", "/v1/topics", {"name": "a b"}, "topic"),
+        ("POST", "/v1/topics", {"queues": 1}, "name"),
+        ("POST", "/v1/topics", {"name": "a", "colour": 1}, "colour"),
+        ("POST", "/v1/topics", [1], "request"),
+        ("POST", "/v1/messages", {"topic": "a"}, "body"),
+        ("POST", "/v1/messages", {"topic": "a", "body": ""}, "body"),
+        ("POST", "/v1/messages", {"topic": "a", "body": "x", "body_base64": "eA=="}, "body"),
+        ("POST", "/v1/messages", {"topic": "a", "body_base64": "?"}, "body_base64"),
+        ("POST", "/v1/messages", {"topic": "a", "body": "x", "in_ms": -1}, "in_ms"),
+        (
+            "POST",
+            "/v1/messages",
+            {"topic": "a", "body": "x", "in_ms": 1, "deliver_at_ms": 1},
+            "in_ms",
+        ),
+        ("POST", "/v1/messages", {"topic": "a", "body": "x", "tag": "a|b"}, "tag"),
+        ("POST", "/v1/messages", {"topic": "a", "body": "x", "keys": [1]}, "keys.0"),
+        ("POST", "/v1/recall", {}, "handle"),
+        ("POST", "/v1/recall", {"handle": "x", "topic": "a"}, "handle"),
+        ("POST", "/v1/recall/key", {"topic": "a", "key": ""}, "key"),
+        ("POST", "/v1/recall/key", {"topic": "a b", "key": "k"}, "topic"),
+        ("POST", "/v1/recall/window", {"topic": "a", "from_ms": -1, "to_ms": 1}, "from_ms"),
+        ("POST", "/v1/recall/window", {"topic": "a", "from_ms": 1}, "to_ms"),
+        ("POST", "/v1/reschedule", {"in_ms": 1}, "handle"),
+        (
+            "POST",
+            "/v1/reschedule",
+            {"topic": "a", "message_id": "m", "deliver_at_ms": 1},
+            "new_deliver_at_ms",
+        ),
+        (
+            "POST",
+            "/v1/reschedule",
+            {
+                "topic": "a",
+                "message_id": "m",
+                "deliver_at_ms": 1,
+                "in_ms": 1,
+                "new_deliver_at_ms": 1,
+            },
+            "new_deliver_at_ms",
+        ),
+        ("GET", "/v1/messages/find?topic=a", None, "topic"),
+        ("GET", "/v1/messages/find?topic=a&id=", None, "id"),
+        ("GET", "/v1/messages/find?topic=a&id=m&key=k", None, "topic"),
+        ("GET", "/v1/pending?by=year", None, "by"),
+        ("GET", "/v1/pending?by=second", None, "by"),
+        ("GET", "/v1/pending?by=day&hour=1", None, "by"),
+        ("POST", "/v1/receive", {"topic": "a", "group": "g", "limit": 33}, "limit"),
+        ("POST", "/v1/receive", {"topic": "a", "group": "g", "invisible_ms": 1}, "invisible_ms"),
+        ("POST", "/v1/receive", {"topic": "a", "group": "g", "filter": "||"}, "filter_expression"),
+        ("POST", "/v1/ack", {"topic": "a", "group": "g", "receipt_handles": []}, "receipt_handles"),
+        ("POST", "/v1/clock/advance", {"by_ms": -1}, "by_ms"),
+        ("POST", "/v1/clock/advance", {"by_ms": 1e300}, "by_ms"),
+        ("GET", "/v1/pending?hour=now", None, "hour"),
+        ("GET", "/v1/pending?colour=red", None, "colour"),
+        ("GET", "/v1/pending?hour=1&hour=2", None, "hour"),
+        ("GET", "/v1/pending/messages?limit=0", None, "limit"),
+        ("GET", "/v1/pending/messages?from=2026-03-08T10:00", None, "from"),
+        ("GET", "/v1/topics/a%20b", None, "topic"),
+    ],
+)
+def test_bad_input_names_its_field_and_reaches_nobody(
+    method: str, path: str, body: object, field: str
+) -> None:
+    """A 400 in the one error shape; the core has not been asked."""
+    status, answer, engine = exchange(method, path, body)
+    assert status == 400, answer
+    assert answer["error"]["field"] == field
+    assert engine.asked == []
+
+
+def test_what_is_not_json_is_refused() -> None:
+    """Also a form, which any web page could send to 127.0.0.1."""
+
+    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+        for content, kind, field in (
+            (b"{", "application/json", "request"),
+            (b'{"name": "a"}', "text/plain", "content-type"),
+            (b"name=a", "application/x-www-form-urlencoded", "content-type"),
+        ):
+            response = await client.post(
+                "/v1/topics", content=content, headers={"content-type": kind}
+            )
+            assert response.status_code == 400
+            assert response.json()["error"]["field"] == field
+        assert engine.asked == []
+
+    serve(use)
+
+
+def test_a_request_has_a_limit() -> None:
+    """413 before it is read to its end."""
+
+    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+        response = await client.post(
+            "/v1/messages", content=b" " * (27 << 20), headers={"content-type": "application/json"}
+        )
+        assert response.status_code == 413
+        assert response.json()["error"]["limit"] == f"{26 << 20} bytes"
+
+    serve(use)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v2/topics", 404), ("GET", "/v1/topics/", 404), ("DELETE", "/v1/topics", 405)],
+)
+def test_unknown_paths_and_methods(method: str, path: str, status: int) -> None:
+    """In the one error shape too."""
+    found, answer, _ = exchange(method, path)
+    assert found == status
+    assert set(answer["error"]) == {"code", "message", "field", "limit", "retriable"}
+
+
+def test_a_bug_is_told_without_its_entrails() -> None:
+    """500, the kind of error, no traceback."""
+    status, answer, _ = exchange(
+        "GET", "/v1/broker", script=answering(DescribeBroker, KeyError("secret"))
+    )
+    assert status == 500
+    assert answer["error"]["code"] == "internal"
+    assert "secret" not in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ErrorCode.TOPIC_NOT_FOUND, 404),
+        (ErrorCode.TYPE_CONFLICT, 409),
+        (ErrorCode.TOO_MANY_REQUESTS, 429),
+        (ErrorCode.NOT_IMPLEMENTED, 501),
+        (ErrorCode.DISK_FULL, 507),
+        (ErrorCode.DISK_FAILED, 503),
+    ],
+)
+def test_codes_become_statuses(code: ErrorCode, status: int) -> None:
+    """One table."""
+    refusal = HorologError(code, "why")
+    assert exchange("GET", "/v1/topics/a", script=answering(DescribeTopic, refusal))[0] == status

@@ -1,0 +1,280 @@
+"""Disk pressure (P9): sends are refused before what was promised is in danger, and everything else goes on."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from horolog.delay.far import FarSettings
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.segment import SegmentWriter, Write
+from horolog.protocol.commands import (
+    Ack,
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    MessageType,
+    Recall,
+    RecallStatus,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import FaultyDisk
+from horolog.testing.sim_broker import Answer
+
+HOUR = 3_600_000
+SEGMENT = 65_536
+RESERVE = 65_536
+
+
+@pytest.fixture
+def small(make_world):
+    """A broker on a disk that can be made small."""
+    return opened(make_world())
+
+
+def opened(world, **settings):
+    world.broker.settings = world.broker.settings._replace(reserve_bytes=RESERVE, **settings)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    return world
+
+
+def message(message_id: str, due_ms: int = 0, size: int = 1_000):
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
+
+
+def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
+    for first in range(0, n, 20):
+        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
+        world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
+
+
+def free(world, room: int) -> None:
+    """Leave that many bytes; the broker looks at the next send."""
+    world.disk.capacity_bytes = world.disk.used_bytes() + room
+    world.clock.advance(1_000)
+
+
+def refusal(world) -> HorologError:
+    with pytest.raises(HorologError) as caught:
+        send(world, "refused", 1)
+    assert caught.value.code is ErrorCode.DISK_FULL
+    return caught.value
+
+
+def take(world, group: str = "g") -> list[str]:
+    got = []
+    while messages := world.broker.ask(
+        Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
+    ).messages:
+        got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
+        done = world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
+        assert done.refused == [None] * len(messages)
+    return got
+
+
+def checkpoint(world) -> None:
+    world.broker.want_checkpoint()
+    world.broker.settle()
+
+
+def test_the_refusal_names_the_figures(small) -> None:
+    free(small, RESERVE // 2 - 1_000)
+    error = refusal(small)
+    assert error.field == "disk"
+    assert error.retriable
+    assert f"{RESERVE // 2 - 1_000} bytes are free" in error.message
+    assert f"{RESERVE} in reserve" in error.message
+    assert error.limit == f"{RESERVE} bytes"
+    with pytest.raises(HorologError, match="disk: "):
+        small.broker.ask(CreateTopic("another", TopicType.NORMAL, 1))
+    assert "disk: " in small.broker.ask(DescribeBroker()).problems[0]
+    free(small, 10 * SEGMENT)
+    assert small.broker.ask(DescribeBroker()).problems == []
+    send(small, "again", 1)
+    assert take(small) == ["again0"]
+
+
+def test_what_is_due_within_the_hour_needs_its_space(small) -> None:
+    """100 messages of 1 KB due soon: so much more must be free than for those due later."""
+    now = small.clock.wall_ms()
+    for due_ms, needed in ((now + 5 * HOUR, RESERVE), (now + HOUR // 2, RESERVE + 100_000)):
+        send(small, f"{due_ms}-", 100, due_ms=due_ms)
+        free(small, 1_000)
+        limit = int(refusal(small).limit.split()[0])
+        assert needed <= limit < needed + 40_000
+        free(small, 1 << 30)
+
+
+def test_far_messages_that_have_to_become_a_run_need_their_space(make_world) -> None:
+    world = opened(make_world(), far=FarSettings(buffer_bytes=1 << 20))
+    send(world, "far", 100, due_ms=world.clock.wall_ms() + 60 * HOUR)
+    free(world, 1_000)
+    error = refusal(world)
+    assert int(error.limit.split()[0]) >= RESERVE + 100_000
+    assert "for far messages" in error.message
+
+
+def test_two_checkpoints_need_their_space(small) -> None:
+    send(small, "a", 10, due_ms=small.clock.wall_ms() + 5 * HOUR)
+    checkpoint(small)
+    written = small.broker._opened.broker.shard.checkpoint_bytes
+    assert written > 57_600, "heads of an hour"
+    free(small, 1_000)
+    assert int(refusal(small).limit.split()[0]) == RESERVE + 2 * written
+
+
+def test_a_crowd_of_sends_in_one_turn_cannot_overrun_the_space(small) -> None:
+    free(small, RESERVE)
+    due_ms = small.clock.wall_ms() + 3 * HOUR
+    sends = [Answer(SendMessages("t", [message(f"m{i}", due_ms)]), 0) for i in range(200)]
+    small.broker.step(sends)
+    small.broker.settle()
+    accepted = [each for each in sends if not isinstance(each.result, HorologError)]
+    assert 0 < len(accepted) < 100
+    assert small.disk.free_bytes() > RESERVE // 4
+
+
+def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
+    """The next segment cannot be allocated: the log grows in the reserve, and all that was promised happens."""
+    due_ms = small.clock.wall_ms() + 60_000
+    send(small, "due", 150, due_ms=due_ms)
+    recalled = small.clock.wall_ms() + 10 * HOUR
+    send(small, "later", 5, due_ms=recalled)
+    checkpoint(small)
+    log = small.broker._opened.broker.shard.log
+    before = log.end // SEGMENT
+    needs = small.broker._opened.broker.disk
+    needs._looked_at = -10_000
+    needs.look(small.clock.monotonic_ms(), small.clock.wall_ms())
+    free(small, needs._needs.total - needs._needs.log // 2)
+    refusal(small)
+    small.clock.advance(60_000)
+    small.broker.settle()
+    assert log.end // SEGMENT > before + 1, "it has rolled, more than once"
+    assert len(take(small)) == 150
+    assert small.broker.ask(Recall("t", "later0", recalled)).status is RecallStatus.CANCELLED
+    checkpoint(small)
+    small.reopen(power_cut=True)
+    assert small.broker.ask(CountPending()).total == 4
+    assert take(small) == []
+    assert len(take(small, "other")) == 150
+    free(small, 100 * SEGMENT)
+    send(small, "again", 1)
+    assert take(small) == ["again0"]
+    small.reopen(power_cut=True)
+    assert len(take(small, "third")) == 151
+
+
+def test_another_process_takes_all_of_the_disk(small) -> None:
+    """What is allocated already still serves acks, recalls and hand-over."""
+    due_ms = small.clock.wall_ms() + 60_000
+    send(small, "due", 20, due_ms=due_ms)
+    small.broker.settle()
+    free(small, 0)
+    refusal(small)
+    small.clock.advance(60_000)
+    small.broker.settle()
+    assert len(take(small)) == 20
+    small.reopen()
+    assert take(small) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_p9_whatever_was_accepted_is_handed_over_and_acknowledged(make_world, seed) -> None:
+    """Send until the disk refuses, again and again, then let all time pass on the full disk."""
+    random = Random(seed)
+    world = opened(make_world())
+    world.disk.capacity_bytes = world.disk.used_bytes() + random.randrange(2, 12) * SEGMENT
+    accepted, refused = set(), 0
+    while refused < 5:
+        world.clock.advance(random.choice([0, 10, 1_000, 20_000]))
+        due_ms = world.clock.wall_ms() + random.choice([1_000, 60_000, HOUR // 2, 3 * HOUR])
+        ids = [f"{seed}-{len(accepted)}-{i}" for i in range(random.choice([1, 5, 20]))]
+        size = random.choice([10, 500, 2_000])
+        try:
+            world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
+            accepted |= set(ids)
+        except HorologError as error:
+            assert error.code is ErrorCode.DISK_FULL
+            refused += 1
+        if random.random() < 0.1:
+            checkpoint(world)
+    assert accepted
+    got: list[str] = []
+    for _ in range(200):
+        world.clock.advance(60_000)
+        world.broker.settle()
+        got += take(world)
+    assert sorted(got) == sorted(accepted)
+    assert world.broker.ask(DescribeBroker()).pending == 0
+    world.disk.capacity_bytes = None
+    world.reopen(power_cut=True)
+    assert take(world) == []
+
+
+def test_a_checkpoint_without_space_leaves_no_files_behind(small) -> None:
+    send(small, "a", 10, due_ms=small.clock.wall_ms() + 5 * HOUR)
+    small.broker.settle()
+    for _ in range(3):
+        free(small, 30_000)
+        before = set(small.disk.names())
+        small.clock.advance(10_000)
+        checkpoint(small)
+        left = set(small.disk.names()) - before
+        assert not [name for name in left if "/state." in name or ".ckpt" in name]
+    free(small, 1 << 30)
+    small.clock.advance(10_000)
+    checkpoint(small)
+    small.reopen(power_cut=True)
+    assert "recovery row 11" not in small.broker.reports[-1]
+    assert small.broker.ask(CountPending()).total == 10
+
+
+def test_merges_of_runs_wait_for_space(make_world) -> None:
+    world = opened(make_world(), far=FarSettings(buffer_bytes=4_096, runs_max=3, part_runs_max=2))
+    core = world.broker._opened.broker
+    far = core.shard.delay.far
+    real_look = core.disk.look
+    core.disk.look = lambda *_: setattr(far, "merge_room", 10_000)
+    for i in range(8):
+        send(world, f"far{i}-", 5, due_ms=world.clock.wall_ms() + 60 * HOUR + i)
+        world.clock.advance(2_000)
+        world.broker.settle()
+    assert len(far.runs) > 3
+    assert all(run.level == 0 for run in far.runs.values())
+    core.disk.look = real_look
+    for i in range(5):
+        world.clock.advance(2_000)
+        send(world, f"more{i}-", 5, due_ms=world.clock.wall_ms() + 60 * HOUR)
+        world.broker.settle()
+    assert any(run.level for run in far.runs.values())
+    assert world.broker.ask(CountPending()).total == 65
+
+
+def test_a_segment_grows_when_it_cannot_be_allocated() -> None:
+    disk = FaultyDisk(1, capacity_bytes=1_500)
+    disk.make_dir("log")
+    writer = SegmentWriter(disk, "log", 1_024)
+    writer.write([Write(0, b"a" * 1_000)])
+    assert not writer.prepare_next(), "no space for a whole one"
+    assert disk.list("log") == ["00000000000000000000.log"]
+    writer.write([Write(1_024, b"b" * 200)])
+    assert disk.open("log/00000000000000001024.log").size() == 200
+    writer.sync()
+    disk.crash(power_cut=True)
+    assert disk.open("log/00000000000000001024.log").read(0, 200) == b"b" * 200
+    disk.capacity_bytes = 4_096
+    writer = SegmentWriter(disk, "log", 1_024)
+    writer.write([Write(1_224, b"c")])
+    assert disk.open("log/00000000000000001024.log").size() == 1_024
+    writer.keep_free = 2_000
+    assert not writer.prepare_next(), "others need what is left"
+    writer.keep_free = 0
+    assert writer.prepare_next()

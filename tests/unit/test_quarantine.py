@@ -1,0 +1,322 @@
+"""Recovery when the log has been cut: the older checkpoint, mending from the rest of the log, quarantine (row 12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.delay.far import FarSettings
+from horolog.log import consume_queue
+from horolog.log.frame import HEADER_BYTES
+from horolog.protocol.commands import (
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    DescribeTopic,
+    MessageType,
+    Recall,
+    RecallStatus,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+
+HOUR = 3_600_000
+SEGMENT = 65_536
+
+
+def message(message_id: str, due_ms: int = 0, size: int = 1_000):
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
+
+
+def send(world, prefix: str, n: int, *, due_ms: int = 0) -> None:
+    for first in range(0, n, 20):
+        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
+        world.broker.ask(SendMessages("t", [message(i, due_ms) for i in ids]))
+
+
+def checkpoint(world) -> None:
+    world.broker.want_checkpoint()
+    world.broker.settle()
+
+
+def names(world, part: str) -> list[str]:
+    return world.disk.list(f"shard-00/{part}")
+
+
+def view(world):
+    return world.broker.ask(DescribeBroker())
+
+
+def take(world, group: str = "g") -> list[str]:
+    got = []
+    while messages := world.broker.ask(
+        Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
+    ).messages:
+        got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
+    return got
+
+
+def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
+    """Old messages of two hours and far ones whose log is gone, young ones of the same hours whose log is there."""
+    world = make_world()
+    world.broker.settings = world.broker.settings._replace(
+        retention_bytes=2 * SEGMENT, dedup_ms=0, far=FarSettings(buffer_bytes=buffer_bytes)
+    )
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    now = world.clock.wall_ms()
+    world.due = now + 5 * HOUR
+    world.later = now + 10 * HOUR
+    world.far = now + 50 * HOUR
+    for name in ("due", "later", "far"):
+        send(world, f"old-{name}", 10, due_ms=getattr(world, name))
+    for i in range(5):
+        send(world, f"filler{i}-", 60)
+        checkpoint(world)
+    for name in ("due", "later", "far"):
+        send(world, f"young-{name}", 5, due_ms=getattr(world, name))
+    world.broker.ask(Recall("t", "young-due0", world.due))
+    for _ in range(checkpoints):
+        send(world, "tail", 1)
+        checkpoint(world)
+    assert view(world).log_start > SEGMENT
+    assert view(world).pending == 44
+    return world
+
+
+def hour_dir(world, due_ms: int) -> str:
+    return f"shard-00/hours/{due_ms // HOUR:010d}"
+
+
+def damage_state(world, due_ms: int, versions: slice = slice(None)) -> None:
+    place = hour_dir(world, due_ms)
+    states = [name for name in world.disk.list(place) if name.startswith("state.")]
+    for name in states[versions]:
+        world.disk.flip(f"{place}/{name}", 100, 1)
+
+
+def test_row_8_when_only_the_newest_checkpoint_names_what_is_bad(make_world) -> None:
+    world = cut_world(make_world)
+    send(world, "more-due", 3, due_ms=world.due)
+    checkpoint(world)
+    damage_state(world, world.due, slice(-1, None))
+    world.reopen()
+    assert "recovery row 8: older one: files of the newest are bad" in world.broker.reports[-1]
+    assert view(world).pending == 47
+    assert view(world).problems == []
+    world.reopen(power_cut=True)
+    assert view(world).pending == 47
+    world.clock.advance(60 * HOUR)
+    world.broker.settle()
+    assert len([i for i in take(world) if "-due" in i]) == 17
+
+
+def test_row_12_quarantines_the_hour_and_serves_the_rest(make_world) -> None:
+    """Old messages of that hour are lost and counted; young ones, still in the log, are mended; others are served."""
+    world = cut_world(make_world)
+    damage_state(world, world.due)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    told = view(world)
+    assert told.pending == 34
+    assert len(told.problems) == 1
+    assert "10 of 14 messages due" in told.problems[0]
+    assert "are quarantined" in told.problems[0]
+    aside = f"shard-00/hours/quarantined-{world.due // HOUR:010d}"
+    assert {"delay.log", "delay.idx", "note.json"} <= set(world.disk.list(aside))
+    assert world.broker.ask(Recall("t", "young-due0", world.due)).status is RecallStatus.NOT_FOUND
+    assert world.broker.ask(Recall("t", "young-due1", world.due)).status is RecallStatus.CANCELLED
+    world.clock.advance(60 * HOUR)
+    world.broker.settle()
+    got = [i for i in take(world) if i.startswith(("old", "young"))]
+    assert sorted(i for i in got if "-due" in i) == [f"young-due{i}" for i in range(2, 5)]
+    assert len([i for i in got if "-later" in i]) == 15
+    assert len([i for i in got if "-far" in i]) == 15
+    assert len(got) == len(set(got))
+
+
+def test_row_12_stays_red_until_the_directory_is_taken_away(make_world) -> None:
+    world = cut_world(make_world)
+    damage_state(world, world.due)
+    world.reopen()
+    checkpoint(world)
+    send(world, "x", 1)
+    checkpoint(world)
+    for power_cut in (False, True):
+        world.reopen(power_cut=power_cut)
+        assert "recovery row 12" not in world.broker.reports[-1]
+        assert "are quarantined" in view(world).problems[0]
+        assert view(world).pending == 34
+    aside = f"shard-00/hours/quarantined-{world.due // HOUR:010d}"
+    world.disk.remove_dir(aside)
+    world.reopen()
+    assert view(world).problems == []
+    assert view(world).pending == 34
+
+
+def test_row_12_can_be_killed_at_any_effect_and_begins_again(make_world) -> None:
+    """Between setting aside and the next checkpoint the hour is always found in quarantine, with the same count."""
+    for after in range(300):
+        world = cut_world(make_world)
+        damage_state(world, world.due)
+        left = [after]
+
+        def kill(what: str, left=left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed(what)
+
+        world.disk.crash(power_cut=False)
+        world.disk.on_effect = kill
+        killed = False
+        try:
+            world.broker.open()
+            checkpoint(world)
+        except Killed:
+            killed = True
+        world.disk.on_effect = None
+        world.reopen(power_cut=after % 2 == 0)
+        told = view(world)
+        assert told.pending == 34, after
+        assert len(told.problems) == 1, after
+        assert "10 of 14 messages" in told.problems[0]
+        aside = [name for name in names(world, "hours") if name.startswith("quarantined-")]
+        assert len(aside) == 1, after
+        if not killed:
+            assert after > 20
+            return
+    raise AssertionError("it never came to the end")
+
+
+def test_row_12_a_hand_over_in_the_tail_of_a_quarantined_hour_is_no_broken_invariant(
+    make_world,
+) -> None:
+    world = cut_world(make_world)
+    world.clock.advance(world.due - world.clock.wall_ms())
+    world.broker.step([])
+    world.broker.settle()
+    damage_state(world, world.due)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    got = [i for i in take(world) if "-due" in i]
+    assert len(got) == 14, "they had been handed over before"
+    assert [i for i in take(world, "other") if "-due" in i] == got
+    assert view(world).pending == 30
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", ["buffer", "run"])
+def test_row_12_a_far_buffer_or_run(make_world, kind, both) -> None:
+    """With a run the old messages are in it and the young ones in a buffer, which is whole."""
+    world = cut_world(make_world, buffer_bytes=8_192 if kind == "run" else 65_536)
+    bad = next(n for n in names(world, "runs") if n.endswith(".run") or kind == "buffer")
+    path = f"shard-00/runs/{bad}" + ("/delay.idx" if kind == "buffer" else "")
+    world.disk.open(path).truncate(64)
+    if both:
+        damage_state(world, world.due)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    told = view(world)
+    lost = "10 of 15 messages due" if kind == "buffer" else "10 of 10 messages due"
+    assert lost in " ".join(told.problems)
+    assert told.pending == (24 if both else 34)
+    aside = [name for name in names(world, "runs") if name.startswith("quarantined-")]
+    assert aside == [f"quarantined-{bad.removesuffix('.run')}"]
+    for _ in range(3):
+        send(world, "x", 1)
+        checkpoint(world)
+    world.reopen(power_cut=True)
+    assert view(world).pending == (24 if both else 34)
+    assert aside[0] in names(world, "runs")
+    world.clock.advance(60 * HOUR)
+    world.broker.settle()
+    got = take(world)
+    assert sorted(i for i in got if "-far" in i) == [f"young-far{i}" for i in range(5)]
+
+
+def test_row_12_a_short_queue_is_made_anew_from_the_log_without_loss(make_world) -> None:
+    world = cut_world(make_world)
+    topic = world.broker.ask(DescribeTopic("t"))
+    expected = take(world, "before")
+    queue = f"shard-00/queues/{names(world, 'queues')[0]}"
+    world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    again = world.broker.ask(DescribeTopic("t"))
+    assert again.min_offsets == topic.min_offsets
+    assert again.queue_offsets == topic.queue_offsets
+    assert view(world).problems == []
+    assert take(world) == expected
+    world.reopen(power_cut=True)
+    assert take(world, "third") == expected
+
+
+def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
+    world = cut_world(make_world)
+    expected = take(world, "before")
+    start = view(world).log_start
+    segment = f"shard-00/log/{start:020d}.log"
+    frames = world.broker._opened.broker.shard.log.frames
+    header = frames.find(start + HEADER_BYTES, 1 << 40)
+    behind = frames.find(header.end + HEADER_BYTES, 1 << 40)
+    queue = f"shard-00/queues/{names(world, 'queues')[0]}"
+    world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)
+    world.disk.flip(segment, behind.base - start + HEADER_BYTES + 100, 1)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    assert "are passed over" in view(world).problems[0]
+    got = take(world)
+    lost = [i for i in expected if i not in got]
+    assert 0 < len(lost) <= 20
+    assert [i for i in expected if i in got] == got
+    send(world, "new", 1)
+    assert take(world) == ["new0"], "the group has passed the holes"
+
+
+def test_rebuilt_queues_are_trusted_only_when_they_are_whole(make_world, monkeypatch) -> None:
+    """Killed at any effect of the rebuild: the next start begins it again, and nothing is missing."""
+    monkeypatch.setattr(consume_queue, "QUEUE_FILE_UNITS", 64)
+    for after in range(100):
+        world = cut_world(make_world)
+        expected = take(world, "before")
+        queue = f"shard-00/queues/{names(world, 'queues')[0]}"
+        world.disk.open(f"{queue}/{world.disk.list(queue)[-1]}").truncate(20)
+        world.disk.crash(power_cut=False)
+        left = [after]
+
+        def kill(what: str, left=left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed(what)
+
+        world.disk.on_effect = kill
+        killed = False
+        try:
+            world.broker.open()
+        except Killed:
+            killed = True
+        world.disk.on_effect = None
+        world.reopen(power_cut=True)
+        assert take(world) == expected, after
+        if not killed:
+            assert after > 10
+            return
+    raise AssertionError("it never came to the end")
+
+
+def test_row_12_with_a_torn_tail(make_world) -> None:
+    world = cut_world(make_world)
+    end = view(world).log_end
+    damage_state(world, world.due)
+    size = SEGMENT
+    base = end - end % size
+    world.disk.open(f"shard-00/log/{base:020d}.log").write(end - base, b"HLGF torn" + bytes(100))
+    world.reopen()
+    assert any("torn tail cut" in line for line in world.broker.reports)
+    assert "recovery row 12" in world.broker.reports[-1]
+    assert view(world).pending == 34
+    assert world.broker.ask(CountPending()).total == 34

@@ -1,0 +1,318 @@
+"""Retention: old segments of the log go, what still waits stays (P9), and everything that speaks of them follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.log import consume_queue
+from horolog.protocol.commands import (
+    Ack,
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    DescribeGroup,
+    DescribeTopic,
+    MessageType,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+
+HOUR = 3_600_000
+SEGMENT = 65_536
+
+
+@pytest.fixture
+def small(make_world):
+    """A broker that keeps an hour of its log, with a topic of one queue."""
+    return opened(make_world(), retention_ms=HOUR)
+
+
+def opened(world, **settings):
+    world.broker.settings = world.broker.settings._replace(**settings)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    return world
+
+
+def message(message_id: str, due_ms: int = 0, size: int = 1_000):
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
+
+
+def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
+    for first in range(0, n, 20):
+        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
+        world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
+
+
+def checkpoint(world) -> None:
+    world.broker.want_checkpoint()
+    world.broker.settle()
+
+
+def names(world, part: str) -> list[str]:
+    return world.disk.list(f"shard-00/{part}")
+
+
+def age(world, by_ms: int = 2 * HOUR, checkpoints: int = 3) -> None:
+    """Let time pass, with a little traffic, so that there are checkpoints to drop by."""
+    world.clock.advance(by_ms)
+    for i in range(checkpoints):
+        send(world, f"age{world.clock.wall_ms()}-{i}-", 1)
+        checkpoint(world)
+
+
+def take(world, group: str = "g", *, ack: bool = True) -> list[str]:
+    got = []
+    while messages := world.broker.ask(
+        Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
+    ).messages:
+        for m in messages:
+            found = properties.decode(layout.decode(m.layout).properties)
+            got.append(found[properties.UNIQ_KEY])
+        if ack:
+            world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
+    return got
+
+
+def view(world):
+    return world.broker.ask(DescribeBroker())
+
+
+def test_segments_go_by_age_and_a_new_group_begins_at_the_min_offset(small) -> None:
+    send(small, "old", 200)
+    checkpoint(small)
+    before = names(small, "log")
+    age(small)
+    assert view(small).log_start > 0
+    assert names(small, "log")[0] == f"{view(small).log_start:020d}.log"
+    assert len(names(small, "log")) < len(before)
+    topic = small.broker.ask(DescribeTopic("t"))
+    assert 0 < topic.min_offsets[0] <= 200
+    got = take(small)
+    assert len(got) == topic.queue_offsets[0] - topic.min_offsets[0]
+    group = small.broker.ask(DescribeGroup("g", "t"))[0]
+    assert group.min_offset == topic.min_offsets[0]
+    assert group.ack_floor == topic.queue_offsets[0]
+    assert view(small).problems == []
+
+
+def test_segments_that_are_young_stay(small) -> None:
+    send(small, "old", 200)
+    checkpoint(small)
+    age(small, HOUR // 2)
+    assert view(small).log_start == 0
+    assert len(take(small)) == 203
+
+
+def test_segments_go_by_size_oldest_first(make_world) -> None:
+    world = opened(make_world(), retention_bytes=3 * SEGMENT, dedup_ms=0)
+    for i in range(10):
+        send(world, f"{i}-", 100)
+        checkpoint(world)
+    end = view(world).log_end
+    assert view(world).log_start >= end - 4 * SEGMENT
+    assert view(world).log_start > 0
+    checkpoint(world)
+    held = [name for name in names(world, "log") if int(name[:20]) <= end]
+    assert len(held) <= 5
+    assert take(world)[-1] == "9-99"
+
+
+def test_p9_what_waits_outlives_its_segment(small) -> None:
+    """Near ones in an hour, far ones in a buffer or a run: the log has neither of them any more."""
+    now = small.clock.wall_ms()
+    send(small, "near", 60, due_ms=now + 20 * HOUR)
+    send(small, "far", 60, due_ms=now + 60 * HOUR)
+    send(small, "filler", 200)
+    checkpoint(small)
+    age(small)
+    assert view(small).log_start > SEGMENT
+    assert small.broker.ask(CountPending()).total == 120
+    for power_cut in (False, True):
+        small.reopen(power_cut=power_cut)
+        assert small.broker.ask(CountPending()).total == 120
+    take(small)
+    small.clock.advance(20 * HOUR)
+    small.broker.settle()
+    assert [name for name in take(small) if name.startswith("near")] == [
+        f"near{i}" for i in range(60)
+    ]
+    age(small)
+    small.clock.advance(40 * HOUR)
+    small.broker.settle()
+    got = take(small)
+    assert [name for name in got if name.startswith("far")] == [f"far{i}" for i in range(60)]
+    assert view(small).pending == 0
+    assert view(small).problems == []
+
+
+def test_a_group_behind_continues_at_the_min_offset_and_its_leases_vanish(small) -> None:
+    send(small, "old", 100)
+    held = small.broker.ask(Receive("g", "t", -1, "*", 32, 12 * HOUR, False, 0, "c")).messages
+    checkpoint(small)
+    age(small)
+    first = small.broker.ask(DescribeTopic("t")).min_offsets[0]
+    assert first > 32
+    group = small.broker.ask(DescribeGroup("g", "t"))[0]
+    assert (group.ack_floor, group.next_offset, group.leased) == (first, first, 0)
+    late = small.broker.ask(Ack("g", "t", [held[0].receipt_handle]))
+    assert late.refused == [None], "whoever worked on it has done so"
+    assert len(take(small)) == small.broker.ask(DescribeTopic("t")).queue_offsets[0] - first
+    small.reopen(power_cut=True)
+    assert small.broker.ask(DescribeGroup("g", "t"))[0].leased == 0
+    assert take(small) == []
+
+
+def test_reading_below_the_start_is_a_clean_error(small) -> None:
+    send(small, "old", 200)
+    checkpoint(small)
+    age(small)
+    shard = small.broker._opened.broker.shard
+    with pytest.raises(HorologError) as caught:
+        shard.log.read(100, 50)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert "older than the retention" in caught.value.message
+    queue = shard.topics.get("t").queues[0]
+    with pytest.raises(HorologError) as caught:
+        queue.read(queue.first - 1, 1)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_an_idle_broker_drops_too_and_comes_to_rest(small) -> None:
+    send(small, "old", 200)
+    checkpoint(small)
+    small.clock.advance(200)
+    small.broker.settle()
+    for _ in range(60):
+        if (wait := small.broker.pending_next_ms) is None:
+            break
+        small.clock.advance(wait)
+        small.broker.settle()
+    assert small.broker.pending_next_ms is None, "nothing ticks when there is nothing to drop"
+    assert view(small).log_start > 0
+    assert names(small, "log")[0] == f"{view(small).log_start:020d}.log"
+    assert small.clock.wall_ms() - 1_700_000_000_000 < 2 * HOUR
+
+
+def test_row_8_after_retention_the_older_checkpoint_has_all_it_needs(small) -> None:
+    send(small, "old", 200)
+    send(small, "near", 40, due_ms=small.clock.wall_ms() + 10 * HOUR)
+    send(small, "more", 200)
+    checkpoint(small)
+    small.clock.advance(2 * HOUR)
+    for i in range(4):  # whichever of the checkpoints is the newest
+        send(small, f"later{i}-", 1)
+        checkpoint(small)
+        small.disk.flip(f"shard-00/checkpoint/{names(small, 'checkpoint')[-1]}", 90, 0)
+        small.reopen(power_cut=i % 2 == 0)
+        assert "recovery row 8" in small.broker.reports[-1]
+        assert small.broker.ask(CountPending()).total == 40
+        send(small, f"after{i}-", 1)
+        checkpoint(small)
+        assert len(names(small, "checkpoint")) == 2
+    assert view(small).log_start > 0
+    small.clock.advance(8 * HOUR)
+    small.broker.settle()
+    assert len([name for name in take(small) if name.startswith("near")]) == 40
+
+
+def test_killed_between_a_checkpoint_and_its_deletions(make_world) -> None:
+    """At each effect of the jobs that drop and remove: the next start finds all it needs, and removes the rest."""
+    for after in range(200):
+        world = opened(make_world(), retention_ms=HOUR)
+        send(world, "old", 200)
+        send(world, "near", 20, due_ms=world.clock.wall_ms() + 10 * HOUR)
+        send(world, "more", 100)
+        checkpoint(world)
+        world.clock.advance(2 * HOUR)
+        left = [after]
+
+        def kill(what: str, left=left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed(what)
+
+        world.disk.on_effect = kill
+        killed = False
+        try:
+            for i in range(3):
+                send(world, f"later{i}-", 1)
+                checkpoint(world)
+        except Killed:
+            killed = True
+        world.disk.on_effect = None
+        world.reopen(power_cut=True)
+        assert world.broker.ask(CountPending()).total == 20
+        assert names(world, "log")[0] <= f"{view(world).log_start:020d}.log"
+        age(world)
+        assert view(world).log_start > 0
+        assert names(world, "log")[0] == f"{view(world).log_start:020d}.log"
+        assert view(world).problems == []
+        if not killed:
+            assert after > 30
+            return
+    raise AssertionError("it never came to the end")
+
+
+def test_files_of_queues_follow(monkeypatch, make_world) -> None:
+    monkeypatch.setattr(consume_queue, "QUEUE_FILE_UNITS", 16)
+    world = opened(make_world(), retention_ms=HOUR)
+    send(world, "old", 200)
+    checkpoint(world)
+    age(world)
+    first = world.broker.ask(DescribeTopic("t")).min_offsets[0]
+    queue = names(world, "queues")[0]
+    files = world.disk.list(f"shard-00/queues/{queue}")
+    assert files[0] == f"{first - first % 16:020d}.cq"
+    world.reopen(power_cut=True)
+    assert world.broker.ask(DescribeTopic("t")).min_offsets[0] == first
+    assert len(take(world)) == world.broker.ask(DescribeTopic("t")).queue_offsets[0] - first
+    world.disk.flip(f"shard-00/checkpoint/{names(world, 'checkpoint')[-1]}", 90, 0)
+    world.reopen()
+    assert "recovery row 8" in world.broker.reports[-1]
+    assert (
+        len(take(world, "other"))
+        == world.broker.ask(DescribeTopic("t")).queue_offsets[0]
+        - (world.broker.ask(DescribeTopic("t")).min_offsets[0])
+    )
+
+
+@pytest.mark.parametrize("place", ["/state.", ".ckpt"])
+def test_a_checkpoint_that_fails_for_want_of_space_leaves_nothing_unsynced(
+    make_world, place
+) -> None:
+    """Its files are synced and written by the next one: a power cut after that costs nothing."""
+    world = opened(make_world())
+    due = world.clock.wall_ms() + 10 * HOUR
+    send(world, "a", 40, due_ms=due)
+    checkpoint(world)
+    send(world, "b", 40, due_ms=due)
+    send(world, "c", 10)
+    shard = world.broker._opened.broker.shard
+    was = shard.checkpoint_position
+    failed = []
+
+    def full(what: str) -> None:
+        if not failed and what.startswith("write") and place in what:
+            failed.append(what)
+            raise HorologError(ErrorCode.DISK_FULL, what)
+
+    world.disk.on_effect = full
+    checkpoint(world)
+    world.disk.on_effect = None
+    assert failed
+    assert shard.checkpoint_position == was
+    send(world, "d", 1)
+    world.clock.advance(10_000)
+    checkpoint(world)
+    assert shard.checkpoint_position > was
+    world.reopen(power_cut=True)
+    assert "recovery row 11" not in world.broker.reports[-1]
+    assert world.broker.ask(CountPending()).total == 80
+    assert len(take(world)) == 11

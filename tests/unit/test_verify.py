@@ -1,0 +1,420 @@
+"""`horolog verify` finds every flipped byte, and nothing where a crash has left what a start mends."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import orjson
+import pytest
+
+from horolog.broker.shard import Settings
+from horolog.delay import store
+from horolog.delay.entry import ENTRY
+from horolog.delay.far import FarSettings
+from horolog.delay.state import EntryState, decode_state, encode_state
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.keys import KeyRuns
+from horolog.protocol.commands import (
+    Ack,
+    CreateTopic,
+    MessageType,
+    Recall,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+from horolog.storage.api import replace_file
+from horolog.storage.disk import Disk
+from horolog.testing.simulator import Simulation
+from horolog.verify.balance import Balance
+from horolog.verify.directory import Verdict, lock_directory, verify_directory
+from horolog.verify.entries import check_key_runs
+from horolog.verify.findings import Findings
+from horolog.verify.reading import Reading
+
+SEGMENT = 1 << 15
+HOUR = 3_600_000
+FAR = Settings(max_delay_ms=400 * 24 * HOUR, far=FarSettings(6_000, 2, 2))
+
+
+async def story(engine: Engine) -> None:
+    """Near and far messages, normal ones with keys, recalls, deliveries, two checkpoints, runs and merges."""
+    await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
+    await engine.submit(CreateTopic("u", TopicType.MIXED, 1))
+    now = engine.clock.wall_ms()
+
+    async def send(name: str, topic: str, dues: list[int], **more: object) -> None:
+        kind = MessageType.DELAY if dues[0] else MessageType.NORMAL
+        await engine.submit(
+            SendMessages(
+                topic,
+                [
+                    encode(
+                        topic=topic,
+                        body=b"b" * 100,
+                        message_id=f"{name}-{i}",
+                        type=kind,
+                        due_ms=due,
+                        tag="a" if i % 2 else None,
+                        **more,  # type: ignore[arg-type]
+                    )
+                    for i, due in enumerate(dues)
+                ],
+            )
+        )
+
+    for lap in range(4):
+        await send(f"near{lap}", "t", [now + 1_000 * (i % 7) + 5_000 * lap for i in range(20)])
+        await send(f"now{lap}", "u", [0] * 10, keys=["k1", f"k{lap}"])
+        await send(f"far{lap}", "u", [now + (30 + 9 * i) * HOUR + lap for i in range(20)])
+        await engine.advance(4_000)
+    await engine.submit(Recall("t", "near3-19", now + 1_000 * (19 % 7) + 15_000))
+    await engine.submit(Recall("u", "far0-3", now + (30 + 27) * HOUR))
+    await engine.submit(Recall("u", "far3-2", now + (30 + 18) * HOUR + 3))
+    got = await engine.submit(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c"))
+    await engine.submit(Ack("g", "t", [m.receipt_handle for m in got.messages[:5]]))
+    await engine.checkpoint()
+    await send("last", "t", [now + 3 * HOUR] * 5)
+    await engine.advance(5_000)
+
+
+async def make(data_dir: Path) -> None:
+    engine = await open_engine(
+        data_dir, clock="simulated", segment_bytes=SEGMENT, settings=FAR, start_ms=1_700_000_000_000
+    )
+    try:
+        await story(engine)
+    finally:
+        await engine.stop()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a little of everything; tests leave it as it is."""
+    data_dir = tmp_path_factory.mktemp("verify") / "data"
+    asyncio.run(asyncio.wait_for(make(data_dir), 60))
+    return data_dir
+
+
+def verify(data_dir: Path, *, quick: bool = False) -> Verdict:
+    return verify_directory(Disk(data_dir, read_only=True), quick=quick)
+
+
+def said(verdict: Verdict) -> str:
+    return "\n".join(f"{f.file} {f.position}: {f.what}" for f in verdict.findings.kept)
+
+
+def files_of(data_dir: Path) -> Iterator[Path]:
+    for path in sorted((data_dir / "shard-00").rglob("*")):
+        if path.is_file():
+            yield path
+
+
+# --- clean ----------------------------------------------------------------------------------------
+
+
+def test_a_directory_as_left_is_clean(made: Path) -> None:
+    """It has a file of every kind, all of them are read, and nothing is changed."""
+    before = {path: path.read_bytes() for path in files_of(made)}
+    kinds = {path.parent.name.split(".")[0] for path in before}
+    assert {"log", "checkpoint", "keys", "runs"} <= kinds
+    assert any(path.suffix == ".run" for path in before)
+    assert any(".state." in path.name for path in before)
+    for quick in (False, True):
+        verdict = verify(made, quick=quick)
+        assert verdict.clean, said(verdict)
+        assert not verdict.findings.notes
+        assert verdict.log_end == verdict.checkpoint
+    assert (verdict.scheduled, verify(made).scheduled) == (0, 4 * 40 + 5 - 3), (
+        "three were due already"
+    )
+    assert {path: path.read_bytes() for path in files_of(made)} == before
+
+
+def test_progress_ends_at_the_total(made: Path) -> None:
+    told: list[tuple[int, int]] = []
+    verify_directory(Disk(made), told=lambda what, done, total: told.append((done, total)))
+    assert told == sorted(told)
+    done, total = told[-1]
+    assert 0.8 * total < done <= total
+
+
+def test_a_copy_of_a_running_broker_is_clean(tmp_path: Path) -> None:
+    """As a `kill -9` would leave it at any moment: what a start cuts off is no finding."""
+
+    async def run() -> None:
+        engine = await open_engine(
+            tmp_path / "data", clock="simulated", segment_bytes=SEGMENT, settings=FAR
+        )
+        copies = []
+
+        async def copy_often() -> None:
+            while True:
+                copies.append(tmp_path / f"copy{len(copies)}")
+                shutil.copytree(tmp_path / "data", copies[-1])
+                for _ in range(40):
+                    await asyncio.sleep(0)
+
+        copying = asyncio.create_task(copy_often())
+        try:
+            await story(engine)
+        finally:
+            copying.cancel()
+            await engine.stop()
+        for copy in copies[:20]:
+            verdict = verify(copy)
+            assert verdict.clean, said(verdict)
+        assert len(copies) > 3
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+class VerifiedSimulation(Simulation):
+    """Verifies the disk after every crash."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.verified = 0
+        crash = self.disk.crash
+
+        def crash_and_verify(*, power_cut: bool) -> None:
+            crash(power_cut=power_cut)
+            hook, self.disk.on_effect = self.disk.on_effect, None
+            room, self.disk.capacity_bytes = self.disk.capacity_bytes, None
+            meta = self.broker._meta
+            fields = {
+                "format": 1,
+                "log_id": f"{meta.log_id:016x}",
+                "shards": 1,
+                "clock": "simulated",
+                "segment_bytes": meta.segment_bytes,
+            }
+            replace_file(self.disk, "", "meta", orjson.dumps(fields))
+            verdict = verify_directory(self.disk)
+            assert verdict.clean, said(verdict)
+            self.disk.remove("meta")
+            self.disk.on_effect, self.disk.capacity_bytes = hook, room
+            self.verified += 1
+
+        self.disk.crash = crash_and_verify  # type: ignore[method-assign]
+
+    def _drain(self) -> None:
+        """What was delivered is the simulator's own subject."""
+        self.disk.crash(power_cut=False)
+
+
+def test_what_crashes_and_power_cuts_leave_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Un-synced bytes lost or torn, names lost, killed in recovery: nothing that was promised is wrong."""
+    # An hour that was dropped and comes again takes the place of the one that a checkpoint names.
+    monkeypatch.setattr(store, "HOUR_KEEP_MS", 1 << 50)
+    verified = 0
+    for seed in range(25):
+        simulation = VerifiedSimulation(seed)
+        simulation.run()
+        verified += simulation.verified
+    assert verified > 50
+
+
+# --- flipped bytes --------------------------------------------------------------------------------
+
+
+def is_promised(path: Path, at: int, verdict: Verdict) -> bool:
+    """Whether a byte means anything: not space allocated ahead, behind the end of the log."""
+    return path.parent.name != "log" or int(path.stem) + at < verdict.log_end
+
+
+def test_one_flipped_byte_anywhere_is_found(made: Path, tmp_path: Path) -> None:
+    """In any file at any place that a checkpoint counts, and the finding names the file."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    whole = verify(data_dir)
+    random = Random(11)
+    tried = 0
+    for path in files_of(data_dir):
+        content = path.read_bytes()
+        name = str(path.relative_to(data_dir))
+        places = {0, len(content) - 1, *(random.randrange(len(content)) for _ in range(3))}
+        for at in sorted(places):
+            if not is_promised(path, at, whole):
+                continue
+            broken = bytearray(content)
+            broken[at] ^= 1 << random.randrange(8)
+            path.write_bytes(broken)
+            verdict = verify(data_dir)
+            assert any(f.file == name for f in verdict.findings.kept), (name, at, said(verdict))
+            tried += 1
+        path.write_bytes(content)
+    assert tried > 100
+    assert verify(data_dir).clean
+
+
+def test_every_byte_of_small_structures(made: Path, tmp_path: Path) -> None:
+    """Every other byte: the heads of files, an entry, a unit, a row of the key index."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    patterns = ("log/*0.log", "hours/*/delay.idx", "queues/*/*.cq", "keys/*0.keys", "runs/*.run")
+    for pattern in patterns:
+        path = sorted((data_dir / "shard-00").glob(pattern))[0]
+        content = path.read_bytes()
+        for at in range(0, min(72, len(content)), 2):
+            broken = bytearray(content)
+            broken[at] ^= 0x10
+            path.write_bytes(broken)
+            verdict = verify(data_dir)
+            assert not verdict.clean, (path.name, at)
+        path.write_bytes(content)
+
+
+def test_a_flip_in_space_allocated_ahead_is_told_as_a_torn_tail(made: Path, tmp_path: Path) -> None:
+    """Nothing was promised there, and a start cuts it off; it is told, but it is no damage."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    end = verify(data_dir).log_end
+    base = end - end % SEGMENT
+    path = data_dir / "shard-00" / "log" / f"{base:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[end - base + 500] = 1
+    path.write_bytes(content)
+    verdict = verify(data_dir)
+    assert verdict.clean
+    assert "the log is torn at log position" in verdict.findings.notes[0]
+
+
+# --- what no check sum shows ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("log/*.log", "the segment is missing"),
+        ("hours/*/delay.log", "missing"),
+        ("hours/*/state.*", "missing"),
+        ("queues/*/*.cq", "missing"),
+        ("keys/*128.keys", "missing"),
+        ("runs/*.run", "missing"),
+        ("runs/*.state.*", "missing"),
+    ],
+)
+def test_a_missing_file_is_found(made: Path, tmp_path: Path, pattern: str, what: str) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    path = sorted((data_dir / "shard-00").glob(pattern))[0]
+    path.unlink()
+    assert what in said(verify(data_dir))
+
+
+def test_a_message_that_was_made_to_vanish_is_missed(made: Path, tmp_path: Path) -> None:
+    """A state file that says "handed over", all its sums right: the log knows better."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    for path in sorted((data_dir / "shard-00" / "hours").glob("*/state.*")):
+        state = decode_state(path.read_bytes())
+        assert state is not None
+        waiting = np.flatnonzero(state.states == EntryState.WAITING)
+        if not len(waiting):
+            continue
+        entries = np.frombuffer((path.parent / "delay.idx").read_bytes(), ENTRY)
+        entry = entries[waiting[-1]]
+        state.states[waiting[-1]] = EntryState.HANDED_OVER
+        state.handed_over += 1
+        topic, second = int(entry["topic"]), int(entry["due_ms"]) // 1000 % 3_600
+        state.by_topic[topic] -= 1
+        if not state.by_topic[topic]:
+            del state.by_topic[topic]
+        state.heads["waiting"][second] -= 1
+        path.write_bytes(encode_state(state))
+    verdict = verify(data_dir)
+    assert "messages are missing" in said(verdict)
+    assert "does not match" not in said(verdict)
+
+
+def test_the_balance_is_of_messages_not_of_numbers() -> None:
+    hours = np.array([5, 5, 6])
+    balance = Balance(100)
+    balance.add(hours, np.array([100, 200, 300]), 1)
+    balance.add(np.array([1]), np.array([99]), 1)  # before the log begins
+    balance.add(hours, np.array([100, 200, 300]), -1)
+    assert not balance.faults()
+    balance.add(np.array([7, 8]), np.array([400, 500]), 1)
+    balance.add(np.array([7]), np.array([401]), -1)
+    assert balance.faults() == [(7, 0), (8, 1)]
+
+
+def test_key_runs_are_compared_with_their_entries(tmp_path: Path) -> None:
+    """Every byte of a file; one that was being written is no finding."""
+    disk = Disk(tmp_path)
+    disk.make_dir("hour")
+    entries = np.zeros(300, ENTRY)
+    entries["key"] = np.random.default_rng(1).integers(0, 50, 300)
+    replace_file(disk, "hour", "delay.idx", entries.tobytes())
+    runs = KeyRuns(disk, "hour", buffer_rows=64)
+    runs.add(entries["key"])
+    runs.close()
+
+    def found() -> Findings:
+        findings = Findings()
+        reading = Reading(disk, findings, quick=False, told=lambda what, done, total: None)
+        check_key_runs(reading, "hour", "hour/delay.idx", 300)
+        return findings
+
+    assert not found().count
+    paths = sorted((tmp_path / "hour").glob("keys.*"))
+    assert len(paths) == 4
+    content = paths[0].read_bytes()
+    for at in range(0, len(content), 3):
+        broken = bytearray(content)
+        broken[at] ^= 1
+        paths[0].write_bytes(broken)
+        assert found().count == 1, at
+    paths[0].write_bytes(bytes(32) + content[32:])
+    assert not found().count
+    assert "was being written" in found().notes[0]
+    paths[0].write_bytes(content)
+    paths[0].rename(paths[0].with_name("keys.0000000290.0000000064"))
+    assert "no checkpoint names" in found().notes[0]
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_a_directory_in_use_or_none_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
+        try:
+            with pytest.raises(HorologError, match=r"^DIR: .* is in use by process") as told:
+                lock_directory(tmp_path / "data")
+            assert told.value.code is ErrorCode.DIRECTORY_IN_USE
+        finally:
+            await engine.stop()
+
+    asyncio.run(run())
+    with pytest.raises(HorologError, match="is not a data directory"):
+        lock_directory(tmp_path)
+    assert not (tmp_path / "lock").exists(), "nothing is left in a directory that is none"
+
+
+def test_meta_that_cannot_be_read_is_told(made: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    meta = data_dir / "meta"
+    content = meta.read_bytes()
+    for broken, code in {
+        b"{": ErrorCode.DAMAGED,
+        b"{}": ErrorCode.DAMAGED,
+        content.replace(b'"format": 1', b'"format": 9'): ErrorCode.VERSION_UNSUPPORTED,
+    }.items():
+        meta.write_bytes(broken)
+        with pytest.raises(HorologError) as told:
+            verify(data_dir)
+        assert told.value.code is code
+    log_id = orjson.loads(content)["log_id"]
+    meta.write_bytes(content.replace(log_id.encode(), b"00" * 8))
+    assert "belongs to log" in said(verify(data_dir))
