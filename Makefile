@@ -4,27 +4,37 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 PIP = -m pip --disable-pip-version-check --no-input --quiet
 BIN = .venv/bin
 
-.PHONY: demo run test test-slow bench sim setup check fmt proto lock clean
+JAVA = $(shell for j in "$$JAVA_HOME/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \
+	v=$$("$$j" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'); \
+	[ "$${v:-0}" -ge 17 ] 2>/dev/null && echo "$$j" && break; done)
 
-demo: .venv/ready .venv-client/ready  ## replay a stormy day of flights through the broker
+.PHONY: demo run test test-slow bench sim setup java check fmt proto lock clean
+
+demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights through the broker
 	$(BIN)/python examples/flights/run.py
 
 run: .venv/ready  ## a broker that stays
 	$(BIN)/horolog serve
 
-test: check .venv-client/ready  ## lint, types and all quick tests
+test: check .venv-client/ready java  ## lint, types and all quick tests
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: .venv/ready .venv-client/ready  ## the slow rings
+test-slow: .venv/ready .venv-client/ready java  ## the slow rings
 	$(BIN)/python -m pytest -m slow
 
-bench: .venv/ready  ## benchmarks; plots go to docs/benchmarks
+bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
 	$(BIN)/python -m benchmarks
 
 sim: .venv/ready  ## the simulator, 10 000 seeds
 	$(BIN)/python -m horolog.testing.simulator --seeds 10000
 
-setup: .venv/ready .venv-client/ready
+setup: .venv/ready .venv-client/ready java
+
+java:  ## Java for the jobs on Spark: installed when it is missing and we may
+	@test -n "$(JAVA)" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -qq -y openjdk-17-jre-headless >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } } } || \
+		{ echo "Spark needs Java 17 or newer; please install it (for example: apt-get install openjdk-17-jre-headless)"; exit 1; }
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -42,7 +42,7 @@ from horolog.server.open_broker import open_engine
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
 WORK = ROOT / "build" / "scale"
-RUN_ROWS = 500_000
+RUN_ROWS = 1_250_000  # in one file
 YEAR_MS = 365 * DAY_MS
 Result = dict[str, Any]
 
@@ -110,9 +110,9 @@ async def fill(directory: Path, pending: int) -> Result:
     start_ms = engine.clock.wall_ms() + 2 * DAY_MS
     rows = Rows(start_ms, shard.topics.by_name[TOPIC].number)
     began = time.perf_counter()
-    # as merges leave them: stretches of time, each with up to 8 runs that overlap
+    # as merges leave them: stretches of time, each with up to 4 runs that overlap
     runs = max(1, -(-pending // RUN_ROWS))
-    overlap = min(8, runs)
+    overlap = min(4, runs)  # so that none of the months is so crowded that it would be merged now
     runs -= runs % overlap
     every = np.arange(pending, dtype=np.int64)
     places = (every * 7_919_000_003 % YEAR_MS) * (runs // overlap) // YEAR_MS * overlap

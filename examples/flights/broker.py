@@ -139,7 +139,7 @@ class Broker(Child):
     def __init__(self, work_dir: Path) -> None:
         super().__init__("broker", work_dir)
         self._horolog = Path(sys.executable).with_name("horolog")
-        self._data_dir = work_dir / "broker-data"
+        self.data_dir = work_dir / "broker-data"
         self._ports = dict.fromkeys(DOORS, "0")
         self.epoch = ""
 
@@ -156,7 +156,7 @@ class Broker(Child):
     async def open(self) -> None:
         """Start it and wait for its ready line."""
         flags = [f"--{name}={port}" for name, port in self._ports.items()]
-        await self.start(self._horolog, "serve", f"--data-dir={self._data_dir}", *flags)
+        await self.start(self._horolog, "serve", f"--data-dir={self.data_dir}", *flags)
         told = dict(word.split("=", 1) for word in (await self.line()).split() if "=" in word)
         self._ports.update({name: told[name] for name in self._ports if name in told})
         self.epoch = told.get("epoch", "?")

@@ -21,7 +21,7 @@ of the airline's day are minutes after 00:00 New York time; a flight of 23:55 th
 midnight has minutes above 1 440.
 
 Run as a program (in the environment that has the package) it prints the day's flights as one
-line of JSON.
+line of JSON, or with --table the path of the whole year's table.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ def _course(flight: Flight, seed: int, start_min: int) -> Course:
 
 
 def main() -> None:
-    """Print the day's flights as one line of JSON."""
+    """Print the day's flights as one line of JSON, or with --table where the table lies."""
+    if sys.argv[1:] == ["--table"]:
+        sys.stdout.write(json.dumps(str(installed_table())) + "\n")
+        return
     flights = flights_of(rows_of(installed_table()))
     sys.stdout.write(json.dumps([asdict(flight) for flight in flights]) + "\n")
 

@@ -25,7 +25,17 @@ from pydantic_settings import (
 )
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, DEDUP_MAX_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS, SECOND_MS
+from horolog.limits import (
+    DAY_MS,
+    DEDUP_MAX_MS,
+    FAR_BUFFER_BYTES,
+    FAR_BUFFER_BYTES_MAX,
+    FAR_BUFFER_BYTES_MIN,
+    HOUR_MS,
+    MAX_DELAY_MS,
+    MINUTE_MS,
+    SECOND_MS,
+)
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
@@ -88,6 +98,12 @@ class Settings(BaseSettings):
     )
     retention_bytes: int = Field(
         0, ge=0, description="bytes of log above which the oldest part goes sooner; 0: no bound"
+    )
+    far_buffer_bytes: int = Field(
+        FAR_BUFFER_BYTES,
+        ge=FAR_BUFFER_BYTES_MIN,
+        le=FAR_BUFFER_BYTES_MAX,
+        description="bytes of messages due after the near window that gather before they become a run",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"

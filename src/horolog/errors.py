@@ -42,6 +42,7 @@ class ErrorCode(StrEnum):
     GROUP_NOT_FOUND = "group_not_found"
     NOT_FOUND = "not_found"
     ALREADY_DELIVERED = "already_delivered"
+    IN_LAKE = "in_lake"
     FORBIDDEN = "forbidden"
     TOO_MANY_REQUESTS = "too_many_requests"
     DISK_FULL = "disk_full"
@@ -56,6 +57,10 @@ class ErrorCode(StrEnum):
     VERSION_UNSUPPORTED = "version_unsupported"
     CLOCK_MISMATCH = "clock_mismatch"
     CONFIG = "config"
+    # the jobs on Spark
+    JAVA_MISSING = "java_missing"
+    EXTRA_MISSING = "extra_missing"
+    SPARK_FAILED = "spark_failed"
 
 
 _RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, ErrorCode.DISK_FULL})
@@ -69,6 +74,9 @@ _FATAL = frozenset(
         ErrorCode.VERSION_UNSUPPORTED,
         ErrorCode.CLOCK_MISMATCH,
         ErrorCode.CONFIG,
+        ErrorCode.JAVA_MISSING,
+        ErrorCode.EXTRA_MISSING,
+        ErrorCode.SPARK_FAILED,
     }
 )
 

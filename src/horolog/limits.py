@@ -55,6 +55,8 @@ TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies
 TURN_COMMANDS_MAX = 2_048  # commands of one step
 LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
+TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
+TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn
 BULK_TAGGED_ROWS = 2_048  # of which so many with the right tag's code, whose tags must be compared
 FIND_MAX = 1_000  # log records read for one look-up by id or key
@@ -73,9 +75,26 @@ FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 
 # --- the far store (docs/decisions/0009-runs.md has the measurements) ---------------------------
 FAR_BUFFER_BYTES = 128 * MIB  # of records; then they become a run
+FAR_BUFFER_BYTES_MIN = 64 * KIB
+FAR_BUFFER_BYTES_MAX = 128 * MIB  # memory of a buffer: 9 bytes a message
 RUNS_MAX = 32  # runs from buffers; above it they are merged into days and months
 PART_RUNS_MAX = 8  # runs of one day or month; above it they become one
 RUNS_OPEN_MAX = 128  # run files mapped at a time
+
+# --- adoptions --------------------------------------------------------------------------------
+ADOPTION_APP_MAX = 200  # bytes; ours: it stands in every ADOPT record and in the checkpoint
+ADOPTION_APPS_MAX = 10_000  # whose highest version is remembered; then the oldest are forgotten
+ADOPTION_FILES_MAX = 4_096  # of one transaction: its record is one frame
+ADOPTION_INLINE_BYTES = 8 * MIB  # a smaller transaction goes into the log, and leaves no files
+ADOPTION_PIECE_MAX = 8 * MIB  # bytes of a file in one request of the admin API
+STAGING_TTL_MS = DAY_MS  # a transaction that is not committed by then is swept
+
+# --- the lake -----------------------------------------------------------------------------------
+OFFLOAD_MARGIN_MS = 24 * HOUR_MS  # what is due earlier stays: it would come back at once
+LAKE_MARGIN_MS = 3 * HOUR_MS  # between a commit and the first due time that it takes away
+OFFLOAD_HOURS_MAX = 1_000_000  # hours times topics of one offload: 24 bytes each in its record
+PROMOTE_AHEAD_MS = 2 * HOUR_MS  # an hour is promoted this long before it begins
+PROMOTE_LATE_MS = 30 * MINUTE_MS  # if it is not, the broker does it itself
 
 # --- disk -------------------------------------------------------------------------------------
 CONTROL_RESERVE_BYTES = 64 * MIB  # kept for acks, recalls, hand-over and one checkpoint
@@ -92,3 +111,5 @@ ADMIN_REQUEST_MAX = (
     26 * MIB
 )  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`
+ADMIN_READ_MAX = 65_536  # messages in one answer of a bulk read
+ADMIN_READ_BYTES = 16 * MIB  # of their records; an answer is made in memory

@@ -14,7 +14,7 @@ from horolog.delay.far import FarSettings
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.limits import DAY_MS, HOUR_MS
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.log.record import HEAD, HEAD_BYTES, Kind, origins_of
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 
@@ -107,7 +107,9 @@ class FarMachine(RuleBasedStateMachine):
         refs = found[self.store.states(found) == EntryState.WAITING]
         entries = self.store.entries(refs)
         assert set(entries["origin"].tolist()) == expected
-        by_origin = self.store.resolve(entries["due_ms"], entries["origin"])
+        by_origin = self.store.resolve(
+            entries["due_ms"], origins_of(entries["origin"], entries["row"])
+        )
         assert by_origin.tolist() == refs.tolist()
         state = EntryState.MOVED if moved else EntryState.RECALLED
         if moved:

@@ -125,7 +125,30 @@ def test_the_truth_about_a_recall(run: Run) -> None:
     late = run("recall", handles[0])
     assert late.returncode == 4
     assert late.stderr.startswith("horolog: ALREADY_DELIVERED")
+    unknown = run("recall", "--topic", "reminders", "--key", "nobody's")
+    assert unknown.returncode == 3
+    assert unknown.stderr.startswith("horolog: NOT_FOUND")
     assert run("recall", "nonsense").stderr.startswith("horolog: HANDLE: ")
+
+
+def test_the_truth_about_a_reschedule(run: Run) -> None:
+    """RESCHEDULED 0, NOT_FOUND 3, ALREADY_DELIVERED 4, with the status word in front."""
+    said(run("topic", "create", "reminders", "--queues", "1"))
+    sent = json.loads(said(run("send", "reminders", "x", "--in", "1h", "--json")))
+    moved = json.loads(said(run("reschedule", sent["recall_handle"], "--to", "2h", "--json")))
+    assert (moved["status"], moved["message_id"]) == ("RESCHEDULED", sent["message_id"])
+    again = run("reschedule", sent["recall_handle"], "--to", "3h")
+    assert (again.returncode, again.stdout) == (3, "")
+    assert again.stderr.startswith("horolog: NOT_FOUND")
+    assert "moved" in again.stderr
+    said(run("clock", "advance", "2h"))
+    late = run("reschedule", moved["recall_handle"], "--to", "3h")
+    assert late.returncode == 4
+    assert late.stderr.startswith("horolog: ALREADY_DELIVERED")
+    assert run("reschedule", "nonsense", "--to", "1h").stderr.startswith("horolog: HANDLE: ")
+    far = run("reschedule", moved["recall_handle"], "--to", "87673h")
+    assert far.returncode == 4
+    assert far.stderr.startswith("horolog: --to: ")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +156,7 @@ def test_the_truth_about_a_recall(run: Run) -> None:
     [
         (["send", "nope", "x", "--in", "1s"], 3, "topic 'nope' does not exist"),
         (["send", "reminders", "x"], 4, "takes delay messages"),
-        (["send", "reminders", "x", "--in", "25h"], 4, "--in: "),
+        (["send", "reminders", "x", "--in", "87673h"], 4, "--in: "),
         (["send", "reminders", "", "--in", "1s"], 4, "BODY: empty"),
         (["send", "reminders", "x", "--in", "1s", "--tag", "a|b"], 4, "--tag: "),
         (

@@ -96,13 +96,23 @@ def test_python_blocks_compile(page: str) -> None:
 
 
 def test_http_examples_of_the_reference(horolog_broker: BrokerProcess) -> None:
-    """Every curl line of docs/reference/http.md, in order; each one must succeed."""
+    """Every curl line of docs/reference/http.md, in order, as a shell runs it; each one must succeed.
+
+    $HANDLE is the recall handle of the message that was sent last.
+    """
     page = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(curl .*?)\n```", page)
     assert len(blocks) > 5
+    environment = {**os.environ, "ADMIN": horolog_broker.admin_url}
     for block in blocks:
-        words = shlex.split(block.replace("$ADMIN", horolog_broker.admin_url))
         ended = subprocess.run(
-            [*words, "--max-time", "30"], capture_output=True, text=True, timeout=60, check=True
+            ["sh", "-c", block],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env=environment,
         )
-        assert ended.stdout.startswith('{"result":'), block + "\n" + ended.stdout
+        assert ended.stdout.startswith(('{"result":', "HLQR")), block + "\n" + ended.stdout
+        for handle in HANDLE.findall(ended.stdout):
+            environment["HANDLE"] = handle

@@ -195,7 +195,7 @@ def test_recall_by_key() -> None:
         }
     ]
     status, answer, _ = exchange("POST", "/v1/recall/key", wanted, answering(RecallByKey, []))
-    assert (status, answer["error"]["field"]) == (404, "key")
+    assert (status, answer["error"]["code"], answer["error"]["field"]) == (404, "not_found", "")
 
 
 def test_recall_of_a_window() -> None:

@@ -1,4 +1,4 @@
-"""The admin API over ASGI: broker and clock, and what it refuses."""
+"""The admin API over ASGI: broker and clock, and what it refuses (P11)."""
 
 from __future__ import annotations
 

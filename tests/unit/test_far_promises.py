@@ -148,6 +148,59 @@ def test_p9_the_log_may_go_when_runs_hold_what_waits(make_world) -> None:
     assert set(take_all(world)) >= {f"m{i}" for i in range(800)}
 
 
+def test_p5_a_start_merges_nothing(make_world) -> None:
+    """However many runs there are; merges come when the broker serves."""
+    world = open_world(make_world, SMALL._replace(runs_max=100, part_runs_max=100))
+    for i in range(0, 200, 20):
+        schedule(world, [90 * DAY_MS + i] * 20, i)
+    checkpoint(world)
+    schedule(world, [90 * DAY_MS], 200)  # something to replay
+    runs = [name for name in world.disk.list("shard-00/runs") if name.endswith(".run")]
+    assert len(runs) > 5
+    written: list[str] = []
+    world.disk.on_effect = lambda what: written.append(what) if ".run" in what else None
+    world.broker.settings = world.broker.settings._replace(far=SMALL)
+    world.reopen()
+    assert [what for what in written if what.startswith("write")] == []
+    world.broker.settle()
+    assert [what for what in written if what.startswith("write")] != []
+    assert world.broker.ask(CountPending()).total == 201
+
+
+def test_row_8_the_newest_checkpoint_is_damaged_right_after_retention_and_a_merge(
+    make_world,
+) -> None:
+    """What the newer one dropped and merged is still there for the older one to begin from."""
+    world = open_world(make_world)
+    world.broker.settings = world.broker.settings._replace(retention_ms=1_000, dedup_ms=0)
+    world.reopen()
+    merges = starts = 0
+    former: set[str] = set()
+    for i in range(12):
+        for at in range(6):
+            schedule(world, [90 * DAY_MS + i] * 20 + [5 * DAY_MS] * 20, 1_000 * i + 40 * at)
+        world.clock.advance(60_000)
+        before = world.broker.ask(DescribeBroker()).log_start
+        checkpoint(world)
+        runs = {name for name in world.disk.list("shard-00/runs") if name.endswith(".run")}
+        merged, former = bool(former - runs), runs
+        started = world.broker.ask(DescribeBroker()).log_start > before
+        newest = world.disk.list("shard-00/checkpoint")[-1]
+        world.disk.flip(f"shard-00/checkpoint/{newest}", 90, 0)
+        world.reopen(power_cut=i % 2 == 0)
+        assert "recovery row 8" in world.broker.reports[-1] or i == 0
+        assert world.broker.ask(DescribeBroker()).problems == []
+        assert world.broker.ask(CountPending()).total == 240 * (i + 1)
+        merges, starts = merges + merged, starts + started
+        checkpoint(world)
+    assert merges > 0
+    assert starts > 0
+    world.clock.advance(91 * DAY_MS)
+    world.broker.settle(5_000)
+    got = take_all(world)
+    assert len(got) == len(set(got)) == 240 * 12
+
+
 def story(world, acknowledged: list[str]) -> None:
     """Fills, flushes, merges, checkpoints, hand-overs and drops."""
     for i in range(0, 60, 6):

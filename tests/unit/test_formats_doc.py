@@ -12,9 +12,11 @@ import orjson
 import pytest
 
 from horolog.backup import manifest
-from horolog.delay import entry, run_format, state
-from horolog.log import checkpoint, consume_queue, frame, key_run, record
+from horolog.broker import quarantine
+from horolog.delay import entry, far_buffer, far_state, lake, run_format, state
+from horolog.log import checkpoint, consume_queue, frame, key_index, key_rows, key_run, record
 from horolog.protocol.rocketmq import layout
+from horolog.protocol.rocketmq.message import USER_KEY_SEED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "4 bytes": "4s"}
@@ -29,12 +31,16 @@ STRUCTS = {
     "Hour state": state._HEAD.format + state._CRC.format[1:],
     "Key run": key_run._HEAD.format + key_run._CRC.format[1:],
     "Run file": run_format._HEAD.format + run_format._CRC.format[1:],
+    "Lake state": lake._HEAD.format + lake._CRC.format[1:],
     "Run footer": run_format._FOOT.format + run_format._CRC.format[1:],
+    "Run state": far_state._HEAD.format + far_state._CRC.format[1:],
+    "Key index chunk": key_rows._HEAD.format + key_rows.CRC.format[1:],
 }
 DTYPES = {
     "Message records": record.HEAD,
     "Consume queue unit": consume_queue.UNIT,
     "Delay index entry": entry.ENTRY,
+    "Key index row": key_rows.ROW,
 }
 MODULES = {
     "Frame header": frame,
@@ -42,6 +48,8 @@ MODULES = {
     "Hour state": state,
     "Key run": key_run,
     "Run file": run_format,
+    "Run state": far_state,
+    "Key index chunk": key_rows,
 }
 FIELDS = {
     record.Kind.HAND_OVER: (record._HAND_OVER, record.ORIGIN),
@@ -139,7 +147,7 @@ def test_columns_of_a_checkpoint() -> None:
 def test_parts_of_an_hour_state() -> None:
     found = [types_in(row) for _, row in rows("Hour state", 2)]
     assert found == [types_of(state.HEAD), types_of(state.TOPIC_ROW), ["u8"]]
-    for name in ("WAITING", "HANDED_OVER", "RECALLED", "QUARANTINED"):
+    for name in ("WAITING", "HANDED_OVER", "RECALLED", "QUARANTINED", "MOVED"):
         word = f"{state.EntryState[name].value} {name.lower().replace('_', ' ')}"
         assert word in section("Hour state").replace("\n", " ")
 
@@ -156,3 +164,44 @@ def test_parts_of_a_run() -> None:
     assert f"every{run_format.FENCE_ROWS}throw" in numbers
     assert f"each{run_format.GROUP_ROWS}rows" in numbers
     assert f"`{run_format.END_MAGIC.decode()}`" in section("Run footer")
+
+
+def test_parts_of_a_run_state() -> None:
+    found = [types_in(row) for _, row in rows("Run state", 2)]
+    assert found == [types_of(far_state.GONE), ["u8"]]
+    told = section("Run state").replace("\n", " ")
+    for kind in far_state.MAPPED_STATES:
+        assert f"{kind.value} {kind.name.lower()}" in told
+
+
+def test_parts_of_a_key_index_chunk() -> None:
+    head = key_rows.ChunkHeader(1, 0, key_rows.NOTHING_BEFORE, 2_048)
+    assert [types_in(row) for _, row in rows("Key index chunk", 2)] == [
+        [],
+        ["u32"],
+        ["u32"],
+        ["u32"],
+    ]
+    size = key_rows.HEADER_BYTES + (key_rows.ROW_BYTES + 4) * head.capacity + 2 * 4 + 4
+    assert size == key_rows.sealed_bytes(head.capacity)
+    told = section("Key index chunk")
+    assert f"at most {key_index.CHUNK_ROWS:,}".replace(",", " ") in told
+    assert f"one for {key_rows.BLOCK:,} heads".replace(",", " ") in told
+    assert f"(seed {USER_KEY_SEED})" in section("Key index row")
+
+
+def test_fields_of_a_quarantine_note() -> None:
+    told = [row[0].strip("`") for row in rows("Quarantine note", 3)]
+    assert told == [name for name in quarantine.Note._fields if name != "place"]
+    assert f"`{quarantine.NOTE}`" in section("Quarantine note")
+
+
+def test_names_in_the_directory_tree() -> None:
+    tree = PAGE.split("```")[1]
+    for name in (
+        f"{far_buffer.buffer_name(1).partition('.')[0]}.<number>/",
+        "<name>.state.<version>",
+        f"keys/<first row>.{key_rows.chunk_name(0).partition('.')[2]}",
+        f"{quarantine.ASIDE}<name>/",
+    ):
+        assert name in tree

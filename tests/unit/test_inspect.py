@@ -10,19 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, write_manifest
+from horolog.broker.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.far_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
 from horolog.log.consume_queue import UNIT, queue_file_name
 from horolog.log.frame import HEADER_BYTES, seal
+from horolog.log.key_index import KeyIndex
+from horolog.log.key_rows import chunk_name
 from horolog.log.keys import encode_run, run_name
 from horolog.log.segment import segment_name
 from horolog.protocol.rocketmq.message import encode
+from horolog.storage.disk import Disk
 
+RUN_STATE = "0000000001.state.0000000001"
 HOUR = 492_490
 HOUR_MS = HOUR * 3_600_000
 LOG_ID = 0xABCD
@@ -216,6 +223,64 @@ def _columns() -> dict[str, np.dtype[np.void]]:
     return COLUMNS
 
 
+def write_far_and_keys(directory: Path) -> None:
+    """The state of a run of ten rows, a sealed and an open chunk of the key index, a note and a manifest."""
+    bits = np.packbits(np.arange(10) % 3 == 0, bitorder="little")
+    state = RunState(10, {(HOUR, 1): 4}, {EntryState.MOVED: bits})
+    (directory / RUN_STATE).write_bytes(encode_run_state(state))
+    index = KeyIndex(Disk(directory), "keys", log_id=LOG_ID, chunk_rows=64)
+    for first in range(0, 100, 20):
+        keys = np.arange(first, first + 20, dtype=np.uint64) << np.uint64(57)
+        index.add(keys, np.arange(first, first + 20, dtype=np.uint64) * np.uint64(300))
+        index.flush()
+    index.close()
+    for each in (directory / "keys").iterdir():
+        each.rename(directory / each.name)
+    note = Note("shard-00/hours/q", ("0000000007",), 500, 14, 10, HOUR, HOUR, "it is bad")
+    write_note(Disk(directory), note._replace(place=""))
+    manifest = Manifest(2, LOG_ID, "0.1", HOUR_MS, 500, 400, 7, [StoredFile("meta", 115, 0xAB, 1)])
+    write_manifest(Disk(directory), manifest)
+
+
+def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
+    """What the far store, the index, a quarantine and a backup have beside their messages."""
+    write_far_and_keys(tmp_path)
+    state = inspect(tmp_path / RUN_STATE)
+    assert state.fields["marked"] == "4 MOVED"
+    assert state.rows == [("2026-03-08T10:00Z", 1, 4)]
+    sealed, tail = inspect(tmp_path / chunk_name(0)), inspect(tmp_path / chunk_name(64))
+    assert (sealed.fields["sealed"], sealed.fields["heads crc"]) == ("yes", "ok")
+    assert (tail.fields["sealed"], tail.fields["rows"], tail.fields["before"]) == ("no", 36, 18_900)
+    assert tail.rows[1] == (65, f"{65 << 57 & (1 << 64) - 1:016x}", 19_500, 1, "ok")
+    note = inspect(tmp_path / NOTE)
+    assert (note.fields["lost"], note.fields["why"]) == (10, "it is bad")
+    manifest = inspect(tmp_path / MANIFEST_NAME)
+    assert manifest.rows == [("meta", 115, "000000ab", 1)]
+    reports = list(inspect_tree(tmp_path))
+    assert [each.problems for each in reports] == [[]] * 5
+    assert {each.kind for each in reports} == {
+        "run state", "key index chunk", "quarantine note", "backup manifest",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "told"),
+    [
+        ("RUN_STATE", 40, "not intact"),
+        ("sealed", 20, "not intact"),
+        ("sealed", 60, "1 bad row sums"),
+        ("sealed", 40 + 24 * 64 + 2, "heads"),
+        ("manifest.json", 40, "not an intact manifest"),
+    ],
+)
+def test_a_flipped_bit_beside_messages(tmp_path: Path, name: str, at: int, told: str) -> None:
+    """Every file says so itself."""
+    write_far_and_keys(tmp_path)
+    path = tmp_path / {"RUN_STATE": RUN_STATE, "sealed": chunk_name(0)}.get(name, name)
+    flip(path, at)
+    assert told in inspect(path).problems[0]
+
+
 def test_missing_and_foreign_files(tmp_path: Path) -> None:
     """NOT_FOUND and BAD_REQUEST."""
     with pytest.raises(HorologError) as caught:
@@ -229,7 +294,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
 
 NAMES = (
     segment_name(0), checkpoint_name(5), state_name(1), run_name(0, 2), "delay.idx", "delay.log",
-    queue_file_name(0), "meta",
+    queue_file_name(0), "meta", "0000000001.run", RUN_STATE, chunk_name(0), NOTE, MANIFEST_NAME,
 )  # fmt: skip
 
 
@@ -248,6 +313,7 @@ def test_any_bytes_are_reported_and_never_crash(
     """Noise, and good files with noise in them: a report or a HorologError."""
     directory = tmp_path_factory.mktemp("any")
     write_hour(directory)
+    write_far_and_keys(directory)
     path = directory / name
     if isinstance(noise, bytes):
         path.write_bytes(noise)

@@ -1,4 +1,4 @@
-"""Messages by id and by key: pending, delivered, recalled, moved; near and far; after restarts and retention."""
+"""Messages by id and by key: pending, delivered, recalled, moved; near and far; after restarts and retention (P10)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from horolog.delay.far import FarSettings
+from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
 from horolog.log.frame import HEADER_BYTES
 from horolog.protocol.commands import (
@@ -12,16 +14,24 @@ from horolog.protocol.commands import (
     CreateTopic,
     DescribeBroker,
     DescribeTopic,
+    FindMessages,
+    MessageState,
     MessageType,
+    ReadQueue,
     Recall,
+    RecallMany,
     RecallStatus,
     Receive,
+    Reschedule,
+    RescheduleStatus,
     SendMessages,
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
+from horolog.storage.api import replace_file
 from horolog.testing.disk import Killed
+from horolog.verify.directory import verify_directory
 
 HOUR = 3_600_000
 SEGMENT = 65_536
@@ -139,6 +149,38 @@ def test_row_12_quarantines_the_hour_and_serves_the_rest(make_world) -> None:
     assert len(got) == len(set(got))
 
 
+@pytest.mark.parametrize("kind", ["hour", "buffer"])
+def test_row_12_mends_without_what_was_recalled_in_bulk_or_moved(make_world, kind) -> None:
+    """Nothing that was answered CANCELLED comes back from the log (P8), nor does the old time of what was moved."""
+    world = cut_world(make_world)
+    due = world.due if kind == "hour" else world.far
+    send(world, "bulk", 3, due_ms=due + 1_000)
+    send(world, "moved", 1, due_ms=due)
+    assert world.broker.ask(RecallMany("t", due + 1_000, due + 2_000)).cancelled == 3
+    moved = world.broker.ask(Reschedule("t", "moved0", due, due + 7_000))
+    assert moved.status is RescheduleStatus.RESCHEDULED
+    for _ in range(2):
+        checkpoint(world)
+        send(world, "x", 1)
+    if kind == "hour":
+        damage_state(world, due)
+    else:
+        buffer = next(name for name in names(world, "runs") if name.startswith("buffer."))
+        world.disk.open(f"shard-00/runs/{buffer}/delay.idx").truncate(64)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    assert view(world).pending == 35
+    found = world.broker.ask(FindMessages("t", "moved0"))
+    assert sorted((m.state, m.due_ms) for m in found) == [
+        (MessageState.MOVED, due), (MessageState.PENDING, due + 7_000),
+    ]  # fmt: skip
+    world.clock.advance(60 * HOUR)
+    world.broker.settle()
+    got = take(world)
+    assert [i for i in got if i.startswith("bulk")] == []
+    assert got.count("moved0") == 1
+
+
 def test_row_12_stays_red_until_the_directory_is_taken_away(make_world) -> None:
     world = cut_world(make_world)
     damage_state(world, world.due)
@@ -156,6 +198,35 @@ def test_row_12_stays_red_until_the_directory_is_taken_away(make_world) -> None:
     world.reopen()
     assert view(world).problems == []
     assert view(world).pending == 34
+
+
+def test_verify_notes_what_was_set_aside_and_is_clean_two_checkpoints_later(make_world) -> None:
+    world = cut_world(make_world)
+    meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
+    replace_file(world.disk, "", "meta", orjson.dumps({**meta, "segment_bytes": SEGMENT}))
+    damage_state(world, world.due)
+    world.reopen()
+    for _ in range(2):
+        send(world, "x", 1)
+        checkpoint(world)
+    found = verify_directory(world.disk).findings
+    assert found.kept == []
+    assert [note for note in found.notes if "10 of 14 messages" in note] == found.notes[:1]
+    note = f"shard-00/hours/quarantined-{world.due // HOUR:010d}/note.json"
+    world.disk.open(note).truncate(10)
+    assert "cannot be read" in verify_directory(world.disk).findings.kept[0].what
+
+
+def test_a_note_that_cannot_be_read_is_refused_and_named(make_world) -> None:
+    world = cut_world(make_world)
+    damage_state(world, world.due)
+    world.reopen()
+    note = f"shard-00/hours/quarantined-{world.due // HOUR:010d}/note.json"
+    world.disk.open(note).truncate(10)
+    with pytest.raises(HorologError) as refused:
+        world.reopen()
+    assert refused.value.code is ErrorCode.DAMAGED
+    assert f"{note} cannot be read" in refused.value.message
 
 
 def test_row_12_can_be_killed_at_any_effect_and_begins_again(make_world) -> None:
@@ -273,6 +344,9 @@ def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
     lost = [i for i in expected if i not in got]
     assert 0 < len(lost) <= 20
     assert [i for i in expected if i in got] == got
+    first = world.broker.ask(DescribeTopic("t")).min_offsets[0]
+    bulk = world.broker.ask(ReadQueue("t", 0, first, 10_000, 1 << 30))
+    assert len(bulk.records) == len(got), "a bulk read passes them over as well"
     send(world, "new", 1)
     assert take(world) == ["new0"], "the group has passed the holes"
 

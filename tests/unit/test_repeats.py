@@ -390,3 +390,16 @@ def test_spans_of_a_former_process_are_as_old_as_the_wall_clock_says() -> None:
         stepped.remember(wall_ms, position, 1_002_000, 0)
     assert stepped.since(0) == 1, "the clock was set back: better too long than too short"
     assert repeats.First(1, 2, 3, 4).origin == 1
+
+
+def test_a_step_of_the_wall_clock_begins_a_span() -> None:
+    """What is sent after it must not be as old as what was sent before, when a restart goes by the wall clock."""
+    former = LogTimes(WINDOW)
+    former.note(0, 1_000_000, 10)
+    former.note(100, 1_000_000 + HOUR, 20)
+    former.note(200, 1_000_100 + HOUR, 30)
+    assert former.captured(100) == [(1_000_000, 10), (1_000_000 + HOUR, 20)]
+    times = LogTimes(WINDOW)
+    for wall_ms, position in former.captured(100):
+        times.remember(wall_ms, position, 1_000_200 + HOUR, 50_000)
+    assert times.since(50_000) == 20

@@ -124,6 +124,25 @@ def test_segments_go_by_size_oldest_first(make_world) -> None:
     assert take(world)[-1] == "9-99"
 
 
+def test_p3_the_dedup_window_outlives_retention(make_world) -> None:
+    """A retry finds the first send, however small the log must be; once the window is over the log shrinks, idle."""
+    world = opened(make_world(), retention_bytes=1, retention_ms=60_000, dedup_ms=120_000)
+    due_ms = world.clock.wall_ms() + 10 * HOUR
+    first = world.broker.ask(SendMessages("t", [message("again", due_ms)]))
+    for i in range(6):
+        send(world, f"{i}-", 100)
+        checkpoint(world)
+        world.clock.advance(15_000)
+    retry = world.broker.ask(SendMessages("t", [message("again", due_ms)]))
+    assert retry.origins == first.origins
+    assert world.broker.ask(CountPending()).total == 1
+    assert view(world).log_start == 0
+    for _ in range(30):
+        world.clock.advance(15_000)
+        world.broker.settle()
+    assert view(world).log_start > 0
+
+
 def test_p9_what_waits_outlives_its_segment(small) -> None:
     """Near ones in an hour, far ones in a buffer or a run: the log has neither of them any more."""
     now = small.clock.wall_ms()

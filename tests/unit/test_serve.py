@@ -17,9 +17,16 @@ import pytest
 
 from horolog.config import Settings, load
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import CreateTopic, DescribeTopic, TopicType
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeBroker,
+    DescribeTopic,
+    ListTopics,
+    TopicType,
+)
 from horolog.server.auto_create import AutoCreate
 from horolog.server.main import Parts, serve
+from horolog.server.open_broker import open_engine
 from horolog.testing.engine import ScriptedEngine
 
 
@@ -157,5 +164,24 @@ def test_a_topic_is_made_at_its_first_use_where_that_is_wanted() -> None:
         engine.answers[DescribeTopic] = HorologError(ErrorCode.INTERNAL, "why")
         with pytest.raises(HorologError, match="why"):
             await AutoCreate(engine).submit(DescribeTopic("a"))
+
+    within_10_s(work())
+
+
+def test_whoever_waits_for_a_turn_that_fails_is_told(tmp_path: Path) -> None:
+    """Also the commands of that very turn: nobody waits for ever for a core that has broken off."""
+
+    async def work() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 16)
+        no_name: Any = ["a list"]  # no front end lets this through: a broken invariant
+        try:
+            commands = (DescribeBroker(), DescribeTopic(no_name), ListTopics())
+            asked = [engine.submit(each) for each in commands]
+            for answer in await asyncio.gather(*asked, return_exceptions=True):
+                assert isinstance(answer, HorologError)
+                assert answer.code is ErrorCode.DISK_FAILED
+            assert engine.failed.done()
+        finally:
+            await engine.stop()
 
     within_10_s(work())

@@ -16,7 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from horolog.admin import backup, broker, messages, pending, recalls, topics
+from horolog.admin import (
+    adoptions,
+    backup,
+    broker,
+    messages,
+    offloads,
+    pending,
+    recalls,
+    topics,
+)
 from horolog.admin.answers import JSON
 from horolog.admin.engine import Engine
 from horolog.admin.status import error_body, http_status
@@ -30,6 +39,7 @@ ROUTES = (
     Route("/v1/topics", topics.create_topic, methods=["POST"]),
     Route("/v1/topics/{name}", topics.describe_topic, methods=["GET"]),
     Route("/v1/topics/{name}/groups/{group}", topics.describe_group, methods=["GET"]),
+    Route("/v1/topics/{name}/queues/{queue}/messages", topics.read_queue, methods=["GET"]),
     Route("/v1/pending", pending.count_pending, methods=["GET"]),
     Route("/v1/pending/messages", pending.list_pending, methods=["GET"]),
     Route("/v1/messages", messages.send, methods=["POST"]),
@@ -42,6 +52,16 @@ ROUTES = (
     Route("/v1/ack", messages.ack, methods=["POST"]),
     Route("/v1/backup", backup.describe_backup, methods=["GET"]),
     Route("/v1/backup", backup.begin_backup, methods=["POST"]),
+    Route("/v1/adoptions", adoptions.describe_adoption, methods=["GET"]),
+    Route("/v1/adoptions/begin", adoptions.begin_adoption, methods=["POST"]),
+    Route("/v1/adoptions/{token}/files/{name}", adoptions.put_file, methods=["PUT"]),
+    Route("/v1/adoptions/commit", adoptions.commit_adoption, methods=["POST"]),
+    Route("/v1/adoptions/abort", adoptions.abort_adoption, methods=["POST"]),
+    Route("/v1/offloads", offloads.show_lake, methods=["GET"]),
+    Route("/v1/offloads/begin", offloads.begin_offload, methods=["POST"]),
+    Route("/v1/offloads/commit", offloads.commit_offload, methods=["POST"]),
+    Route("/v1/offloads/abort", offloads.abort_offload, methods=["POST"]),
+    Route("/v1/offloads/{number}/recalled", offloads.list_recalled, methods=["GET"]),
     Route("/v1/broker", broker.describe_broker, methods=["GET"]),
     Route("/v1/clock", broker.show_clock, methods=["GET"]),
     Route("/v1/clock/advance", broker.advance_clock, methods=["POST"]),

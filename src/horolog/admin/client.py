@@ -46,12 +46,7 @@ class AdminClient:
 
     def get(self, path: str, parameters: Mapping[str, object] | None = None) -> dict[str, Any]:
         """The result of GET; parameters that are None or "" are left out."""
-        given = {
-            name: str(setting)
-            for name, setting in (parameters or {}).items()
-            if setting is not None and setting != ""
-        }
-        return self._call("GET", f"{path}?{urlencode(given)}" if given else path, None)
+        return self._call("GET", _with(path, parameters), None)
 
     def post(
         self, path: str, body: Mapping[str, object], *, timeout_s: float | None = None
@@ -60,17 +55,28 @@ class AdminClient:
         given = {name: setting for name, setting in body.items() if setting is not None}
         return self._call("POST", path, json.dumps(given).encode(), timeout_s)
 
+    def put_bytes(
+        self, path: str, content: bytes, parameters: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        """The result of PUT of raw bytes; parameters as for `get`."""
+        return self._call("PUT", _with(path, parameters), content, kind="application/octet-stream")
+
     def advance(self, by_ms: int) -> dict[str, Any]:
         """Move the simulated clock; returns the clock when everything due is handed over."""
         return self.post("/v1/clock/advance", {"by_ms": by_ms}, timeout_s=ADVANCE_TIMEOUT_S)
 
     def _call(
-        self, method: str, path: str, body: bytes | None, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout_s: float | None = None,
+        kind: str = "application/json",
     ) -> dict[str, Any]:
         connection = http.client.HTTPConnection(
             self._host, self._port, timeout=timeout_s or self._timeout_s
         )
-        headers = {"content-type": "application/json"} if body is not None else {}
+        headers = {"content-type": kind} if body is not None else {}
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -84,6 +90,16 @@ class AdminClient:
         finally:
             connection.close()
         return _result(text)
+
+
+def _with(path: str, parameters: Mapping[str, object] | None) -> str:
+    """A path and its query."""
+    given = {
+        name: str(setting)
+        for name, setting in (parameters or {}).items()
+        if setting is not None and setting != ""
+    }
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _result(text: bytes) -> dict[str, Any]:

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from horolog.backup.status import BackupView
+from horolog.broker.staging import Claim
 from horolog.clock import Clock
-from horolog.protocol.commands import Command
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.adoption_commands import Adopted
+from horolog.protocol.commands import Command, Recall, Recalled
 
 
 class BackupMaker(Protocol):
@@ -22,6 +26,64 @@ class BackupMaker(Protocol):
 
     def view(self) -> BackupView:
         """The newest one, running or ended."""
+        ...
+
+
+class AdoptionMaker(Protocol):
+    """Stages and commits whole transactions (`server.adoptions.Adoptions`)."""
+
+    async def begin(self, app: str, version: int, topic: str, *, join: bool) -> dict[str, Any]:
+        """What a writer of files must know, and where it may write them."""
+        ...
+
+    async def put(self, token: str, name: str, offset: int, content: bytes) -> int:
+        """Write a piece of a staged file; its length after that."""
+        ...
+
+    async def commit(
+        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
+    ) -> Adopted:
+        """All files of a transaction, or an error that names the field, and nothing."""
+        ...
+
+    async def abort(self, app: str, version: int, token: str) -> bool:
+        """Remove what was staged, unless it is committed; whether it is."""
+        ...
+
+
+class OffloadMaker(Protocol):
+    """Moves what is due far ahead to the lake (`server.offloads.Offloads`)."""
+
+    async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
+        """Freeze runs; returns when they may be read."""
+        ...
+
+    async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
+        """Compare what the lake has with the frozen runs, and cut them."""
+        ...
+
+    async def abort(self, number: int) -> bool:
+        """Thaw; whether there was something to abort."""
+        ...
+
+    async def show(self, to_ms: int) -> dict[str, Any]:
+        """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
+        ...
+
+    async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
+        """Origins of what was recalled of an offload (and hour)."""
+        ...
+
+    async def recall(self, command: Recall) -> Recalled:
+        """Recall a message that may be in the lake."""
+        ...
+
+    def promote_late(self, url: str) -> None:
+        """Fetch hours that are due soon, through the broker's own admin port."""
+        ...
+
+    async def close(self) -> None:
+        """Fetch no more."""
         ...
 
 
@@ -39,6 +101,16 @@ class Engine(Protocol):
         ...
 
     @property
+    def adoptions(self) -> AdoptionMaker | None:
+        """What takes over files; None where there is no data directory."""
+        ...
+
+    @property
+    def offloads(self) -> OffloadMaker | None:
+        """What moves messages to the lake; None where there is no data directory."""
+        ...
+
+    @property
     def clock(self) -> Clock:
         """The broker's clock; due times mean this one."""
         ...
@@ -53,3 +125,14 @@ class Engine(Protocol):
         Returns when everything that became due is handed over and committed.
         """
         ...
+
+
+async def recalled(engine: Engine, command: Recall) -> Recalled:
+    """The truth about one message, also if it is in the lake; IN_LAKE if that cannot be read."""
+    try:
+        found: Recalled = await engine.submit(command)
+    except HorologError as error:
+        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
+            raise
+        return await engine.offloads.recall(command)
+    return found

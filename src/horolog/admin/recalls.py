@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.engine import recalled
 from horolog.admin.requests import (
     RecallBody,
     RecallKeyBody,
@@ -47,9 +48,9 @@ async def recall(request: Request) -> Response:
     """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
     handle = _message_of(await read_body(request, RecallBody))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
-    recalled: Recalled = await engine_of(request).submit(command)
-    _raise_unless_done(recalled.status.value, recalled.detail)
-    return answer(recalled_view(recalled))
+    found = await recalled(engine_of(request), command)
+    _raise_unless_done(found.status.value, found.detail)
+    return answer(recalled_view(found))
 
 
 async def recall_by_key(request: Request) -> Response:
@@ -61,7 +62,6 @@ async def recall_by_key(request: Request) -> Response:
         raise HorologError(
             ErrorCode.NOT_FOUND,
             f"NOT_FOUND: no message of topic {wanted.topic} has the key {wanted.key!r}",
-            field="key",
         )
     cancelled = sum(each.status is RecallStatus.CANCELLED for each in found)
     results = [recalled_view(each) for each in found]
@@ -114,9 +114,10 @@ async def reschedule(request: Request) -> Response:
 
 
 def _raise_unless_done(status: str, detail: str) -> None:
+    """A status that is not the wanted one is an error without a field: the truth, not a wrong input."""
     refusal = _REFUSALS.get(status)
     if refusal is not None:
-        raise HorologError(refusal, detail, field="handle")
+        raise HorologError(refusal, detail)
 
 
 def _message_of(wanted: RecallBody) -> RecallHandle:

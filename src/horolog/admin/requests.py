@@ -122,6 +122,65 @@ class BackupBody(Body):
     full: bool = False
 
 
+class AdoptionBody(Body):
+    """A transaction of adoptions: POST /v1/adoptions/begin.
+
+    `join`: every such call gives the same token, also after a restart; for writers without a driver.
+    """
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    version: int = Field(ge=0, le=(1 << 63) - 1)
+    topic: str
+    join: bool = False
+
+
+class StagedBody(Body):
+    """One file of a commit."""
+
+    name: str
+    rows: int = Field(ge=1, le=(1 << 32) - 1)
+    bytes: int = Field(ge=1, le=(1 << 63) - 1)
+    first_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    last_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    crc32: int = Field(ge=0, le=(1 << 32) - 1)
+
+
+class CommitBody(AdoptionBody):
+    """POST /v1/adoptions/commit."""
+
+    token: str
+    files: list[StagedBody] = Field(max_length=limits.ADOPTION_FILES_MAX)
+
+
+class AbortBody(Body):
+    """POST /v1/adoptions/abort."""
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    version: int = Field(ge=0, le=(1 << 63) - 1)
+    token: str
+
+
+class BeginOffloadBody(Body):
+    """POST /v1/offloads/begin: all that is due at or after `from_ms`, a whole hour."""
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+
+
+class OffloadBody(Body):
+    """POST /v1/offloads/abort."""
+
+    number: int = Field(ge=1, le=(1 << 63) - 1)
+
+
+class CommitOffloadBody(OffloadBody):
+    """POST /v1/offloads/commit: what the table has of the offload."""
+
+    rows: int = Field(ge=0, le=(1 << 63) - 1)
+    checksum: str = Field(pattern="^[0-9a-f]{16}$")
+    lake: str = Field(min_length=1, max_length=4_096)
+
+
 class AdvanceBody(Body):
     """POST /v1/clock/advance."""
 
@@ -136,6 +195,21 @@ def bad_request(field: str, why: str, limit: str = "") -> HorologError:
     return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
 
 
+async def read_bytes(request: Request, limit: int) -> bytearray:
+    """The request's body; BODY_TOO_LARGE above the limit."""
+    received = bytearray()
+    async for piece in request.stream():
+        received += piece
+        if len(received) > limit:
+            raise HorologError(
+                ErrorCode.BODY_TOO_LARGE,
+                f"request: more than {limit} bytes",
+                field="request",
+                limit=f"{limit} bytes",
+            )
+    return received
+
+
 async def read_body(request: Request, model: type[BodyT]) -> BodyT:
     """The request's JSON as `model`.
 
@@ -144,16 +218,7 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
     # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise bad_request("content-type", "must be application/json")
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > limits.ADMIN_REQUEST_MAX:
-            raise HorologError(
-                ErrorCode.BODY_TOO_LARGE,
-                f"request: more than {limits.ADMIN_REQUEST_MAX} bytes",
-                field="request",
-                limit=f"{limits.ADMIN_REQUEST_MAX} bytes",
-            )
+    received = await read_bytes(request, limits.ADMIN_REQUEST_MAX)
     try:
         content = orjson.loads(received)
     except orjson.JSONDecodeError as error:

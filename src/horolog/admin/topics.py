@@ -1,21 +1,34 @@
-"""Topics and consumer groups over HTTP."""
+"""Topics and consumer groups over HTTP, and the messages of a queue for bulk readers."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.requests import TopicBody, query, read_body
+from horolog.admin.engine import Engine
+from horolog.admin.requests import TopicBody, bad_request, query, query_int, read_body
 from horolog.admin.views import group_view, topic_view
+from horolog.limits import (
+    ADMIN_READ_BYTES,
+    ADMIN_READ_MAX,
+    QUEUES_MAX,
+    TURN_READ_BYTES,
+    TURN_READ_MAX,
+)
 from horolog.protocol.commands import (
     CreateTopic,
     DescribeGroup,
     DescribeTopic,
     GroupQueueView,
     ListTopics,
+    QueueRead,
+    ReadQueue,
     TopicView,
 )
+from horolog.protocol.queue_read import encode_read
 from horolog.protocol.rocketmq.names import check_group, check_topic
 
 
@@ -47,3 +60,51 @@ async def describe_group(request: Request) -> Response:
     group = check_group(request.path_params["group"])
     queues: list[GroupQueueView] = await engine_of(request).submit(DescribeGroup(group, topic))
     return answer(group_view(group, topic, queues))
+
+
+class _Wanted(NamedTuple):
+    topic: str
+    queue_id: int
+    first: int
+    limit: int
+
+
+async def read_queue(request: Request) -> Response:
+    """GET /v1/topics/{name}/queues/{queue}/messages: records as bytes, whoever consumes them."""
+    parameters = query(request, "from", "limit")
+    queue = str(request.path_params["queue"])
+    if not queue.isascii() or not queue.isdigit() or int(queue[:20]) >= QUEUES_MAX:
+        raise bad_request("queue", f"{queue!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
+    found = await _read(
+        engine_of(request),
+        _Wanted(
+            check_topic(request.path_params["name"]),
+            int(queue),
+            query_int(parameters, "from", 0, 0, 1 << 62),
+            query_int(parameters, "limit", ADMIN_READ_MAX, 1, ADMIN_READ_MAX),
+        ),
+    )
+    content = encode_read(
+        found.records,
+        next_offset=found.next_offset,
+        min_offset=found.min_offset,
+        max_offset=found.max_offset,
+    )
+    return Response(content, media_type="application/octet-stream")
+
+
+async def _read(engine: Engine, wanted: _Wanted) -> QueueRead:
+    """A turn's worth at a time, so that the broker does other work in between."""
+    topic, queue_id, at, rest = wanted
+    records: list[bytes] = []
+    size = 0
+    while True:
+        got: QueueRead = await engine.submit(
+            ReadQueue(topic, queue_id, at, min(rest, TURN_READ_MAX), TURN_READ_BYTES)
+        )
+        records += got.records
+        size += sum(map(len, got.records))
+        moved, at = got.next_offset > at, got.next_offset
+        rest -= len(got.records)
+        if not moved or not rest or size >= ADMIN_READ_BYTES or at >= got.max_offset:
+            return QueueRead(records, at, got.min_offset, got.max_offset)

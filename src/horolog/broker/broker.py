@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from horolog.broker import queries, retention, snapshot
+from horolog.broker import adoptions, offloads, queries, retention, snapshot
+from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.hand_over import hand_over
+from horolog.broker.key_searches import KeySearches
 from horolog.broker.queries import view_topic
 from horolog.broker.recalls import applied as applied_recalls
 from horolog.broker.recalls import recall, with_key, worth_telling
@@ -28,6 +30,7 @@ from horolog.broker.receives import Now, Receives
 from horolog.broker.reschedules import reschedule
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
+from horolog.delay.offload import frozen_runs
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
@@ -40,6 +43,7 @@ from horolog.limits import (
 )
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.record import encode_topic
+from horolog.protocol.adoption_commands import Adopt, AdoptionBegun, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
     CancelReceive,
@@ -57,6 +61,7 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
+from horolog.protocol.offload_commands import CommitOffload, OffloadCommand, RecallFromLake
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 
@@ -76,6 +81,8 @@ class Broker:
         self._receives = Receives(shard)
         self._sends = Sends(shard, mono_ms)
         self._bulk = BulkRecalls(shard)
+        self._searches = KeySearches(shard)
+        self._adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self._recalled: list[Settled] = []
         self._written_at = 0  # monotonic ms of the last append
@@ -108,11 +115,13 @@ class Broker:
         end_before = self.shard.log.end
         for item in self._undeferred(inputs):
             self._decide(item, now, effects)
+        self._searches.work()
         self._recall_many(effects)
         self._append_controls(now)
+        effects.replies += self._adoptions.flush(wall_ms)
         effects.replies += self._sends.flush(wall_ms, mono_ms)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
-        if not self._log_is_full():
+        if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
             hand_over(self.shard, wall_ms)
         self._mark(now)
         self._begin_checkpoint(now)
@@ -224,10 +233,14 @@ class Broker:
 
     def _decide(self, item: Input, now: Now, effects: Effects) -> None:
         try:
-            self._dispatch(item, now, effects)
+            if isinstance(item.command, OffloadCommand):
+                self._offload(item, item.command, now, effects)
+            else:
+                self._dispatch(item, now, effects)
         except HorologError as error:
             if error.fatal:
                 raise
+            self._searches.end(item.token)
             effects.replies.append(Reply(item.token, error))
 
     def _dispatch(self, item: Input, now: Now, effects: Effects) -> None:
@@ -251,23 +264,27 @@ class Broker:
             case Recall():
                 if self._defers(item, command):
                     return
+                offloads.check_recalls(self.shard, [command])
                 result = self._recall(command)
             case RecallByKey():
-                recalls = with_key(self.shard, command)
-                if self._defers(item, command, *recalls):
+                if (result := self._recall_by_key(item, command)) is None:
                     return
-                result = worth_telling([self._recall(each) for each in recalls])
             case RecallMany():
+                offloads.check_recall(self.shard, command.topic, command.from_ms, command.to_ms)
                 self._bulk.add(token, command)
                 return
             case Reschedule():
                 self.disk.check(now.mono_ms, now.wall_ms, 0)
                 if self._defers(item, command):
                     return
+                offloads.check_recalls(self.shard, [command])
                 result = reschedule(self.shard, command, now.wall_ms)
             case CreateTopic():
                 self.disk.check(now.mono_ms, now.wall_ms, 0)
                 result = self._create_topic(command)
+            case BeginAdoption() | Adopt():
+                if (result := self._adopt(token, command, now)) is None:
+                    return
             case CancelReceive(parked):
                 self.shard.ready.cancel(parked)
             case ClientSeen(client_id):
@@ -278,11 +295,25 @@ class Broker:
                 self.disk.look(now.mono_ms, now.wall_ms)
                 result = queries.answer(self.shard, command)
             case _:
+                assert not isinstance(command, OffloadCommand)
                 result = queries.answer(self.shard, command)
         effects.replies.append(Reply(token, result))
 
+    def _adopt(
+        self, token: object, command: BeginAdoption | Adopt, now: Now
+    ) -> AdoptionBegun | None:
+        """The answer to a begin; a commit is appended, and answered, later in the turn."""
+        self.disk.check(now.mono_ms, now.wall_ms, adoptions.space_for(command))
+        if isinstance(command, BeginAdoption):
+            return adoptions.begin(self.shard, command, now.wall_ms)
+        self._adoptions.add(token, command)
+        return None
+
     def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
         """Whether it must wait, because what it is about is appended but not filed yet."""
+        if self.shard.delay.far.lake.in_flight:
+            self._deferred.append(item)
+            return True
         for each in commands:
             if isinstance(each, RecallByKey):
                 key = user_key_hash(each.topic, each.key)
@@ -290,10 +321,48 @@ class Broker:
             else:
                 key = key_hash(each.topic, each.message_id)
                 is_new = self._sends.has_key(key)
-            if is_new or self.shard.is_in_flight(key):
+            if is_new or len(self._adoptions) or self.shard.is_in_flight(key):
                 self._deferred.append(item)
                 return True
         return False
+
+    def _offload(self, item: Input, command: OffloadCommand, now: Now, effects: Effects) -> None:
+        if not self._lake_waits(item, command):
+            result = self._lake(command, now.wall_ms)
+            effects.replies.append(Reply(item.token, result))
+
+    def _lake_waits(self, item: Input, command: OffloadCommand) -> bool:
+        """Whether a step of an offload must wait for what is appended and not applied."""
+        far = self.shard.delay.far
+        waits = offloads.is_step(command) and far.lake.in_flight
+        if isinstance(command, CommitOffload):
+            waits = waits or any(run.recalling for run in frozen_runs(far))
+        elif isinstance(command, RecallFromLake):
+            recalled = Recall(command.topic, command.message_id, command.due_ms)
+            return self._defers(item, recalled)
+        if waits:
+            self._deferred.append(item)
+        return waits
+
+    def _lake(self, command: OffloadCommand, wall_ms: int) -> object:
+        if not isinstance(command, RecallFromLake):
+            return offloads.decide(self.shard, command, wall_ms)
+        there = offloads.recall(self.shard, command, wall_ms)
+        here = self._recall(Recall(command.topic, command.message_id, command.due_ms))
+        return there or here
+
+    def _recall_by_key(self, item: Input, command: RecallByKey) -> list[Recalled] | None:
+        """What became of each message; None if that has to wait."""
+        adopted = self._searches.found(item.token, command)
+        if adopted is None:
+            self._deferred.append(item)
+            return None
+        recalls = with_key(self.shard, command, adopted)
+        if self._defers(item, command, *recalls):
+            return None
+        self._searches.end(item.token)
+        offloads.check_recalls(self.shard, recalls)
+        return worth_telling([self._recall(each) for each in recalls])
 
     def _recall(self, command: Recall) -> Recalled:
         result, record, settled = recall(self.shard, command)
@@ -303,7 +372,7 @@ class Broker:
         return result
 
     def _recall_many(self, effects: Effects) -> None:
-        if not self._log_is_full():
+        if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
             records, settled, replies = self._bulk.work()
             self._receives.records += records
             self._recalled += settled
@@ -314,7 +383,8 @@ class Broker:
         log = self.shard.log
         if self._deferred and log.commit_position == log.end:
             return True
-        return self._bulk.wants_turn and not self._log_is_full()
+        more = self._bulk.wants_turn and not self._log_is_full()
+        return more or self._searches.wants_turn
 
     def _create_topic(self, command: CreateTopic) -> object:
         topics = self.shard.topics

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq import layout
 
-_WIDTHS = {4: np.arange(4), 8: np.arange(8)}
+_WIDTHS = {2: np.arange(2), 4: np.arange(4), 8: np.arange(8)}
 
 
 def put(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:

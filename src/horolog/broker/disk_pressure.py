@@ -22,7 +22,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, SECOND_MS
 from horolog.log.segment import segment_name
 
-_COPIES = 3
+COPIES = 3  # of what is sent: in the log, in its hour or buffer, and at its hand-over
 
 
 class Needs(NamedTuple):
@@ -69,12 +69,12 @@ class DiskPressure:
         """Before `size` bytes of messages are taken in: DISK_FULL if there is no space for them."""
         self.look(mono_ms, wall_ms)
         refusal = self._shard.disk_refusal
-        if refusal is None and self._room - self._taken - _COPIES * size < self._needs.total:
+        if refusal is None and self._room - self._taken - COPIES * size < self._needs.total:
             refusal = self._refusal()
         if refusal is not None:
             raise refusal
         self._turn += size
-        self._taken += _COPIES * size
+        self._taken += COPIES * size
 
     def look(self, mono_ms: int, wall_ms: int) -> None:
         """Ask for the free space, if that is not known well enough any more."""
@@ -91,7 +91,7 @@ class DiskPressure:
         )
         self.keep_free = needs.files
         unwritten = shard.log.end - shard.log.commit_position
-        self._taken = _COPIES * (unwritten + self._turn)
+        self._taken = COPIES * (unwritten + self._turn)
         self._free, self._allocated = shard.storage.free_bytes(), self._log_space()
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken

@@ -37,8 +37,12 @@ class LogTimes:
         """Messages are being appended from that log position on."""
         if not self.window_ms:
             return
-        if self._spans and mono_ms < self._spans[-1].mono_ms + self.span_ms:
-            return
+        if self._spans:
+            last = self._spans[-1]
+            stepped = (wall_ms - last.wall_ms) - (mono_ms - last.mono_ms)
+            # A restart counts by the wall clock: what comes after a step of it is not as old as what came before.
+            if mono_ms < last.mono_ms + self.span_ms and abs(stepped) < self.span_ms:
+                return
         self._spans.append(_Span(mono_ms, wall_ms, position))
         self._forget(mono_ms)
 

@@ -31,10 +31,12 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
+    IS_MOVED,
     MESSAGE_KINDS,
     Kind,
     decode_hand_over,
     decode_recall,
+    decode_recall_many,
     heads_of,
     kinds_of,
     offsets_of,
@@ -103,7 +105,7 @@ class Mending:
             raise HorologError(ErrorCode.DISK_FULL, "no space to mend hours from the log")
 
     def _settle(self, body: bytes, offsets: npt.NDArray[np.int64], at: int) -> None:
-        size, kind, _, _, due_ms = ENVELOPE.unpack_from(body, at)
+        size, kind, flags, _, due_ms = ENVELOPE.unpack_from(body, at)
         payload = body[at + ENVELOPE_BYTES : at + size]
         if kind == Kind.HAND_OVER:
             origins = decode_hand_over(payload).origins["position"]
@@ -113,7 +115,11 @@ class Mending:
         elif kind == Kind.RECALL:
             origins = decode_recall(payload).origins["position"]
             dues = np.full(len(origins), due_ms, np.int64)
-            self._settle_mended(dues, origins, EntryState.RECALLED)
+            state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
+            self._settle_mended(dues, origins, state)
+        elif kind == Kind.RECALL_MANY:
+            gone = decode_recall_many(payload).messages
+            self._settle_mended(gone["due_ms"], gone["position"], EntryState.RECALLED)
 
     def _settle_mended(
         self, dues: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64], state: EntryState

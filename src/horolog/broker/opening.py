@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horolog.broker import quarantine, retention
+from horolog.broker.adoptions import committed
 from horolog.broker.broker import Broker
 from horolog.broker.finding import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.mending import mend
 from horolog.broker.replay import Replay, index_frame
 from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import restore
+from horolog.broker.staging import Place, sweep_moved, sweep_staging
+from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged
-from horolog.delay.far import named_files
 from horolog.delay.far_buffer import is_buffer
+from horolog.delay.far_names import named_files
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name
 from horolog.log.commit_log import CommitLog
@@ -67,7 +70,7 @@ def open_shard(
     mono_ms: int,
 ) -> Opened:
     """Recover and begin a new epoch; refusals are DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN."""
-    for part in ("log", "queues", "hours", "runs", "keys", "checkpoint"):
+    for part in ("log", "queues", "hours", "runs", "keys", "checkpoint", "staging"):
         storage.make_dir(f"{directory}/{part}")
     storage.sync_dir(directory)
     storage.sync_dir("")  # the shard's own name
@@ -181,6 +184,7 @@ class _Opening:
         again = self._scan(used, used, facts, judge=False)
         for header, body in again.frames():
             replay.apply(header, body)
+        self._sweep_adoptions(shard)
         if scan.outcome is LogEnd.TORN:
             self._cut(scan.end, facts.bases)
             self._report.append(f"torn tail cut at log position {scan.end}")
@@ -206,7 +210,7 @@ class _Opening:
             tolerated = self._restored(used, tolerant=True)
             assert tolerated.shard is not None
             shard = tolerated.shard
-            self._set_aside(tolerated.damaged, used)
+            self._set_aside(tolerated.damaged, used.position)
             shard.delay.cut()
             start = retention.start_of(used) or 0
             scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
@@ -220,12 +224,10 @@ class _Opening:
         self._sweep(shard)
         return shard
 
-    def _set_aside(self, damaged: list[Damaged], used: Checkpoint) -> None:
+    def _set_aside(self, damaged: list[Damaged], position: int) -> None:
         for bad in damaged:
-            if bad.part in quarantine.PARTS and not quarantine.is_known(
-                self._notes, bad, used.position
-            ):
-                note = quarantine.set_aside(self._storage, self._directory, bad, used.position)
+            if bad.part in quarantine.PARTS and not quarantine.is_known(self._notes, bad, position):
+                note = quarantine.set_aside(self._storage, self._directory, bad, position)
                 self._notes.append(note)
                 self._report.append(f"{bad.label}: set aside as {note.place}")
 
@@ -292,8 +294,8 @@ class _Opening:
             for name in self._storage.list(f"{self._directory}/{part}"):
                 path = f"{self._directory}/{part}/{name}"
                 is_file = part in ("checkpoint", "keys") or (part == "runs" and not is_buffer(name))
-                if name.startswith(ASIDE):
-                    continue
+                if name.startswith(ASIDE) or is_adopted_name(name):
+                    continue  # the log does not have what adopted runs hold
                 if is_file:
                     self._storage.remove(path)
                 else:
@@ -316,12 +318,33 @@ class _Opening:
                 self._storage.remove_dir(shard.delay.path(hour))
         for name in self._storage.list(f"{self._directory}/runs"):
             path = f"{self._directory}/runs/{name}"
-            if name in runs or name.startswith(ASIDE):
+            if name in runs or name.startswith(ASIDE) or is_adopted_name(name):
                 continue
             if is_buffer(name):
                 self._storage.remove_dir(path)
             else:
                 self._storage.remove(path)
+
+    def _sweep_adoptions(self, shard: Shard) -> None:
+        """Now that the log has named all that were committed: remove staged files, set aside damaged ones."""
+        place = Place(self._storage, self._directory, self._meta.log_id)
+        swept = sweep_staging(
+            place, self._wall_ms, lambda app, version: version <= committed(shard, app)
+        )
+        self._report += [f"staged transaction {token} is swept" for token in swept]
+        named = {f"{name}.run" for name in shard.delay.far.runs}
+        for kept in gather(self._storage, self._directory, self._meta, []).checkpoints:
+            named |= named_files(kept.registry.get("far", {}))
+        for gone in shard.delay.far.missing:
+            if gone.left:
+                damaged = gone.damaged()
+                named |= set(damaged.names)
+                self._set_aside([damaged], gone.position)
+                told = f"{gone.why}; {gone.left} of its messages wait and cannot be handed over"
+                self._report.append(told)
+                shard.problems.append(told)
+        shard.delay.far.missing.clear()
+        sweep_moved(place, named)
 
     def _cut(self, end: int, bases: list[int]) -> None:
         self._reader.close()

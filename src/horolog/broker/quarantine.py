@@ -28,6 +28,7 @@ from typing import NamedTuple
 import orjson
 
 from horolog.delay.damage import ASIDE, Damaged
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.units import format_time_ms
@@ -69,7 +70,10 @@ class Note(NamedTuple):
 
 
 def read_notes(storage: Storage, directory: str) -> list[Note]:
-    """All notes of a shard; a directory without one was not finished, and is finished now."""
+    """All notes of a shard; DAMAGED if one cannot be read.
+
+    A directory without a note was not finished: its damage is found again, and set aside in it.
+    """
     notes = []
     for part in PARTS:
         for name in storage.list(f"{directory}/{part}"):
@@ -77,9 +81,16 @@ def read_notes(storage: Storage, directory: str) -> list[Note]:
                 place = f"{directory}/{part}/{name}"
                 try:
                     told = orjson.loads(read_file(storage, f"{place}/{NOTE}"))
+                    notes.append(Note(place, tuple(told.pop("names")), **told))
                 except FileNotFoundError:
                     continue
-                notes.append(Note(place, tuple(told.pop("names")), **told))
+                except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                    raise HorologError(
+                        ErrorCode.DAMAGED,
+                        f"{place}/{NOTE} cannot be read ({error}); to start without what was set "
+                        "aside there, move that directory away",
+                        field="--data-dir",
+                    ) from error
     return notes
 
 

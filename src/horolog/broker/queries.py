@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from horolog.broker.adoptions import committed
 from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS
+from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX
 from horolog.log.record import HEAD_BYTES
+from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
     BrokerView,
     CountBy,
@@ -22,6 +24,8 @@ from horolog.protocol.commands import (
     ListTopics,
     PendingCounts,
     PendingMessage,
+    QueueRead,
+    ReadQueue,
     TopicView,
 )
 from horolog.protocol.rocketmq import layout, properties
@@ -35,7 +39,9 @@ Query = (
     | CountPending
     | ListPending
     | FindMessages
+    | ReadQueue
     | DescribeBroker
+    | DescribeAdoption
 )
 
 
@@ -54,8 +60,12 @@ def answer(shard: Shard, query: Query) -> object:
             return _list(shard, query)
         case FindMessages():
             return find_messages(shard, query)
+        case ReadQueue():
+            return _read(shard, query)
         case DescribeBroker():
             return _broker(shard)
+        case DescribeAdoption(app):
+            return committed(shard, app)
 
 
 def view_topic(shard: Shard, topic: Topic) -> TopicView:
@@ -98,6 +108,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
 def _counts(shard: Shard, query: CountPending) -> PendingCounts:
     topic = _topic_number(shard, query.topic)
     if query.hour is not None:
+        _check_hour(shard, query.hour, topic)
         rows = [(s * 1000, n) for s, n in pending.by_second(shard.delay, query.hour, topic)]
         return PendingCounts(sum(n for _, n in rows), rows)
     match query.by:
@@ -110,6 +121,16 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
         case CountBy.SECOND:
             raise HorologError(ErrorCode.BAD_REQUEST, "by: second needs an hour", field="by")
     return PendingCounts(sum(n for _, n in rows), rows)
+
+
+def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
+    n = shard.delay.far.lake.by_hour(topic).get(hour)
+    if n:
+        raise HorologError(
+            ErrorCode.IN_LAKE,
+            f"hour: {n} messages of this hour are in the lake, and not counted by second here",
+            field="hour",
+        )
 
 
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
@@ -151,6 +172,33 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
     return found
 
 
+def _read(shard: Shard, query: ReadQueue) -> QueueRead:
+    """As much as a turn may take; the caller asks again for the rest."""
+    topic = shard.topics.get(query.topic)
+    if not 0 <= query.queue_id < len(topic.queues):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"queue: {query.queue_id}; topic {query.topic!r} has the queues 0 to {len(topic.queues) - 1}",
+            field="queue",
+            limit=f"{len(topic.queues) - 1}",
+        )
+    queue = topic.queues[query.queue_id]
+    records: list[bytes] = []
+    size, at = 0, query.first
+    while at < queue.length and len(records) < query.limit:
+        units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX))
+        for position, length, _ in units.tolist():
+            if length:  # not a hole
+                if records and size + length > query.max_bytes:
+                    return QueueRead(records, at, queue.first, queue.length)
+                records.append(shard.log.read(position, length))
+                size += length
+            at += 1
+        if len(records) >= TURN_READ_MAX or not len(units):
+            break
+    return QueueRead(records, at, queue.first, queue.length)
+
+
 def _broker(shard: Shard) -> BrokerView:
     log = shard.log
     return BrokerView(
@@ -167,5 +215,7 @@ def _broker(shard: Shard) -> BrokerView:
         groups=len(shard.ready.groups),
         parked_polls=shard.ready.parked,
         loaded=shard.wheel.loaded,
-        problems=shard.problems + ([shard.disk_refusal.message] if shard.disk_refusal else []),
+        problems=shard.problems
+        + ([shard.disk_refusal.message] if shard.disk_refusal else [])
+        + ([shard.lake_problem] if shard.lake_problem else []),
     )

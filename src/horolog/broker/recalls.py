@@ -19,7 +19,6 @@ import numpy.typing as npt
 from horolog.broker import past
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topics import Topic
-from horolog.delay.entry import record_crcs
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import KEY_RECALL_MAX
@@ -58,7 +57,7 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     entries = shard.delay.entries(refs)
     records = shard.delay.records(refs, entries)
     # What does not verify will be quarantined when it is due, and is as if it were not there.
-    same = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+    same = shard.delay.are_intact(refs, entries, records)
     for i in np.flatnonzero(same).tolist():
         stored = layout.properties_of(records[i][HEAD_BYTES:])
         same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)
@@ -139,21 +138,25 @@ def _answer(copies: Copies, status: RecallStatus, why: str) -> Recalled:
     return Recalled(status, detail, copies.message_id, copies.due_ms)
 
 
-def with_key(shard: Shard, command: RecallByKey) -> list[Recall]:
-    """The recalls that a recall by key stands for, oldest first: one for each message id and due time."""
+def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:
+    """The recalls that a recall by key stands for, oldest first: one for each message id and due time.
+
+    adopted  those of adopted messages, which the index does not know
+    """
     shard.topics.get(command.topic)
     positions = shard.key_index.find(user_key_hash(command.topic, command.key))
-    if len(positions) > KEY_RECALL_MAX:
+    if len(positions) + len(adopted) > KEY_RECALL_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
-            f"key: {len(positions)} records of topic {command.topic} have {command.key!r}; at most "
+            f"key: {len(positions) + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
             f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
             field="key",
             limit=f"{KEY_RECALL_MAX} records",
         )
     found = past.at_positions(shard, positions, command.topic)
     wanted = [(copy.message_id, copy.due_ms) for copy in found if command.key in copy.keys]
-    return [Recall(command.topic, name, due_ms) for name, due_ms in dict.fromkeys(wanted)]
+    known = [Recall(command.topic, name, due_ms) for name, due_ms in wanted]
+    return list(dict.fromkeys([*known, *adopted]))
 
 
 def applied(end: int, settled: list[Settled]) -> Applied:

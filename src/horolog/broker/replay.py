@@ -12,11 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from horolog.broker import adoptions
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.key_columns import key_columns
 from horolog.broker.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.snapshot import restored_lease
+from horolog.delay.adopted import Adoption
+from horolog.delay.offload import Step, step_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.consume_queue import UNIT
@@ -30,6 +33,7 @@ from horolog.log.record import (
     decode_ack,
     decode_grant,
     decode_hand_over,
+    decode_offload,
     decode_recall,
     decode_recall_many,
     heads_of,
@@ -38,13 +42,14 @@ from horolog.log.record import (
 )
 from horolog.protocol.commands import TopicType
 
-_MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
+_IS_MESSAGE = np.zeros(256, np.bool_)  # by kind
+_IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
     """Add what one valid frame holds to the key index, and to nothing else."""
     offsets = offsets_of(body, header.count)
-    messages = offsets[np.isin(kinds_of(body, offsets), _MESSAGES)]
+    messages = offsets[_IS_MESSAGE[kinds_of(body, offsets)]]
     keyed = key_columns(heads_of(body, messages), messages, header.base + HEADER_BYTES, body)
     if keyed is not None:
         shard.key_index.add(keyed.keys, keyed.positions)
@@ -70,9 +75,13 @@ class Replay:
         offsets = offsets_of(body, header.count)
         kinds = kinds_of(body, offsets)
         settled: list[Settled] = []
-        is_message = np.isin(kinds, _MESSAGES)
+        adopted: Adoption | None = None
+        is_message = _IS_MESSAGE[kinds]
         for at in offsets[~is_message].tolist():
-            self._control(header, body, offsets, at, settled)
+            if kinds_of(body, np.array([at]))[0] == Kind.ADOPT:
+                adopted = self._adoption(header, body, at)
+            else:
+                self._control(header, body, offsets, at, settled)
         messages = offsets[is_message]
         base = header.base + HEADER_BYTES
         heads = heads_of(body, messages)
@@ -81,17 +90,18 @@ class Replay:
         )
         units = self._units(body, base, heads, messages)
         keyed = key_columns(heads, messages, base, body)
-        shard.apply(Applied(header.end, units, unfiled, settled, keyed))
+        step = self._step(body, offsets, kinds)
+        shard.apply(Applied(header.end, units, unfiled, settled, keyed, adopted, step))
         if shard.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
             )
-        self._make_runs(header.append_ms)
+        self._make_runs()
 
-    def _make_runs(self, now_ms: int) -> None:
-        """Jobs are done here and now: a long replay must not gather one far buffer after the other."""
+    def _make_runs(self) -> None:
+        """Flushes are done here and now: a long replay must not gather one far buffer after the other."""
         shard = self._shard
-        while (job := shard.delay.far.start_job(now_ms)) is not None:
+        while (job := shard.delay.far.start_flush()) is not None:
             try:
                 job.carry_out(shard.storage)
             except HorologError as error:
@@ -100,6 +110,23 @@ class Replay:
                 shard.delay.far.fail_job()
                 return
             shard.switch_far()
+
+    def _step(
+        self, body: bytes, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[Any]
+    ) -> Step | None:
+        """The step of an offload, the only record of its frame."""
+        if kinds[0] != Kind.OFFLOAD:
+            return None
+        size = ENVELOPE.unpack_from(body, int(offsets[0]))[0]
+        return step_of(*decode_offload(body[ENVELOPE_BYTES:size]))
+
+    def _adoption(self, header: FrameHeader, body: bytes, at: int) -> Adoption:
+        size = ENVELOPE.unpack_from(body, at)[0]
+        fields = orjson.loads(body[at + ENVELOPE_BYTES : at + size])
+        adoption = Adoption.of(header.base + HEADER_BYTES + at, fields)
+        adoptions.note(self._shard, adoption.app, adoption.version)
+        self._shard.delay.far.look_for(adoption)
+        return adoption
 
     def _units(
         self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]
@@ -144,17 +171,17 @@ class Replay:
                 origins = decode_hand_over(payload).origins
                 first = int(np.searchsorted(offsets, at)) + 1  # the messages follow their record
                 dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
-                refs = shard.delay.resolve(dues, origins["position"])
+                refs = shard.delay.resolve(dues, origins)
                 settled.append(Settled(refs, EntryState.HANDED_OVER))
             case Kind.RECALL:
                 origins = decode_recall(payload).origins
                 dues = np.full(len(origins), due_ms, np.int64)
-                refs = shard.delay.resolve(dues, origins["position"])
+                refs = shard.delay.resolve(dues, origins)
                 state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
                 settled.append(Settled(refs, state))
             case Kind.RECALL_MANY:
                 gone = decode_recall_many(payload).messages
-                refs = shard.delay.resolve(gone["due_ms"], gone["position"])
+                refs = shard.delay.resolve(gone["due_ms"], gone)
                 settled.append(Settled(refs, EntryState.RECALLED))
             case Kind.TOPIC:
                 row = orjson.loads(payload)
@@ -169,7 +196,7 @@ class Replay:
                 progress = shard.ready.of(ack.group, ack.topic, ack.queue)
                 for offset in ack.offsets.tolist():
                     progress.consume(offset)
-            case Kind.EPOCH:
+            case Kind.EPOCH | Kind.OFFLOAD:
                 pass
             case _:
                 raise HorologError(

@@ -1,8 +1,9 @@
 """Retention: old segments of the log are dropped, and everything that speaks of them follows.
 
 A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
-log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them.  Messages that still wait were filed before the checkpoint's
-position was reached and synced by it, so none of them is in need of the segment (P9).
+log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them.
+Messages that still wait were filed before the checkpoint's position was reached and synced by it, so none of them
+is in need of the segment (P9).
 
     step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and key index
                   follow at once, and the checkpoint says so
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from horolog.broker.shard import Named, Shard
-from horolog.delay.far import named_files
+from horolog.delay.far_names import named_files
 from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
 from horolog.log.segment import bases_on_disk, segment_name

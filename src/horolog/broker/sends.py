@@ -15,11 +15,12 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.repeats import First, Repeats
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
+from horolog.delay.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import UNIT
-from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind
+from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
 from horolog.protocol.commands import MessageType, NewMessage, SendMessages, Sent, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 
@@ -173,58 +174,11 @@ class Sends:
             budget = (int(ends[first - 1]) if first else 0) + limit
             stop = max(first + 1, int(np.searchsorted(ends, budget, side="right")))
             rows = slice(first, stop)
-            offsets[rows], origins[rows] = self._append_frame(
-                records[rows], heads[rows], queues[rows], wall_ms
+            offsets[rows], origins[rows] = append_messages(
+                self._shard, records[rows], heads[rows], queues[rows], wall_ms
             )
             first = stop
         return offsets, origins
-
-    def _append_frame(
-        self,
-        records: list[bytes],
-        heads: np.ndarray,
-        queues: np.ndarray,
-        wall_ms: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        shard = self._shard
-        body = bytearray(b"".join(records))
-        base = shard.log.place(len(body))
-        sizes = heads["size"].astype(np.int64)
-        at = np.cumsum(sizes) - sizes
-        raw = np.frombuffer(body, np.uint8)
-        raw[at[:, None] + np.arange(HEAD_BYTES)] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
-        put(raw, at + (HEAD_BYTES + QUEUE_ID_AT), queues.astype(">i4"))
-        offsets = np.full(len(heads), -1, np.int64)
-        now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
-        units = []
-        if len(now):
-            offsets[now], groups = shard.topics.assign(heads["topic"][now], queues[now])
-            for topic, queue_id, rows in groups:
-                chosen = now[rows]
-                unit = np.empty(len(chosen), UNIT)
-                unit["position"] = at[chosen] + base
-                unit["size"] = sizes[chosen]
-                unit["tags"] = heads["tags"][chosen]
-                units.append((topic, queue_id, unit))
-        stamp(
-            raw,
-            at,
-            base=base,
-            queue_offset=np.maximum(offsets, 0),
-            store_ms=shard.stamp_ms(wall_ms),
-            store_host=shard.settings.store_host,
-        )
-        shard.log.append(body, len(records), wall_ms)
-        shard.uncommitted.append(
-            Applied(
-                shard.log.end,
-                units,
-                unfiled_of(heads, at, base, body, wall_ms),
-                [],
-                key_columns(heads, at, base, body),
-            )
-        )
-        return offsets, at + base
 
     def _fill(self, origins: list[int], queues: list[int], offsets: list[int]) -> None:
         for _, sent, rows, first in self._requests:
@@ -238,6 +192,62 @@ class Sends:
                 sent.origins[i] = origins[row]
                 sent.queue_ids[i] = queues[row]
                 sent.queue_offsets[i] = offsets[row]
+
+
+def append_messages(
+    shard: Shard,
+    records: list[bytes],
+    heads: np.ndarray,
+    queues: np.ndarray,
+    wall_ms: int,
+    adoption: Adoption | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Append one frame of messages; gives their queue offsets (−1: scheduled) and log positions.
+
+    adoption  the transaction that these messages are all of; its record comes first
+    """
+    control = encode_adopt(adoption.fields()) if adoption is not None else b""
+    body = bytearray(b"".join([control, *records]))
+    base = shard.log.place(len(body))
+    sizes = heads["size"].astype(np.int64)
+    at = len(control) + np.cumsum(sizes) - sizes
+    raw = np.frombuffer(body, np.uint8)
+    raw[at[:, None] + np.arange(HEAD_BYTES)] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
+    put(raw, at + (HEAD_BYTES + QUEUE_ID_AT), queues.astype(">i4"))
+    offsets = np.full(len(heads), -1, np.int64)
+    now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
+    units = []
+    if len(now):
+        offsets[now], groups = shard.topics.assign(heads["topic"][now], queues[now])
+        for topic, queue_id, rows in groups:
+            chosen = now[rows]
+            unit = np.empty(len(chosen), UNIT)
+            unit["position"] = at[chosen] + base
+            unit["size"] = sizes[chosen]
+            unit["tags"] = heads["tags"][chosen]
+            units.append((topic, queue_id, unit))
+    stamp(
+        raw,
+        at,
+        base=base,
+        queue_offset=np.maximum(offsets, 0),
+        store_ms=shard.stamp_ms(wall_ms),
+        store_host=shard.settings.store_host,
+    )
+    if adoption is not None:
+        adoption = adoption._replace(position=base)
+    shard.log.append(body, len(records) + (adoption is not None), wall_ms)
+    shard.uncommitted.append(
+        Applied(
+            shard.log.end,
+            units,
+            unfiled_of(heads, at, base, body, wall_ms),
+            [],
+            key_columns(heads, at, base, body),
+            adoption,
+        )
+    )
+    return offsets, at + base
 
 
 def too_late(due_ms: int, wall_ms: int, max_delay_ms: int) -> HorologError | None:

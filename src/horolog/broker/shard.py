@@ -17,7 +17,9 @@ import numpy.typing as npt
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
+from horolog.delay.adopted import Adoption
 from horolog.delay.far import FarSettings
+from horolog.delay.offload import Step, apply_step, note_recalled, promotion_of
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.errors import ErrorCode, HorologError
@@ -50,6 +52,8 @@ class Applied(NamedTuple):
     unfiled: Unfiled | None
     settled: list[Settled]
     keyed: KeyColumns | None = None  # rows of the key index
+    adopted: Adoption | None = None  # files that become part of the far store
+    step: Step | None = None  # of an offload
 
 
 class Settings(NamedTuple):
@@ -95,6 +99,7 @@ class Shard:
             far_settings=settings.far,
         )
         self.wheel = Wheel(self.delay)
+        self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.key_index = KeyIndex(
             storage,
             f"{directory}/keys",
@@ -118,6 +123,7 @@ class Shard:
         self.store_ms = 0
         self.clients: dict[str, int] = {}  # client id → monotonic ms when last seen
         self.problems: list[str] = []
+        self.lake_problem = ""  # why messages that are due soon cannot be promoted
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
     def apply(self, change: Applied) -> None:
@@ -135,10 +141,24 @@ class Shard:
                 self.handed_over += len(refs)
             else:
                 self.recalled += len(refs)
+                note_recalled(self.delay, refs)
+        if change.adopted is not None:
+            self._adopt(change.adopted)
+        if change.step is not None:
+            is_whole = not self.stalled
+            self.recalled += apply_step(self.delay, change.step, change.end, is_whole=is_whole)
         if change.unfiled is not None:
             self.stalled.append(change.unfiled)
             self.file_stalled()
         self.applied = change.end
+
+    def _adopt(self, adoption: Adoption) -> None:
+        if adoption.files:
+            self._moved(self.delay.adopt(adoption))
+        promotion = promotion_of(adoption.app, adoption.version)
+        if promotion is not None:
+            self.delay.far.lake.promoted(*promotion)
+            self.delay.far.lake.in_flight = False
 
     def file_stalled(self) -> bool:
         """File what waits for it, in log order; False if the disk is full."""
@@ -154,7 +174,9 @@ class Shard:
 
     def switch_far(self) -> None:
         """Exchange sources if a job is done; what the window holds of them is loaded anew."""
-        moved_ms = self.delay.switch()
+        self._moved(self.delay.switch())
+
+    def _moved(self, moved_ms: int | None) -> None:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:
             self.wheel.reset()
 
@@ -166,7 +188,8 @@ class Shard:
                 "disk: full; this message cannot be filed, nor recalled, just now",
             )
         return any(
-            change.keyed is not None and bool((change.keyed.keys == key).any())
+            change.adopted is not None
+            or (change.keyed is not None and bool((change.keyed.keys == key).any()))
             for change in self.uncommitted
         )
 

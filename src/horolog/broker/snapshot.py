@@ -16,9 +16,10 @@ import numpy as np
 
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
+from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged
-from horolog.delay.far import files_of_job
 from horolog.delay.far_buffer import is_buffer
+from horolog.delay.far_names import files_of_job
 from horolog.delay.state import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
@@ -127,6 +128,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
             for t in shard.topics.by_number.values()
         ],
         "groups": [{"number": n, "name": name} for name, n in shard.ready.groups.items()],
+        "adoptions": list(shard.adoptions.items()),
         "wall_ms": wall_ms,
     }
     progress, acked, leases = [], [], []
@@ -171,7 +173,8 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     sync += _sync_queues(shard)
     lengths = [(t.number, queue_id, q.length) for t, queue_id, q in shard.topics.all_queues()]
     checkpoint.columns["queues"] = np.array(lengths, QUEUE)
-    shard.delay.drop_finished(now_ms)
+    shard.delay.drop_finished(now_ms, shard.named.position)
+    shard.delay.far.lake.forget(shard.log.start)
     captured = shard.delay.capture()
     checkpoint.columns["far_settled"] = captured.settled
     checkpoint.registry |= {
@@ -203,10 +206,18 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     job.gone += [
         f"{place}/{name}"
         for name in shard.storage.list(place)
-        if name not in kept_runs and not name.startswith(ASIDE)
+        if name not in kept_runs and not name.startswith(ASIDE) and _may_go(shard, name)
     ]
     job.gone += retention.queue_files(shard)
     return job
+
+
+def _may_go(shard: Shard, name: str) -> bool:
+    """An adopted run that nothing names may be one whose adoption is under way."""
+    if not is_adopted_name(name):
+        return True
+    position = shard.delay.far.finished.get(name.removesuffix(".run"), shard.log.end)
+    return position < shard.named.position  # a start from there meets its record
 
 
 def _sync_queues(shard: Shard) -> list[str]:
@@ -253,6 +264,7 @@ def restore(
         shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
     for row in registry["groups"]:
         shard.ready.add_group(row["number"], row["name"])
+    shard.adoptions.update(registry.get("adoptions", []))
     damaged = []
     firsts = retention.firsts_of(checkpoint)
     for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():

@@ -44,6 +44,9 @@ _EXITS = {
     ErrorCode.INTERNAL: Exit.FAILURE,
     ErrorCode.DISK_FAILED: Exit.FAILURE,
     ErrorCode.DAMAGED: Exit.FAILURE,
+    ErrorCode.JAVA_MISSING: Exit.USAGE,
+    ErrorCode.EXTRA_MISSING: Exit.USAGE,
+    ErrorCode.SPARK_FAILED: Exit.FAILURE,
 }
 
 

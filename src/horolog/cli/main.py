@@ -17,6 +17,7 @@ from horolog.cli import (
     inspect,
     message,
     pending,
+    pipeline,
     recall,
     receive,
     reschedule,
@@ -67,6 +68,7 @@ register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
 app.add_typer(clock.app, name="clock")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

@@ -20,7 +20,7 @@ def message(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of a message: pending, delivered, recalled, moved or quarantined.
+    """Say what became of a message: pending, delivered, recalled, moved, lake or quarantined.
 
     A pending one has a due time and a recall handle, a delivered one its place in a queue.
 

@@ -100,6 +100,14 @@ RetentionBytes = Annotated[
         show_default=False,
     ),
 ]
+FarBufferBytes = Annotated[
+    int | None,
+    typer.Option(
+        help="Bytes of messages due after the near window that gather before they become a run.  "
+        "[default: 134217728]",
+        show_default=False,
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
@@ -127,6 +135,7 @@ def serve(
     dedup_window: DedupWindow = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
+    far_buffer_bytes: FarBufferBytes = None,
     log_level: LogLevel = None,
     config: Config = None,
 ) -> int:
@@ -162,6 +171,7 @@ def serve(
             "dedup_window": dedup_window,
             "retention": retention,
             "retention_bytes": retention_bytes,
+            "far_buffer_bytes": far_buffer_bytes,
             "log_level": log_level,
         },
         config_file=config,

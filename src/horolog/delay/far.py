@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.adopted import AdoptedRun, Adoption, Missing, Origin
 from horolog.delay.damage import Damaged
 from horolog.delay.far_buffer import FarBuffer, buffer_name
 from horolog.delay.far_jobs import (
@@ -31,11 +32,12 @@ from horolog.delay.far_jobs import (
     carry_over,
     first_merged_ms,
     partition_of,
-    run_name,
 )
+from horolog.delay.far_names import damaged_buffer, damaged_run, registry_row, state_file
 from horolog.delay.far_run import FarRun
 from horolog.delay.far_state import decode_run_state, encode_run_state
 from horolog.delay.hour import Filing
+from horolog.delay.lake import Lake, restore_lake, state_name
 from horolog.delay.run import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
@@ -43,7 +45,6 @@ from horolog.errors import HorologError
 from horolog.limits import (
     FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,
-    HOUR_MS,
     PART_RUNS_MAX,
     RUNS_MAX,
     RUNS_OPEN_MAX,
@@ -85,6 +86,9 @@ class FarStore:
         self.directory = directory
         self.buffers: list[FarBuffer] = []  # the last one takes new messages, if it is not sealed
         self.runs: dict[str, FarRun] = {}
+        self.lake = Lake()
+        self.missing: list[Missing] = []  # adopted files that a replay did not find
+        self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[str] = []
         self.job: FarJob | None = None
         self.moved_ms: int | None = (
@@ -190,6 +194,13 @@ class FarStore:
             return self.job
         return None
 
+    def start_flush(self) -> FarJob | None:
+        """The same, but never a merge: a start must not wait for one (P5)."""
+        if self.job is None:
+            self.job = self._flush_job()
+            return self.job
+        return None
+
     def _flush_job(self) -> FlushJob | None:
         for buffer in self.buffers:
             crowded = buffer.settled > _SETTLED_MAX and 2 * buffer.settled > buffer.count
@@ -210,7 +221,8 @@ class FarStore:
 
     def _merge_job(self, now_ms: int) -> MergeJob | None:
         first_ms = first_merged_ms(now_ms)
-        whole = [run for run in self.runs.values() if run.limit == run.info.rows]
+        mine = [run for run in self.runs.values() if not isinstance(run, AdoptedRun)]
+        whole = [run for run in mine if run.limit == run.info.rows and not run.frozen]
         chosen = [run for run in whole if run.level == 0 and run.info.last_ms >= first_ms]
         if len(chosen) <= self._settings.runs_max:
             chosen = self._crowded_partition(whole, first_ms, now_ms)
@@ -272,7 +284,7 @@ class FarStore:
             self.problems.append(
                 f"{buffer.directory}: {len(job.damaged)} index entries are damaged and quarantined"
             )
-        made = [self._add_run(info, 0) for info in job.made]
+        made = [self._add_run(info, 0, buffer.frozen) for info in job.made]
         carry_over(buffer.journal or (), buffer, made)
         self.buffers.remove(buffer)
         buffer.close()
@@ -289,13 +301,14 @@ class FarStore:
             for info in job.made:
                 self._storage.remove(f"{self.directory}/{info.name}.run")
             return
-        made = [self._add_run(info, 1) for info in job.made]
+        frozen = any(each.run.frozen for each in job.inputs)  # since the job began
+        made = [self._add_run(info, 1, frozen) for info in job.made]
         for each in job.inputs:
             carry_over(each.run.journal or (), each.run, made)
             each.run.journal = None
             each.run.cut(each.first, first_ms)
             if not each.first:
-                self._drop(
+                self.drop(
                     each.run.info.name
                 )  # what was handed over of others is known a while longer
         self._moved(first_ms)
@@ -304,19 +317,42 @@ class FarStore:
         if from_ms is not None:
             self.moved_ms = from_ms if self.moved_ms is None else min(self.moved_ms, from_ms)
 
-    def _add_run(self, info: RunInfo, level: int) -> FarRun:
+    def _add_run(self, info: RunInfo, level: int, frozen: bool) -> FarRun:
         run = FarRun(info, self._take_number(), level, self.open_run)
+        run.frozen = frozen
         self.runs[info.name] = run
         return run
 
-    def _drop(self, name: str) -> None:
-        del self.runs[name]
+    def drop(self, name: str) -> None:
+        """Forget a run; its file goes when no kept checkpoint names it."""
+        run = self.runs.pop(name)
+        if isinstance(run, AdoptedRun):
+            self.finished[name] = run.origin.position
         opened = self._opened.pop(name, None)
         if opened is not None:
             opened.close()
 
-    def drop_finished(self, now_ms: int) -> list[int]:
-        """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source numbers."""
+    def adopt(self, adoption: Adoption) -> None:
+        """Take over the files of a committed adoption, but for `missing` ones."""
+        for info, origin in adoption.runs({each.file.name for each in self.missing}):
+            self.runs[info.name] = AdoptedRun(info, self._take_number(), self.open_run, origin)
+            self._moved(info.first_ms)
+        self._asked = None
+
+    def look_for(self, adoption: Adoption) -> None:
+        """In a replay: which of its files are `missing`, because they cannot be opened."""
+        for file in adoption.files:
+            try:
+                self.open_run(file.name)
+            except HorologError as error:
+                self.missing.append(Missing(adoption, file, error.message))
+
+    def drop_finished(self, now_ms: int, position: int) -> list[int]:
+        """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source numbers.
+
+        position  of the checkpoint that is kept beside the next one: a start from it needs the files of adoptions
+                  that lie behind it
+        """
         gone = [
             name
             for name, run in self.runs.items()
@@ -324,10 +360,11 @@ class FarStore:
             and not run.in_flight
             and run.journal is None
             and run.limit_ms + HOUR_KEEP_MS <= now_ms
+            and not (isinstance(run, AdoptedRun) and run.origin.position >= position)
         ]
         numbers = [self.runs[name].number for name in gone]
         for name in gone:
-            self._drop(name)
+            self.drop(name)
         return numbers
 
     # --- checkpoint -------------------------------------------------------------------------------
@@ -352,6 +389,7 @@ class FarStore:
                     "count": buffer.count,
                     "log_bytes": buffer.log_bytes,
                     "sealed": buffer.sealed,
+                    "frozen": buffer.frozen,
                     "first_ms": buffer.first_ms,
                     "last_ms": buffer.last_ms,
                 }
@@ -360,8 +398,12 @@ class FarStore:
             if run.changed:
                 state_of = run.capture()
                 states.append((self.state_path(run), partial(encode_run_state, state_of)))
-        runs = [_registry_row(run) for run in self.runs.values()]
+        runs = [registry_row(run) for run in self.runs.values()]
+        if (content := self.lake.capture()) is not None:
+            path = f"{self.directory}/{state_name(self.lake.version)}"
+            states.append((path, partial(bytes, content)))
         registry = {"next": self._next, "buffers": buffers, "runs": runs}
+        registry["lake"] = self.lake.registry()
         every = np.concatenate(settled) if settled else np.empty(0, FAR_SETTLED)
         return FarCaptured(registry, every, states, sync)
 
@@ -371,10 +413,11 @@ class FarStore:
             buffer.unsynced = True
         for run in self.runs.values():
             run.changed = run.changed or run.version > 0
+        self.lake.changed = True
 
     def state_path(self, run: FarRun) -> str:
         """The state file of a run, in its present version."""
-        return f"{self.directory}/{run.info.name}.state.{run.version:010d}"
+        return f"{self.directory}/{state_file(run.info.name, run.version)}"
 
     def restore(
         self, registry: dict[str, Any], settled: npt.NDArray[Any], *, tolerant: bool = False
@@ -391,15 +434,21 @@ class FarStore:
             why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
             if why:
                 buffer.close()
-                damaged.append(_damaged_buffer(row, len(mine), why))
+                damaged.append(damaged_buffer(row, len(mine), why))
                 continue
             buffer.sealed = row["sealed"]
+            buffer.frozen = row.get("frozen", False)
             self.buffers.append(buffer)
         for row in registry.get("runs", []):
             why = self._restore_run(row)
             if why:
-                damaged.append(_damaged_run(row, why))
-        return damaged
+                damaged.append(damaged_run(row, why))
+        lake = registry.get("lake", {})
+        return damaged + restore_lake(self.lake, self._storage, self.directory, lake)
+
+    def look_again(self) -> None:
+        """What waits has changed otherwise than by settling."""
+        self._asked = None
 
     def seal(self) -> None:
         """What is filed from here on goes into a buffer of its own."""
@@ -421,9 +470,9 @@ class FarStore:
             info = self.open_run(name).info
         except (FileNotFoundError, HorologError) as error:
             return f"run {name} cannot be opened ({error})"
-        run = FarRun(info, self._take_number(), row["level"], self.open_run)
+        run = self._run_of(info, row)
         run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
-        run.version = row["version"]
+        run.version, run.frozen = row["version"], row.get("frozen", False)
         if run.version:
             try:
                 state = decode_run_state(read_file(self._storage, self.state_path(run)))
@@ -435,6 +484,12 @@ class FarStore:
         self.runs[name] = run
         return ""
 
+    def _run_of(self, info: RunInfo, row: dict[str, Any]) -> FarRun:
+        number, origin = self._take_number(), Origin.of(row)
+        if origin is None:
+            return FarRun(info, number, row["level"], self.open_run)
+        return AdoptedRun(info, number, self.open_run, origin)
+
     def close(self) -> None:
         """Close all files."""
         for buffer in self.buffers:
@@ -442,47 +497,3 @@ class FarStore:
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
-
-
-def _registry_row(run: FarRun) -> dict[str, Any]:
-    return {
-        "name": run.info.name,
-        "level": run.level,
-        "rows": run.info.rows,
-        "cursor": run.cursor,
-        "limit": run.limit,
-        "limit_ms": run.limit_ms,
-        "waiting": run.waiting,
-        "version": run.version,
-        "first_ms": run.info.first_ms,
-        "last_ms": run.info.last_ms,
-    }
-
-
-def _damaged_buffer(row: dict[str, Any], settled: int, why: str) -> Damaged:
-    name = buffer_name(row["number"])
-    hours = row["first_ms"] // HOUR_MS, row["last_ms"] // HOUR_MS
-    return Damaged("runs", name, (name,), why, row["count"] - settled, *hours)
-
-
-def _damaged_run(row: dict[str, Any], why: str) -> Damaged:
-    names = [f"{row['name']}.run"]
-    if row["version"]:
-        names.append(f"{row['name']}.state.{row['version']:010d}")
-    hours = row["first_ms"] // HOUR_MS, row["last_ms"] // HOUR_MS
-    return Damaged("runs", row["name"], tuple(names), why, row["waiting"], *hours, are_files=True)
-
-
-def named_files(registry: dict[str, Any]) -> set[str]:
-    """Names under `runs` that a checkpoint's registry needs."""
-    names = {buffer_name(row["number"]) for row in registry.get("buffers", [])}
-    for row in registry.get("runs", []):
-        names.add(f"{row['name']}.run")
-        if row["version"]:
-            names.add(f"{row['name']}.state.{row['version']:010d}")
-    return names
-
-
-def files_of_job(job: FarJob | None) -> set[str]:
-    """Names under `runs` that a job under way writes."""
-    return set() if job is None else {f"{run_name(number)}.run" for number in job.numbers}

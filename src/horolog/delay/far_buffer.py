@@ -50,6 +50,7 @@ class FarBuffer:
         self._marked = 0  # rows in flight
         self.unsynced = True
         self.sealed = False
+        self.frozen = False  # for an offload: what becomes of it is frozen too
         self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
         self._dues = np.empty(_FIRST_ROWS, np.int64)
         self._states = np.zeros(_FIRST_ROWS, np.uint8)
@@ -249,9 +250,14 @@ class FarBuffer:
         rows = np.array(self._keys.find(key), np.int64)
         return rows if due_ms is None else rows[self._dues[rows] == due_ms]
 
-    def find(self, due_ms: npt.NDArray[np.int64], origin: npt.NDArray[np.uint64]) -> Rows:
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origin: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[Any] | None = None,
+    ) -> Rows:
         """Row of each (due time, origin), −1 where there is none; origins ascend with the rows."""
-        del due_ms  # an origin is enough
+        del due_ms, origin_rows  # an origin is enough
         if not self.count:
             return np.full(len(origin), -1, np.int64)
         column = self._column()["origin"]

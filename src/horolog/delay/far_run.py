@@ -41,6 +41,7 @@ class FarRun:
         self.waiting = info.rows
         self.version = 0  # of the state file; 0: none
         self.changed = False
+        self.frozen = False  # for an offload: no merge takes it
         self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
         self.maps: dict[EntryState, npt.NDArray[np.uint8]] = {}
         self.gone_by: dict[tuple[int, int], int] = {}
@@ -62,6 +63,11 @@ class FarRun:
     def in_flight(self) -> bool:
         """Whether something appended about this run is not committed yet."""
         return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
+
+    @property
+    def recalling(self) -> bool:
+        """Whether a recall of some of its rows is appended but not committed yet."""
+        return self._going_rows > 0
 
     # --- states -------------------------------------------------------------------------------------
 
@@ -183,6 +189,11 @@ class FarRun:
             self.changed = True
             self._first_known = False
 
+    def _behind_cursor(self) -> Rows:
+        """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
+        rows = self.behind | self._handing
+        return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
+
     def capture(self) -> RunState:
         """A copy of the state for a new state file."""
         self.version += 1
@@ -190,9 +201,9 @@ class FarRun:
         first = self._cursor_hour()
         self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
         maps = {kind: bits.copy() for kind, bits in self.maps.items()}
-        behind = sorted(row for row in self.behind if row < self.cursor)
-        if behind:
-            maps[EntryState.WAITING] = bits_of(np.array(behind, np.int64), self.info.rows)
+        behind = self._behind_cursor()
+        if len(behind):
+            maps[EntryState.WAITING] = bits_of(behind, self.info.rows)
         return RunState(self.info.rows, dict(self.gone_by), maps)
 
     def restore(self, cursor: int, limit: int, limit_ms: int, waiting: int) -> None:
@@ -224,6 +235,10 @@ class FarRun:
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, not verified."""
         return self.file.records(entries)
+
+    def crc_origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Origins and their rows from which the CRCs of these entries' records are started."""
+        return entries["origin"], entries["row"]
 
     def first_waiting_ms(self, from_ms: int) -> int | None:
         """Due time of the first row that waits and is due at or after `from_ms`."""
@@ -283,8 +298,14 @@ class FarRun:
         found = self.file.rows_of_key(key, due_ms)
         return np.array([row for row in found if row < self.limit], np.int64) if found else _NO_ROWS
 
-    def find(self, due_ms: npt.NDArray[np.int64], origin: npt.NDArray[np.uint64]) -> Rows:
-        """Row of each (due time, origin), −1 where there is none."""
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origin: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[Any] | None = None,
+    ) -> Rows:
+        """Row of each (due time, origin), −1 where there is none; `origin_rows` are 0 but for adopted runs."""
+        del origin_rows
         found = np.full(len(due_ms), -1, np.int64)
         inside = np.flatnonzero((due_ms >= self.info.first_ms) & (due_ms < self.limit_ms))
         if len(inside):
@@ -318,7 +339,7 @@ class FarRun:
 
     def _cursor_hour(self) -> int:
         """The hour of the first row that was not handed over; what is due before it does not wait."""
-        row = min((row for row in self.behind if row < self.cursor), default=self.cursor)
+        row = min(self._behind_cursor().tolist(), default=self.cursor)
         if row >= self.limit:
             return self.limit_ms // HOUR_MS + 1
         return int(self._directory_row(row)["hour"])
@@ -350,6 +371,14 @@ class FarRun:
             chosen &= rows["topic"] == topic
         return rows["hour"][chosen].astype(np.int64), counts[chosen]
 
+    def waiting_by_both(self, from_hour: int) -> npt.NDArray[Any]:
+        """Rows {hour, topic, count, …} of the directory from an hour on, with what waits as count."""
+        rows, counts = self._directory()
+        chosen = (rows["hour"] >= from_hour) & (counts > 0)
+        found = rows[chosen].copy()
+        found["count"] = counts[chosen]
+        return found
+
     def waiting_by_topic(self) -> dict[int, int]:
         """Topic number → what waits."""
         rows, counts = self._directory()
@@ -361,7 +390,7 @@ class FarRun:
         """3 600 counts of one hour."""
         run = self.file
         low = run.row_at(hour * HOUR_MS)
-        behind = np.array(sorted(row for row in self.behind if row < self.cursor), np.int64)
+        behind = self._behind_cursor()
         first = max(self.cursor, low)
         stop = min(self.limit, run.row_at((hour + 1) * HOUR_MS))
         counts = self._by_second(hour, behind, topic)

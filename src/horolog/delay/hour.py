@@ -27,6 +27,9 @@ from horolog.storage.api import File, Storage
 
 LOG_NAME = "delay.log"
 INDEX_NAME = "delay.idx"
+_FEW = 8  # origins for which plain Python is faster than numpy
+_LONGS = ENTRY_BYTES // 8
+_ORIGIN_AT = 32 // 8  # as 8-byte words of an entry
 
 
 class Filing(NamedTuple):
@@ -193,6 +196,8 @@ class Hour:
 
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Global index of each origin, −1 where no entry has it; a binary search in log order."""
+        if len(origins) <= _FEW:
+            return np.array([self._find_origin(origin) for origin in origins.tolist()], np.int64)
         low = np.zeros(len(origins), np.int64)
         high = np.full(len(origins), self.count, np.int64)
         column = np.frombuffer(self._mapped_index(), ENTRY, self.count)["origin"]
@@ -205,6 +210,19 @@ class Hour:
             return np.full(len(origins), -1, np.int64)
         found = np.minimum(low, self.count - 1)
         return np.where((low < self.count) & (column[found] == origins), found, -1)
+
+    def _find_origin(self, origin: int) -> int:
+        """The same for one, without numpy: a replay of small frames asks for one at a time."""
+        words = self._mapped_index()[: self.count * ENTRY_BYTES].cast("Q")
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if words[middle * _LONGS + _ORIGIN_AT] < origin:
+                low = middle + 1
+            else:
+                high = middle
+        found = low < self.count and words[low * _LONGS + _ORIGIN_AT] == origin
+        return low if found else -1
 
     def rows_between(
         self, from_ms: int, to_ms: int, first: int, limit: int

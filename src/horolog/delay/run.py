@@ -26,6 +26,7 @@ from horolog.delay.run_format import (
     damaged,
     decode_footer,
     decode_header,
+    is_adopted,
     run_path,
 )
 from horolog.delay.run_keys import KeyGroups, Rows, spread
@@ -46,6 +47,7 @@ class Run:
 
     log_id     of the log that its origins lie in
     view       the file, mapped
+    adopted    whether it was made for adoption: its origins are not those of its messages
     problems   sentences about damage met so far, bounded
     """
 
@@ -55,6 +57,7 @@ class Run:
         self.info = RunInfo(name, rows, layout.size, footer.first_ms, footer.last_ms)
         self.rows = rows
         self.log_id = log_id
+        self.adopted = is_adopted(bytes(view[:HEADER_BYTES]))
         self.problems: list[str] = []
         self.view = view
         self._footer = footer
@@ -210,7 +213,9 @@ class Run:
         """
         first, stop = 0, self.rows
         if due_ms is not None:
-            first, stop = self._search.around(due_ms)
+            first, stop = self._search.row_at(due_ms), self._search.row_at(due_ms + 1)
+            if stop - first <= FENCE_ROWS:  # few: no key group has to be read and checked for them
+                return self._search.having_key(first, stop, key)
         found: list[int] = []
         for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
             if self._keys.is_intact(group):

@@ -26,7 +26,7 @@ offset  bytes  field                 meaning
 0       4      magic                 b"HLRN"
 4       2      version               1
 6       2      incompatible flags    unknown bit: refuse
-8       2      compatible flags      may be ignored
+8       2      compatible flags      may be ignored; bit 0: adopted
 10      2      reserved              0
 12      4      fence rows            1 024
 16      8      log id                of the log that the origins lie in
@@ -60,6 +60,11 @@ offset  bytes  field                 meaning
 124     4      footer CRC            CRC-32 of bytes 0–123
 ======  =====  ====================  ===============================================================
 
+An *adopted* run was written by somebody else for the broker to take over (`broker.adoptions`).  When it is written
+nobody knows where in the log the record of its adoption will stand, so every origin in it is 0, with the rows
+numbered 0, 1, 2 …, and the CRCs of its records start from that.  `delay.adopted` shows its rows with their real
+origins.
+
 What a flipped byte does: in header, footer, fences or a directory the run is refused; a key group is not used and
 its rows are scanned; an index row is left out and reported; a record does not verify against its row.
 """
@@ -78,6 +83,7 @@ from horolog.errors import ErrorCode, HorologError
 MAGIC = b"HLRN"
 END_MAGIC = b"HLRE"
 VERSION = 1
+ADOPTED = 0x1  # compatible flag
 FENCE_ROWS = 1_024
 GROUP_ROWS = 65_536  # a row within its group is u16
 _HEAD = struct.Struct("<4sHHHHIQQI24s")
@@ -132,7 +138,7 @@ class Footer(NamedTuple):
 
 def run_path(directory: str, name: str) -> str:
     """Path of a run's file."""
-    return f"{directory}/{name}.run"
+    return f"{directory}/{name}.run" if directory else f"{name}.run"
 
 
 def padded(offset: int) -> int:
@@ -161,9 +167,10 @@ def layout_of(rows: int, record_bytes: int, directory_rows: int) -> Layout:
     )
 
 
-def encode_header(log_id: int, rows: int) -> bytes:
+def encode_header(log_id: int, rows: int, *, adopted: bool = False) -> bytes:
     """The first 64 bytes of a run."""
-    head = _HEAD.pack(MAGIC, VERSION, 0, 0, 0, FENCE_ROWS, log_id, rows, GROUP_ROWS, bytes(24))
+    flags = ADOPTED if adopted else 0
+    head = _HEAD.pack(MAGIC, VERSION, 0, flags, 0, FENCE_ROWS, log_id, rows, GROUP_ROWS, bytes(24))
     return head + _CRC.pack(crc32(head))
 
 
@@ -217,6 +224,11 @@ def decode_header(name: str, head: bytes, log_id: int | None) -> tuple[int, int]
             field=name,
         )
     return of_log, rows
+
+
+def is_adopted(head: bytes) -> bool:
+    """Whether an intact header is that of a run made for adoption."""
+    return bool(_HEAD.unpack_from(head)[3] & ADOPTED)
 
 
 def decode_footer(name: str, foot: bytes, log_id: int, rows: int) -> tuple[Footer, Layout]:

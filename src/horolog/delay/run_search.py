@@ -50,11 +50,10 @@ class RowSearch:
         self._fences = fences
         self._readable = readable
 
-    def around(self, due_ms: int) -> tuple[int, int]:
-        """Rows [first, stop) that hold all that is due then, by the fences alone."""
-        first = max(0, int(self._fences.searchsorted(due_ms)) - 1) * FENCE_ROWS
-        stop = int(self._fences.searchsorted(due_ms, side="right")) * FENCE_ROWS
-        return first, min(self.rows, stop)
+    def having_key(self, first: int, stop: int, key: int) -> list[int]:
+        """Of rows [first, stop) those with that key hash, not verified."""
+        rows: list[int] = np.flatnonzero(self._index["key"][first:stop] == np.uint64(key)).tolist()
+        return [first + row for row in rows]
 
     def row_at(self, due_ms: int) -> int:
         """The first row due at or after a moment; `rows` if there is none."""

@@ -66,16 +66,26 @@ class RunWriter:
     """Writes `<name>.run`: `add` all rows in order, then `finish`, or `abandon` after any failure.
 
     A file of that name is replaced; nobody may have it open.
+
+    adopted  it is made for adoption: origins are 0, their rows 0, 1, 2 … (`run_format`)
     """
 
     def __init__(
-        self, storage: Storage, directory: str, name: str, *, log_id: int, rows: int
+        self,
+        storage: Storage,
+        directory: str,
+        name: str,
+        *,
+        log_id: int,
+        rows: int,
+        adopted: bool = False,
     ) -> None:
         assert rows > 0
         self.name = name
         self._storage = storage
         self._log_id = log_id
         self._rows = rows
+        self._adopted = adopted
         self._path = run_path(directory, name)
         self._added = 0
         self._record_bytes = 0
@@ -85,7 +95,7 @@ class RunWriter:
         storage.remove(self._path)  # never cut a file that may be mapped
         self._file = storage.open(self._path, create=True)
         try:
-            self._write(0, encode_header(log_id, rows))
+            self._write(0, encode_header(log_id, rows, adopted=adopted))
         except HorologError:
             self.abandon()
             raise
@@ -109,6 +119,9 @@ class RunWriter:
         assert len(records) == n
         assert self._added + n <= self._rows
         assert is_sorted(entries)
+        if self._adopted:
+            assert not entries["origin"].any()
+            assert bool((entries["row"] == self._added + np.arange(n)).all())
         assert self._last <= sort_key(entries[0])
         assert int(entries["due_ms"][-1]) < _DUE_MAX_MS
         self._last = sort_key(entries[-1])

@@ -94,8 +94,13 @@ class FarSource(Source, Protocol):
         """Rows with that key hash (and due time, if given), ascending."""
         ...
 
-    def find(self, due_ms: npt.NDArray[np.int64], origin: npt.NDArray[np.uint64]) -> Rows:
-        """Row of each (due time, origin), −1 where there is none."""
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origin: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[Any] | None = None,
+    ) -> Rows:
+        """Row of each (due time, origin), −1 where there is none; without `origin_rows` they are 0."""
         ...
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:

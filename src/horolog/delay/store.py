@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.adopted import AdoptedRun, Adoption
 from horolog.delay.chain import ChainLoad
 from horolog.delay.damage import Damaged
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
@@ -19,6 +20,7 @@ from horolog.delay.far import FarSettings, FarStore
 from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Filing, Hour
+from horolog.delay.near_far import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, PartLoad, Rows, SecondLoad, refs_of
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
@@ -103,17 +105,17 @@ class DelayStore:
         number, version = row["hour"], row["version"]
         path = self.path(number)
         if path.rpartition("/")[2] in aside:
-            return _damaged_hour(row, f"hour {number} is in quarantine")
+            return damaged_hour(row, f"hour {number} is in quarantine")
         try:
             state = decode_state(read_file(self._storage, f"{path}/{state_name(version)}"))
         except FileNotFoundError:
             state = None
         if state is None or state.count != row["count"]:
-            return _damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
+            return damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
         hour = Hour(self._storage, path, number, self._take_number())
         if not hour.restore(state, version):
             hour.close()
-            return _damaged_hour(
+            return damaged_hour(
                 row, f"the files of hour {number} are shorter than its checkpoint says"
             )
         self.hours[number] = self._sources[hour.number] = hour
@@ -141,7 +143,7 @@ class DelayStore:
         slices = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         crcs = record_crcs(slices, origins)
         filed = []
-        groups = _groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
+        groups = hour_groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
         for at, (number, rows) in enumerate(groups):
             joined = (
                 bytes(records)
@@ -202,6 +204,10 @@ class DelayStore:
                 self._sources[source.number] = source
             found = self._sources.get(number)
         return found
+
+    def forget_source(self, number: int) -> None:
+        """A source is no more."""
+        self._sources.pop(number, None)
 
     def states(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """`EntryState` of each, with its in-flight bits; HANDED_OVER if the source is gone."""
@@ -281,9 +287,7 @@ class DelayStore:
         The others are quarantined: reported, counted, never handed over.
         """
         records = self.records(refs, entries)
-        good = (record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]) & (
-            entry_sums(entries) == entries["sum"]
-        )
+        good = self.are_intact(refs, entries, records) & (entry_sums(entries) == entries["sum"])
         if not bool(good.all()):
             self.settle(refs[~good], EntryState.QUARANTINED)
             bad = entries[~good]
@@ -294,6 +298,24 @@ class DelayStore:
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
             refs, entries = refs[good], entries[good]
         return refs, entries, records
+
+    def are_intact(
+        self,
+        refs: npt.NDArray[np.int64],
+        entries: npt.NDArray[Any],
+        records: Sequence[memoryview],
+    ) -> npt.NDArray[np.bool_]:
+        """Which of these messages' records are as they were written, and what their entries say."""
+        origins, origin_rows = entries["origin"].copy(), entries["row"].copy()
+        adopted = []
+        for source, at, _ in self.by_source(refs):
+            if isinstance(source, AdoptedRun):
+                origins[at], origin_rows[at] = source.crc_origins(entries[at])
+                adopted.append((source, np.arange(len(refs))[at]))
+        good: npt.NDArray[np.bool_] = record_crcs(records, origins, origin_rows) == entries["crc"]
+        for run, rows in adopted:
+            good[rows] &= run.agree(entries[rows], [records[row] for row in rows.tolist()])
+        return good
 
     def find_key(self, key: int, topic: int, due_ms: int | None) -> npt.NDArray[np.int64]:
         """References of messages of that topic, key hash and due time (None: any), in log order.
@@ -324,12 +346,15 @@ class DelayStore:
         return ordered
 
     def resolve(
-        self, due_ms: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64]
+        self, due_ms: npt.NDArray[np.int64], named: npt.NDArray[Any]
     ) -> npt.NDArray[np.int64]:
         """Replay: the references of these messages; one that no file has is a broken invariant: DAMAGED.
 
-        Those of hours in quarantine may be missing, and are left out then.
+        Those of hours in quarantine, or of adopted files that are gone, may be missing, and are left out then.
+
+        named  their origins, rows with `position` and `row`
         """
+        origins, origin_rows = named["position"], named["row"]
         refs = np.full(len(origins), -1, np.int64)
         hours = due_ms // HOUR_MS
         for number in np.unique(hours).tolist():
@@ -342,11 +367,13 @@ class DelayStore:
             left = np.flatnonzero(refs < 0)
             if not len(left):
                 break
-            rows = source.find(due_ms[left], origins[left])
+            rows = source.find(due_ms[left], origins[left], origin_rows[left])
             if bool((rows >= 0).any()):
                 self._sources[source.number] = source
                 refs[left] = np.where(rows >= 0, refs_of(source.number, rows), -1)
         missing = refs < 0
+        for gone in self.far.missing if bool(missing.any()) else ():
+            missing &= ~gone.take(origins, origin_rows)
         for first_hour, last_hour in self.quarantined if bool(missing.any()) else ():
             missing &= (hours < first_hour) | (hours > last_hour)
         if bool(missing.any()):
@@ -370,7 +397,8 @@ class DelayStore:
     @property
     def waiting(self) -> int:
         """Scheduled messages that wait, near and far."""
-        return sum(hour.waiting for hour in self.hours.values()) + self.far.waiting
+        near = sum(hour.waiting for hour in self.hours.values())
+        return near + self.far.waiting + self.far.lake.waiting
 
     @property
     def unflushed_bytes(self) -> int:
@@ -417,10 +445,10 @@ class DelayStore:
             hour.changed = hour.unsynced = True
         self.far.capture_failed()
 
-    def drop_finished(self, now_ms: int) -> None:
+    def drop_finished(self, now_ms: int, position: int) -> None:
         """Forget hours and runs that are over for HOUR_KEEP_MS and in which nothing waits.
 
-        Their files go once no kept checkpoint names them.
+        Their files go once no kept checkpoint names them; `position` as for `FarStore.drop_finished`.
         """
         gone = [
             number
@@ -431,8 +459,14 @@ class DelayStore:
             hour = self.hours.pop(number)
             self._sources.pop(hour.number, None)
             hour.close()
-        for number in self.far.drop_finished(now_ms):
+        for number in self.far.drop_finished(now_ms, position):
             self._sources.pop(number, None)
+
+    def adopt(self, adoption: Adoption) -> int | None:
+        """Take over adopted runs: first due time of what they bring, if they bring anything."""
+        self.far.adopt(adoption)
+        moved, self.far.moved_ms = self.far.moved_ms, None
+        return moved
 
     def switch(self) -> int | None:
         """Take over a job that was carried out: first due time of what changed its source, if anything did."""
@@ -447,31 +481,3 @@ class DelayStore:
         for hour in self.hours.values():
             hour.close()
         self.far.close()
-
-
-def _damaged_hour(row: dict[str, int], why: str) -> Damaged:
-    number = row["hour"]
-    name = f"{number:010d}"
-    waiting = row.get("waiting", row["count"])  # at most that many, says a checkpoint of version 1
-    return Damaged("hours", name, (name,), why, waiting, number, number)
-
-
-def _groups(
-    hours: npt.NDArray[np.int64], last_near: int
-) -> list[tuple[int | None, npt.NDArray[np.int64]]]:
-    """(hour, rows in log order), and (None, rows) for those that are far."""
-    if bool((hours == hours[0]).all()):
-        hour = int(hours[0])
-        return [(hour if hour <= last_near else None, np.arange(len(hours)))]
-    is_far = hours > last_near
-    groups: list[tuple[int | None, npt.NDArray[np.int64]]] = []
-    if bool(is_far.any()):
-        groups.append((None, np.flatnonzero(is_far)))
-        near = np.flatnonzero(~is_far)
-    else:
-        near = np.arange(len(hours))
-    if len(near):
-        order = near[np.argsort(hours[near], kind="stable")]
-        cuts = np.flatnonzero(np.diff(hours[order])) + 1
-        groups += [(int(hours[part[0]]), part) for part in np.split(order, cuts)]
-    return groups

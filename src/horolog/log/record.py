@@ -34,6 +34,10 @@ GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration m
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 EPOCH        nothing: the first frame of an epoch
+ADOPT        JSON: app, version, topic, queues, rows, files (`delay.adopted`); its log position is the origin of
+             all rows.  Without files the messages themselves follow in the same frame
+OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `delay.lake.COUNT` rows,
+             of a recall `delay.lake.GONE` rows; the only record of its frame
 ===========  ==================================================================================
 
 An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is
@@ -86,6 +90,7 @@ _RECALL_MANY = struct.Struct("<II")
 RECALL_MANY_BYTES = ENVELOPE_BYTES + _RECALL_MANY.size  # before its rows
 _GRANT = struct.Struct("<IIIIQq")
 _ACK = struct.Struct("<IIII")
+_OFFLOAD = struct.Struct("<I")
 
 
 class Kind(IntEnum):
@@ -102,6 +107,8 @@ class Kind(IntEnum):
     ACK = 9
     EPOCH = 10
     RECALL_MANY = 11
+    ADOPT = 12
+    OFFLOAD = 13
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
@@ -209,6 +216,23 @@ def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:
         Kind.ACK,
         _ACK.pack(group, topic, queue, len(offsets)) + np.array(offsets, "<u8").tobytes(),
     )
+
+
+def encode_adopt(fields: dict[str, Any]) -> bytes:
+    """ADOPT: a transaction of somebody else's is committed here."""
+    return _control(Kind.ADOPT, orjson.dumps(fields))
+
+
+def encode_offload(fields: dict[str, Any], table: bytes) -> bytes:
+    """OFFLOAD: a step of an offload to the lake."""
+    told = orjson.dumps(fields)
+    return _control(Kind.OFFLOAD, _OFFLOAD.pack(len(told)) + told + table)
+
+
+def decode_offload(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Payload of an OFFLOAD: (fields, bytes of its table)."""
+    end = _OFFLOAD.size + _OFFLOAD.unpack_from(payload)[0]
+    return orjson.loads(payload[_OFFLOAD.size : end]), payload[end:]
 
 
 def encode_epoch() -> bytes:

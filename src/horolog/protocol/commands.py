@@ -13,6 +13,8 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from horolog.errors import HorologError
+from horolog.protocol.adoption_commands import AdoptionCommand
+from horolog.protocol.offload_commands import OffloadCommand
 
 
 class MessageType(IntEnum):
@@ -352,6 +354,7 @@ class MessageState(StrEnum):
     DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
     RECALLED = "recalled"
     MOVED = "moved"  # rescheduled: a copy with another due time took its place
+    LAKE = "lake"  # it waits in the lake, or was recalled before it went there
     QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
 
 
@@ -380,6 +383,30 @@ class FoundMessage(NamedTuple):
     queue_offset: int  # −1 unless it is visible
     store_ms: int  # when it became visible; of others, when it was sent
     layout: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class ReadQueue:
+    """Visible messages of a queue from an offset on, for whoever reads without a group; gives `QueueRead`.
+
+    NOT_FOUND below the lowest offset that is kept.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    limit: int  # messages; the core may give fewer, and more bytes than `max_bytes` only with one message
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class QueueRead:
+    """Records as they lie in the log: 32 bytes of head, then the stored layout."""
+
+    records: list[bytes]
+    next_offset: int  # where to read on; holes are passed over
+    min_offset: int  # lowest one still kept
+    max_offset: int  # one above the newest
 
 
 @dataclass(slots=True, frozen=True)
@@ -438,7 +465,10 @@ Command = (
     | CountPending
     | ListPending
     | FindMessages
+    | ReadQueue
     | ClientSeen
     | ClientGone
     | DescribeBroker
+    | AdoptionCommand
+    | OffloadCommand
 )

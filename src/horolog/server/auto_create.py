@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from horolog.admin.engine import Engine
+from horolog.admin.engine import Engine, OffloadMaker
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
@@ -22,6 +22,11 @@ class AutoCreate:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.failed = engine.failed
+
+    @property
+    def offloads(self) -> OffloadMaker | None:
+        """The engine's."""
+        return self._engine.offloads
 
     @property
     def clock(self) -> Clock:

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 
 import grpc.aio
 
+from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeTopic,
     NewMessage,
     Recall,
-    Recalled,
     RecallStatus,
     Sent,
     TopicType,
@@ -112,9 +112,8 @@ class ProducerCalls:
                 f"recall_handle: of topic {handle.topic!r}, not {topic!r}",
                 field="recall_handle",
             )
-        recalled: Recalled = await self._engine.submit(
-            Recall(topic, handle.message_id, handle.due_ms, handle.origin)
-        )
+        command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
+        recalled = await recalled_anywhere(self._engine, command)
         if recalled.status is RecallStatus.NOT_FOUND:
             await self._check_takes_delay(topic)
         status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)

@@ -31,7 +31,9 @@ from horolog.limits import (
 )
 from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
+from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
+from horolog.server.offloads import Offloads
 from horolog.storage.api import Storage, replace_file
 
 Flush = Literal["sync", "interval", "os"]
@@ -108,6 +110,8 @@ class Engine:
         self._stopping = False
         self._on_close: list[Callable[[], None]] = []
         self.backups: Backups | None = None  # only where there is a data directory
+        self.adoptions: Adoptions | None = None  # likewise
+        self.offloads: Offloads | None = None  # likewise
 
     async def start(self) -> None:
         """Start the workers and the first turn; needs a running event loop."""
@@ -185,6 +189,7 @@ class Engine:
                 durable=self._durable,
             )
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
+            self._inputs.extendleft(reversed(inputs))  # they are told too
             self._fail(error)
             return
         self._perform(effects)
@@ -400,8 +405,13 @@ class Engine:
         await self._until_quiet()
         while by_ms > 0:
             hop = by_ms if self._next_in is None else min(by_ms, max(self._next_in, least))
+            late = self.offloads.late if self.offloads is not None else None
+            if late is not None:
+                hop = min(hop, late.least_in_ms(hop))
             self.clock.advance(hop)
             by_ms -= hop
+            if late is not None:
+                await late.look(again=False)
             await self._until_quiet()
         if self.failed.done():
             raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from horolog.admin.app import make_app
 from horolog.admin.engine import Engine
-from horolog.admin.server import AdminServer, bind, port_in_use
+from horolog.admin.server import ADMIN_HOST, AdminServer, bind, port_in_use
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -71,6 +71,7 @@ class Parts:
 def real_parts() -> Parts:
     """Engine and gRPC door; imported here, because they are large."""
     from horolog.broker.shard import Settings as CoreSettings
+    from horolog.delay.far import FarSettings
     from horolog.server.auto_create import AutoCreate
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.open_broker import open_engine
@@ -83,6 +84,7 @@ def real_parts() -> Parts:
             dedup_ms=settings.dedup_ms,
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
+            far=FarSettings(buffer_bytes=settings.far_buffer_bytes),
         )
         return await open_engine(
             settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
@@ -146,8 +148,12 @@ async def _serve_doors(
         admin_port = await admin.start()
         try:
             await _announce(settings, parts, engine, grpc_port, admin_port)
+            if engine.offloads is not None:
+                engine.offloads.promote_late(f"http://{ADMIN_HOST}:{admin_port}")
             return await _until_the_end(engine, stop, settings.data_dir)
         finally:
+            if engine.offloads is not None:
+                await engine.offloads.close()
             await admin.stop()
     finally:
         await front.stop(GRPC_GRACE_S)

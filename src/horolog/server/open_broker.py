@@ -14,11 +14,14 @@ import orjson
 
 from horolog.broker.opening import ShardMeta, open_shard
 from horolog.broker.shard import Settings
+from horolog.broker.staging import Place
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import SEGMENT_BYTES
+from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups, Source
 from horolog.server.loop import CLOCK_NAME, Engine, Flush
+from horolog.server.offloads import Offloads
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
 
@@ -123,6 +126,13 @@ async def open_engine(
         engine = Engine(opened, storage, now, flush)
         engine.backups = Backups(
             engine, Source(storage, data_dir, SHARD, meta["log_id"], meta["segment_bytes"])
+        )
+        engine.offloads = Offloads(engine, opened.broker.shard.delay.far.lake, data_dir)
+        engine.adoptions = Adoptions(
+            engine,
+            Place(storage, SHARD, meta["log_id"]),
+            data_dir / SHARD / "staging",
+            meta["segment_bytes"],
         )
         engine.on_close(lock.release)
         await engine.start()

@@ -27,6 +27,8 @@ from horolog.protocol.commands import (
     MessageState,
     PendingCounts,
     PendingMessage,
+    QueueRead,
+    ReadQueue,
     Recall,
     RecallByKey,
     Recalled,
@@ -81,6 +83,8 @@ class ScriptedEngine:
         self.clock: Clock = SimulatedClock(NOW_MS) if simulated else SystemClock()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.backups: ScriptedBackups | None = ScriptedBackups()
+        self.offloads = None
+        self.adoptions = None
         self.asked: list[Any] = []
         self.stopped = False
         topic = TopicView("reminders", TopicType.DELAY, 2, [3, 4], 5)
@@ -119,6 +123,7 @@ class ScriptedEngine:
             ListPending: [
                 PendingMessage(NOW_MS + 90_000, "reminders", "01AB", 96, len(LAYOUT) + 32, LAYOUT)
             ],
+            ReadQueue: QueueRead([bytes(RECORD_HEAD_BYTES) + LAYOUT], 1, 0, 1),
             DescribeBroker: BrokerView(3, 900, 900, 900, 500, 5, 7, 1, 1, 1, 0, 2),
         }
 

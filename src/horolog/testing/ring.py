@@ -3,8 +3,10 @@
     python -m horolog.testing.ring --kills 200 --seed 7
 
 Senders, a recaller and consumers talk gRPC to a real `horolog serve`; the moment of each kill follows from the
-seed and from how many answers have come.  At the end a new consumer group reads everything from offset 0, and
-what was acknowledged, recalled, seen and consumed is compared with it (P1, P2, P3, P8).
+seed and from how many answers have come.  A send whose answer is lost is sent again with the same ids.  At the end
+a new consumer group reads everything from offset 0, and what was acknowledged, recalled, seen and consumed is
+compared with it (P1, P2, P3, P8).  Messages due in days and years gather in far buffers that are small here, become
+runs and are merged; at the end exactly those that were acknowledged and not cancelled are pending (P2, P8, P10).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from horolog.server.loop import Flush
 from horolog.testing.broker import BrokerProcess
 
 TOPIC = "ring"
+FAR_TOPIC = "ring-far"
 _HEADERS = [("x-mq-client-id", "ring"), ("x-mq-language", "PYTHON")]
 _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -40,6 +43,12 @@ _CALL_S = 5.0
 _DRAIN_S = 60.0
 _READ_S = 600.0  # to read everything at the end; the leases of what was read last longer
 _PAUSE_S = 0.01  # between recalls
+_AGAIN_S = 60.0  # how long a send is repeated: less than the dedup window
+_FAR_BUFFER_BYTES = 65_536
+_CHECKPOINT_EVERY = 10  # kills
+_LOOK_S = 0.5
+_DAY_MS = 86_400_000
+_PAGE = 1_000
 _Place = tuple[int, int]  # queue, offset
 
 
@@ -59,6 +68,7 @@ class Ring:
         self.broker = broker
         self.random = Random(seed)
         self.due: dict[str, int] = {}  # every id ever sent → due ms, 0: at once
+        self.far: set[str] = set()  # ids of the far topic
         self.stored: dict[str, str] = {}  # acknowledged id → recall handle
         self.recalls: dict[
             str, str
@@ -68,6 +78,7 @@ class Ring:
         self.answers = 0
         self._progress = asyncio.Event()
         self._closing = False
+        self._far_from = time.time_ns() // 1_000_000 + 2 * _DAY_MS
         self._n = 0
 
     # --- calls ----------------------------------------------------------------------------------
@@ -113,25 +124,34 @@ class Ring:
 
     # --- clients --------------------------------------------------------------------------------
 
-    def _message(self) -> pb.Message:
+    def _message(self, topic: str) -> pb.Message:
         self._n += 1
         message_id = f"ring-{self._n}"
         system = pb.SystemProperties(message_id=message_id)
         self.due[message_id] = 0
-        if self.random.random() < 0.8:
+        far = topic == FAR_TOPIC
+        if far:
+            self.far.add(message_id)
+        if far or self.random.random() < 0.8:
             at = time.time_ns() // 1_000_000 + self.random.randrange(200, 2_500)
+            if far:  # every due time only once, so that the list can be read page by page
+                at = self._far_from + self.random.randrange(3_000) * _DAY_MS + self._n
             self.due[message_id] = at
             system.delivery_timestamp.CopyFrom(
                 Timestamp(seconds=at // 1000, nanos=at % 1000 * 1_000_000)
             )
         return pb.Message(
-            topic=pb.Resource(name=TOPIC), body=message_id.encode(), system_properties=system
+            topic=pb.Resource(name=topic), body=message_id.encode(), system_properties=system
         )
 
     async def _send(self) -> None:
         while not self._closing:
-            messages = [self._message() for _ in range(self.random.choice([1, 1, 4, 16]))]
-            answer = await self._call("SendMessage", pb.SendMessageRequest(messages=messages))
+            topic = self.random.choice([TOPIC, TOPIC, FAR_TOPIC])
+            messages = [self._message(topic) for _ in range(self.random.choice([1, 1, 4, 16]))]
+            request = pb.SendMessageRequest(messages=messages)
+            answer, until = None, time.monotonic() + _AGAIN_S
+            while answer is None and time.monotonic() < until:
+                answer = await self._call("SendMessage", request)
             for entry in answer.entries if answer is not None else ():
                 _check(entry.status.code == pb.OK, "P2", f"a send was refused: {entry.status}")
                 self.stored[entry.message_id] = entry.recall_handle
@@ -145,7 +165,8 @@ class Ring:
             message_id = self.random.choice(free)
             self.recalls[message_id] = ""
             request = pb.RecallMessageRequest(
-                topic=pb.Resource(name=TOPIC), recall_handle=self.stored[message_id]
+                topic=pb.Resource(name=FAR_TOPIC if message_id in self.far else TOPIC),
+                recall_handle=self.stored[message_id],
             )
             answer = await self._call("RecallMessage", request)
             if answer is not None:
@@ -198,8 +219,10 @@ class Ring:
                 for client in (self._send, self._send, self._recall, self._consume, self._consume)
             ]
             try:
-                for _ in range(kills):
-                    await self._kill_after(self.random.randrange(30, 300), clients)
+                for i in range(kills):
+                    if i % _CHECKPOINT_EVERY == _CHECKPOINT_EVERY - 1:
+                        await self._next_checkpoint()
+                    await self._kill_after(self.random.randrange(20, 150), clients)
                 self._closing = True
                 await asyncio.wait_for(asyncio.gather(*clients), _DRAIN_S)
             finally:
@@ -207,11 +230,23 @@ class Ring:
                     client.cancel()
             delivered = await self._drain()
         self._compare(delivered)
+        waiting = await asyncio.to_thread(self._compare_far)
         cancelled = sum(status == "CANCELLED" for status in self.recalls.values())
         return (
             f"{kills} kills: {len(self.due)} sent, {len(self.stored)} acknowledged, {cancelled} recalled, "
-            f"{len(delivered)} delivered once, none early, {len(self.consumed)} consumed"
+            f"{len(delivered)} delivered once, none early, {len(self.consumed)} consumed, {waiting} far ahead"
         )
+
+    async def _next_checkpoint(self) -> None:
+        """Let it live long enough for a checkpoint, so that some starts begin from one."""
+        deadline = time.monotonic() + _DRAIN_S
+        path = "/v1/broker"
+        before = (await asyncio.to_thread(self.broker.admin.get, path))["checkpoint_position"]
+        now = before
+        while now == before:
+            _check(time.monotonic() < deadline, "P5", f"no checkpoint in {_DRAIN_S:g} s")
+            await asyncio.sleep(_LOOK_S)
+            now = (await asyncio.to_thread(self.broker.admin.get, path))["checkpoint_position"]
 
     async def _kill_after(self, more: int, clients: Sequence[asyncio.Future[None]]) -> None:
         target = self.answers + more
@@ -248,7 +283,7 @@ class Ring:
     def _compare(self, delivered: dict[str, _Place]) -> None:
         for place, message_id in self.places.items():
             _check(delivered.get(message_id) == place, "P2", f"{message_id} at {place} is gone")
-        for message_id in self.stored:
+        for message_id in self.stored.keys() - self.far:
             status = self.recalls.get(message_id)
             if status == "CANCELLED":
                 _check(
@@ -259,11 +294,43 @@ class Ring:
             elif status != "":  # "" is a recall whose answer was lost: it may have worked
                 _check(message_id in delivered, "P2", f"{message_id} was acknowledged and is lost")
 
+    def _compare_far(self) -> int:
+        """Gives how many wait."""
+        found: dict[str, int] = {}
+        from_ms = self._far_from
+        while True:
+            page = self.broker.admin.get(
+                "/v1/pending/messages", {"topic": FAR_TOPIC, "from": from_ms, "limit": _PAGE}
+            )["messages"]
+            for row in page:
+                _check(row["message_id"] not in found, "P3", f"{row['message_id']} waits twice")
+                found[row["message_id"]] = row["deliver_at_ms"]
+            if len(page) < _PAGE:
+                break
+            from_ms = page[-1]["deliver_at_ms"] + 1
+        counted = self.broker.pending(FAR_TOPIC)
+        _check(counted == len(found), "P10", f"{counted} are counted, {len(found)} wait")
+        for message_id, due_ms in found.items():
+            _check(self.due.get(message_id) == due_ms, "P2", f"{message_id} waits for {due_ms}")
+            _check(self.recalls.get(message_id) != "CANCELLED", "P8", f"{message_id} still waits")
+        for message_id in self.far & self.stored.keys():
+            status = self.recalls.get(message_id)
+            _check(status in (None, "", "CANCELLED"), "P8", f"{message_id}: {status}")
+            if status is None:
+                _check(message_id in found, "P2", f"{message_id} was acknowledged and is lost")
+        return len(found)
+
 
 def run_ring(kills: int, seed: int, directory: Path, flush: str = "sync") -> str:
     """Run a whole ring on a new data directory; gives its figures, raises RingBroken."""
-    with BrokerProcess(directory, clock="system", flush=cast("Flush", flush)) as broker:
-        broker.create_topic(TOPIC, type="mixed", queues=3)
+    with BrokerProcess(
+        directory,
+        clock="system",
+        flush=cast("Flush", flush),
+        arguments=[f"--far-buffer-bytes={_FAR_BUFFER_BYTES}"],
+    ) as broker:
+        for topic in (TOPIC, FAR_TOPIC):
+            broker.create_topic(topic, type="mixed", queues=3)
         try:
             return asyncio.run(Ring(broker, seed).run(kills))
         except RingBroken as error:

@@ -13,8 +13,9 @@ from typing import Any
 from horolog.broker.broker import Input
 from horolog.broker.effects import Reply
 from horolog.broker.opening import Opened, ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import CheckpointJob
+from horolog.broker.staging import Place
 from horolog.clock import SimulatedClock
 from horolog.delay.far import FarSettings
 from horolog.delay.far_jobs import FarJob
@@ -55,6 +56,7 @@ class SimBroker:
             far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
         )  # of the next life
         self.watch = HandOverWatch()
+        self.place = Place(disk, DIRECTORY, self._meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
         self._opened: Opened | None = None
@@ -81,6 +83,12 @@ class SimBroker:
         self._far_job: FarJob | None = None
         self._next_in: int | None = 0
         self.watch.new_life(self._commit)
+
+    @property
+    def shard(self) -> Shard:
+        """The state of this life."""
+        assert self._opened is not None
+        return self._opened.broker.shard
 
     @property
     def pending_next_ms(self) -> int | None:

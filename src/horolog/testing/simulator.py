@@ -20,6 +20,7 @@ from random import Random
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DEDUP_MS
+from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -43,6 +44,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
+from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 
@@ -72,6 +74,7 @@ class Simulation:
             retention_bytes=keep.choice([0, 0, 1, 3 * segment]),
         )
         self.history = History()
+        self.loads = Loads(seed + 2, self.broker, self.broker.place, self.history)
         self.answers: list[Answer] = []
         self.handles: list[tuple[str, str, tuple[str, int, int]]] = []
         self.recallable: list[tuple[str, str, int]] = []
@@ -136,6 +139,7 @@ class Simulation:
             elif isinstance(command, RecallMany):
                 self.history.bulk_lost(command)
         self.answers.clear()
+        self.loads.lost()
 
     def _reopen(self) -> None:
         if self.broker.lives and self.random.random() < 0.2:
@@ -156,6 +160,12 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
+        if self.loads.wants_turn():
+            commit = self.loads.next(TOPICS, self.clock.wall_ms())
+            if commit is not None:
+                self.tell(f"commit load {commit.notes['load'].version}")
+                self._ask(commit)
+            return
         roll = self.random.random()
         if roll < 0.29 or not self.recallable:
             self._send()
@@ -358,6 +368,10 @@ class Simulation:
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages):
             self.history.send_answered(answer.notes["ids"], result)
+        elif isinstance(command, Adopt):
+            self.tell(f"  {result}")
+            for message in self.loads.answered(answer):
+                self.recallable.append((command.topic, message.message_id, message.due_ms))
         elif isinstance(command, Reschedule):
             self.tell(f"  reschedule of {command.message_id}: {result}")
             self.history.reschedule_answered(command, result, answer.notes["seen"])
@@ -392,6 +406,7 @@ class Simulation:
         self.disk.clear_faults()
         self.disk.capacity_bytes = None
         self._crash_at_end()
+        self.loads.finish()
         latest = max((max(row["dues"]) for row in self.history.sends.values()), default=0)
         self.clock.advance(max(0, latest - self.clock.wall_ms()) + 20_000)
         self.broker.settle(2_000)

@@ -15,11 +15,13 @@ from horolog.delay.run_format import run_path
 from horolog.delay.state import EntryState
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
+from horolog.verify.adoptions import AdoptionCheck, sum_of
 from horolog.verify.balance import Balance
 from horolog.verify.entries import Batch, RecordsCheck, batches, check_key_runs
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 
+_NOWHERE = (1 << 64) - 1  # a log that has nothing of it
 _MOVED_ON = (EntryState.RECALLED, EntryState.MOVED)
 
 
@@ -100,8 +102,10 @@ def check_run(
     log: LogBytes,
     start: int,
     balance: Balance,
+    adoptions: AdoptionCheck,
 ) -> None:
-    """One run with its state; what waits goes into the balance."""
+    """One run with its state; what waits goes into the balance, or is compared with the adoption."""
+    adopted = "position" in row
     state = read_run_state(reading, place, row)
     path = run_path(place, row["name"])
     with reading.part(path), reading.source(path) as file:
@@ -116,10 +120,17 @@ def check_run(
             reading.findings.add(path, 0, "the checkpoint's cursor and limit lie outside its rows")
             return
         counts = _StateCounts(row, state)
-        for batch in run.batches(log, start):
+        gone = total = 0
+        for batch in run.batches(log, _NOWHERE if adopted else start):
             waits = counts.take(batch)
             entries = batch.entries[waits & batch.good]
-            balance.add(entries["due_ms"] // HOUR_MS, entries["origin"], -1)
+            if adopted:
+                rows = batch.first + np.flatnonzero(~waits)
+                gone, total = gone + len(rows), (total + sum_of(rows)) & _NOWHERE
+            else:
+                balance.add(entries["due_ms"] // HOUR_MS, entries["origin"], -1)
+        if adopted and state is not None and not run.damaged and not reading.quick:
+            adoptions.compare(reading.findings, place, row, gone, total)
         if state is not None:
             for what in counts.faults(damaged=run.damaged):
                 reading.findings.add(path, 0, what)
@@ -144,11 +155,14 @@ class _StateCounts:
         rows = batch.first + np.arange(len(entries))
         recalled = _bits(state, rows, _MOVED_ON)
         quarantined = _bits(state, rows, (EntryState.QUARANTINED,))
-        mine = (rows >= cursor) & (rows < limit)
+        handed_over = (rows < cursor) & ~_bits(state, rows, (EntryState.WAITING,))
+        mine = (rows < limit) & ~handed_over
         self._waiting += int((mine & ~recalled & ~quarantined).sum())
-        if batch.first <= cursor < batch.first + len(entries) and cursor < limit:
-            self._cursor_hour = int(entries["due_ms"][cursor - batch.first]) // HOUR_MS
-        gone = entries[(rows < limit) & ((rows < cursor) | recalled | quarantined)]
+        first = rows[mine & (rows <= cursor)]  # in order of time
+        if len(first):
+            hour = int(entries["due_ms"][int(first[0]) - batch.first]) // HOUR_MS
+            self._cursor_hour = min(self._cursor_hour, hour)
+        gone = entries[(rows < limit) & (handed_over | recalled | quarantined)]
         both = (gone["due_ms"] // HOUR_MS << 32) | gone["topic"].astype(np.int64)
         numbers, amounts = np.unique(both, return_counts=True)
         for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):

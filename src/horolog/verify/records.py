@@ -12,6 +12,8 @@ import orjson
 from isal.isal_zlib import crc32
 
 from horolog.broker.columns import get
+from horolog.delay.adopted import Adoption
+from horolog.delay.offload import step_of
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.frame import HEADER_BYTES, FrameHeader
@@ -24,6 +26,7 @@ from horolog.log.record import (
     decode_ack,
     decode_grant,
     decode_hand_over,
+    decode_offload,
     decode_recall,
     decode_recall_many,
     heads_of,
@@ -54,6 +57,8 @@ class Records(NamedTuple):
     at: npt.NDArray[np.int64]  # of the message records, in the body
     heads: npt.NDArray[Any]  # log.record.HEAD of the message records
     settled: list[Settled]
+    adoptions: list[Adoption]
+    offloaded: dict[str, int]  # adopted file → rows that went to the lake
 
 
 class RecordCheck:
@@ -86,7 +91,36 @@ class RecordCheck:
         heads = heads_of(body, at) if len(at) else np.empty(0, np.uint8)
         if len(at):
             self._check_messages(body, raw, base, at, heads)
-        return Records(raw, base, at, heads, settled)
+        adoptions = self._adoptions(body, base, offsets, kinds)
+        offloaded = self._offloaded(body, base, offsets, kinds)
+        return Records(raw, base, at, heads, settled, adoptions, offloaded)
+
+    def _offloaded(
+        self, body: bytes, base: int, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
+    ) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for at in offsets[kinds == Kind.OFFLOAD].tolist():
+            size = ENVELOPE.unpack_from(body, at)[0]
+            try:
+                fields, table = decode_offload(body[at + ENVELOPE_BYTES : at + size])
+                step_of(fields, table)
+                found |= fields.get("adopted", {})
+            except _UNREADABLE as error:
+                self._told(base + at, f"record OFFLOAD: cannot be read: {error}")
+        return found
+
+    def _adoptions(
+        self, body: bytes, base: int, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
+    ) -> list[Adoption]:
+        found = []
+        for at in offsets[kinds == Kind.ADOPT].tolist():
+            size = ENVELOPE.unpack_from(body, at)[0]
+            try:
+                fields = orjson.loads(body[at + ENVELOPE_BYTES : at + size])
+                found.append(Adoption.of(base + at, fields))
+            except _UNREADABLE as error:
+                self._told(base + at, f"record ADOPT: cannot be read: {error}")
+        return found
 
     def _tell(self, base: int, at: npt.NDArray[np.int64], what: str) -> None:
         for offset in at.tolist():

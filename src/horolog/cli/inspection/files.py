@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from horolog.cli.inspection import hour_files, log_file, run_file, shard_files
+from horolog.backup import manifest
+from horolog.broker import quarantine
+from horolog.cli.inspection import hour_files, key_files, log_file, run_file, shard_files
 from horolog.cli.inspection.report import Report
-from horolog.delay import run_format, state
+from horolog.delay import far_state, run_format, state
 from horolog.delay.hour import INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError
-from horolog.log import checkpoint, frame, keys
+from horolog.log import checkpoint, frame, key_rows, keys
 
 UNREADABLE = (struct.error, ValueError, KeyError, IndexError, OverflowError)
 
@@ -69,6 +71,11 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return hour_files.read_key_run(path, content, limit=limit)
     if name.endswith(".run") or magic == run_format.MAGIC:
         return run_file.read_run(path, content, limit=limit)
+    is_run_state = ".state." in name and not name.startswith("lake.")
+    if is_run_state or magic == far_state.MAGIC:
+        return run_file.read_run_state(path, content, limit=limit)
+    if name.endswith(".keys") or magic == key_rows.MAGIC:
+        return key_files.read_key_chunk(path, content, limit=limit)
     if name == INDEX_NAME:
         return hour_files.read_delay_index(path, content, _beside(path, LOG_NAME), limit=limit)
     if name == LOG_NAME:
@@ -77,6 +84,10 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return shard_files.read_consume_queue(path, content, limit=limit)
     if name == "meta":
         return shard_files.read_meta(path, content)
+    if name == quarantine.NOTE:
+        return shard_files.read_quarantine_note(path, content)
+    if name == manifest.MANIFEST_NAME:
+        return shard_files.read_backup_manifest(path, content, limit=limit)
     raise HorologError(
         ErrorCode.BAD_REQUEST, f"FILE: {path} is not a file of a data directory", field="FILE"
     )
@@ -87,6 +98,8 @@ def inspect_tree(directory: Path) -> Iterator[Report]:
     for path in sorted(directory.rglob("*")):
         if not path.is_file() or path.name in ("lock", "clock") or path.suffix == ".tmp":
             continue
+        if path.parent.parent.name == "staging":
+            continue  # somebody else may be writing it
         try:
             yield inspect_file(path, limit=0, show_records=False)
         except HorologError as error:

@@ -224,7 +224,7 @@ def _control_detail(kind: Kind, flags: int, payload: bytes) -> str:
             ack = records.decode_ack(payload)
             offsets = _some(ack.offsets.tolist())
             return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
-        case Kind.TOPIC | Kind.GROUP:
+        case Kind.TOPIC | Kind.GROUP | Kind.ADOPT:
             return payload.decode("utf-8", "replace")
         case _:
             return ""

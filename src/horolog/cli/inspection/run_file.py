@@ -1,4 +1,4 @@
-"""A run: header, footer, every part's CRC, and one row a message."""
+"""A run: header, footer, every part's CRC, and one row a message; and its state, one row an hour and topic."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from isal.isal_zlib import crc32
 
 from horolog.cli.inspection.report import Report, instant, verdict
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.far_state import decode_run_state
 from horolog.delay.run_format import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -23,8 +24,10 @@ from horolog.delay.run_format import (
     Layout,
     decode_footer,
     decode_header,
+    is_adopted,
 )
 from horolog.errors import HorologError
+from horolog.limits import HOUR_MS
 
 _BATCH = 16_384
 
@@ -41,6 +44,7 @@ def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
     report.fields |= {
         "log id": f"{log_id:016x}",
         "messages": rows,
+        "adopted": "yes" if is_adopted(bytes(content[:HEADER_BYTES])) else "no",
         "first due": instant(footer.first_ms),
         "last due": instant(footer.last_ms),
         "record bytes": footer.record_bytes,
@@ -117,3 +121,22 @@ def _check_parts(
             for topic in np.unique(counts["topic"]).tolist()
         }
         report.fields["by topic"] = ", ".join(f"{n} of topic {t}" for t, n in topics.items())
+
+
+def read_run_state(path: Path, content: memoryview, *, limit: int) -> Report:
+    """How many rows are marked as what, and one row an hour and topic of those that are gone."""
+    report = Report(str(path), "run state")
+    state = decode_run_state(bytes(content))
+    if state is None:
+        report.problems.append("not intact: magic, length or a CRC is wrong")
+        return report
+    marked = {kind: int(np.unpackbits(bits).sum()) for kind, bits in sorted(state.maps.items())}
+    report.fields |= {
+        "messages": state.rows,
+        "marked": ", ".join(f"{n} {kind.name}" for kind, n in marked.items()),
+        "crc": "ok",
+    }
+    gone = ((instant(h * HOUR_MS)[:16] + "Z", t, n) for (h, t), n in state.gone_by.items())
+    report.head = ("HOUR", "TOPIC", "GONE")
+    report.take(gone, limit)
+    return report

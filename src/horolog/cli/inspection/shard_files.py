@@ -1,4 +1,4 @@
-"""Checkpoints, consume queues and `meta`."""
+"""Checkpoints, consume queues, `meta`, notes of a quarantine, and the manifest of a backup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from horolog.cli.inspection.report import Report
+from horolog.backup.manifest import decode_manifest
+from horolog.cli.inspection.report import Report, instant
+from horolog.errors import HorologError
+from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import COLUMNS, NO_FRAME, Checkpoint, decode_checkpoint
 from horolog.log.consume_queue import UNIT, UNIT_BYTES
 
@@ -71,4 +74,43 @@ def read_meta(path: Path, content: memoryview) -> Report:
         report.fields |= dict(meta)
     except (orjson.JSONDecodeError, TypeError, ValueError) as error:
         report.problems.append(f"not JSON: {error}")
+    return report
+
+
+def read_quarantine_note(path: Path, content: memoryview) -> Report:
+    """What was set aside in the directory that the note lies in."""
+    report = Report(str(path), "quarantine note")
+    note: Any = orjson.loads(bytes(content))
+    report.fields |= {
+        "names": ", ".join(note["names"]),
+        "checkpoint": note["position"],
+        "waiting": note["waiting"],
+        "lost": note["lost"],
+        "due from": instant(note["first_hour"] * HOUR_MS),
+        "due before": instant((note["last_hour"] + 1) * HOUR_MS),
+        "why": note["why"],
+    }
+    return report
+
+
+def read_backup_manifest(path: Path, content: memoryview, *, limit: int) -> Report:
+    """One row a file; whether their bytes are as it says is what `horolog restore` checks."""
+    report = Report(str(path), "backup manifest")
+    try:
+        manifest = decode_manifest(bytes(content), "FILE")
+    except HorologError as error:
+        report.problems.append(error.message)
+        return report
+    report.fields |= {
+        "number": manifest.number,
+        "complete": "yes" if manifest.complete else "no",
+        "log id": f"{manifest.log_id:016x}",
+        "made by": manifest.horolog,
+        "made": instant(manifest.made_ms),
+        "position": manifest.position,
+        "crc": "ok",
+    }
+    report.head = ("FILE", "BYTES", "CRC", "COPIED BY")
+    rows = ((file.path, file.bytes, f"{file.crc32:08x}", file.number) for file in manifest.files)
+    report.take(rows, limit)
     return report

@@ -1,0 +1,79 @@
+"""Adoptions over HTTP: begin a transaction, send its files if there is no shared directory, commit, abort."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog import limits
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.engine import AdoptionMaker
+from horolog.admin.requests import (
+    AbortBody,
+    AdoptionBody,
+    CommitBody,
+    bad_request,
+    query,
+    query_int,
+    read_body,
+    read_bytes,
+)
+from horolog.broker.staging import Claim
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.adoption_commands import DescribeAdoption
+from horolog.protocol.rocketmq.names import check_topic
+
+
+async def describe_adoption(request: Request) -> Response:
+    """GET /v1/adoptions?app=A → the highest committed version of an app; −1: none."""
+    app = query(request, "app").get("app", "")
+    if not app:
+        raise bad_request("app", "which app is meant?")
+    version: int = await engine_of(request).submit(DescribeAdoption(app))
+    return answer({"app": app, "version": version})
+
+
+async def begin_adoption(request: Request) -> Response:
+    """POST /v1/adoptions/begin → where to stage files, and what must stand in them."""
+    wanted = await read_body(request, AdoptionBody)
+    topic = check_topic(wanted.topic)
+    begun = await _adoptions(request).begin(wanted.app, wanted.version, topic, join=wanted.join)
+    return answer(begun)
+
+
+async def put_file(request: Request) -> Response:
+    """PUT /v1/adoptions/{token}/files/{name}?offset=N with a piece of a staged file."""
+    offset = query_int(query(request, "offset"), "offset", 0, 0, (1 << 63) - 1)
+    content = await read_bytes(request, limits.ADOPTION_PIECE_MAX)
+    token, name = request.path_params["token"], request.path_params["name"]
+    return answer({"bytes": await _adoptions(request).put(token, name, offset, bytes(content))})
+
+
+async def commit_adoption(request: Request) -> Response:
+    """POST /v1/adoptions/commit → all rows of the transaction are scheduled, once."""
+    wanted = await read_body(request, CommitBody)
+    claims = [Claim(**file.model_dump()) for file in wanted.files]
+    topic = check_topic(wanted.topic)
+    done = await _adoptions(request).commit(wanted.app, wanted.version, topic, wanted.token, claims)
+    return answer(
+        {
+            "already": done.already,
+            "rows": done.rows,
+            "files": done.files,
+            "position": done.position,
+        }
+    )
+
+
+async def abort_adoption(request: Request) -> Response:
+    """POST /v1/adoptions/abort → what was staged is removed, unless it is committed."""
+    wanted = await read_body(request, AbortBody)
+    done = await _adoptions(request).abort(wanted.app, wanted.version, wanted.token)
+    return answer({"committed": done})
+
+
+def _adoptions(request: Request) -> AdoptionMaker:
+    adoptions = engine_of(request).adoptions
+    if adoptions is None:
+        raise HorologError(ErrorCode.NOT_IMPLEMENTED, "adoptions: there is no data directory")
+    return adoptions

@@ -1,0 +1,68 @@
+"""Offloads and the lake over HTTP: freeze, commit, abort, and what waits there."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.engine import OffloadMaker
+from horolog.admin.requests import (
+    BeginOffloadBody,
+    CommitOffloadBody,
+    OffloadBody,
+    bad_request,
+    query,
+    query_int,
+    read_body,
+)
+from horolog.errors import ErrorCode, HorologError
+from horolog.units import TIME_MAX_MS
+
+_NUMBER_MAX = (1 << 63) - 1
+
+
+async def show_lake(request: Request) -> Response:
+    """GET /v1/offloads?to_ms=: all offloads, and what waits in the lake in the hours before."""
+    to_ms = query_int(query(request, "to_ms"), "to_ms", 0, 0, TIME_MAX_MS)
+    return answer(await _offloads(request).show(to_ms))
+
+
+async def begin_offload(request: Request) -> Response:
+    """POST /v1/offloads/begin → the number and the frozen runs."""
+    wanted = await read_body(request, BeginOffloadBody)
+    return answer(await _offloads(request).begin(wanted.app, wanted.from_ms))
+
+
+async def commit_offload(request: Request) -> Response:
+    """POST /v1/offloads/commit → the lake has them, and the broker has not any more."""
+    wanted = await read_body(request, CommitOffloadBody)
+    return answer(
+        await _offloads(request).commit(wanted.number, wanted.rows, wanted.checksum, wanted.lake)
+    )
+
+
+async def abort_offload(request: Request) -> Response:
+    """POST /v1/offloads/abort → whether there was something to abort."""
+    wanted = await read_body(request, OffloadBody)
+    return answer({"aborted": await _offloads(request).abort(wanted.number)})
+
+
+async def list_recalled(request: Request) -> Response:
+    """GET /v1/offloads/{number}/recalled?hour=N: origins (position, row) that are left out."""
+    text = request.path_params["number"]
+    if not text.isdigit():
+        raise bad_request("number", f"{text!r} is not a number")
+    parameters = query(request, "hour")
+    hour = query_int(parameters, "hour", 0, 0, 1 << 32) if "hour" in parameters else None
+    found = await _offloads(request).gone(min(int(text[:20]), _NUMBER_MAX), hour)
+    return answer({"number": int(text), "recalled": found})
+
+
+def _offloads(request: Request) -> OffloadMaker:
+    maker = engine_of(request).offloads
+    if maker is None:
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED, "offloads: this broker has no data directory", field="path"
+        )
+    return maker

@@ -1,0 +1,163 @@
+"""Adoptions: whole transactions of scheduled messages, written by somebody else, committed by one record.
+
+    begin     is (app, version) new, and may the topic take it?  A staging directory is made (`server.adoptions`)
+    …         somebody writes runs into it (`delay.run_format`, adopted)
+    commit    in a thread: check, sync and move the files (`broker.staging`); then in a step: append ADOPT
+    apply     when that frame is committed the files are sources like all runs (`delay.adopted`)
+
+The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the highest committed
+version is kept, so a commit that is sent again is answered with "already".  Small transactions leave no files: their
+messages follow the record in its frame, and go the way of all that is sent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horolog.broker import offloads
+from horolog.broker.disk_pressure import COPIES
+from horolog.broker.effects import Reply
+from horolog.broker.sends import append_messages, too_late
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.delay.adopted import AdoptedFile, Adoption
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADOPTION_APP_MAX, ADOPTION_APPS_MAX, ADOPTION_FILES_MAX
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.protocol.adoption_commands import Adopt, Adopted, AdoptionBegun, BeginAdoption
+from horolog.protocol.commands import MessageType, TopicType
+from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
+
+VERSION_MAX = (1 << 63) - 1
+ROWS_MAX = (1 << 32) - 1  # the row of an origin is u32
+_QUEUE_ID = slice(HEAD_BYTES + QUEUE_ID_AT, HEAD_BYTES + QUEUE_ID_AT + 4)
+_TYPES = frozenset({TopicType.DELAY, TopicType.MIXED})
+
+
+def committed(shard: Shard, app: str) -> int:
+    """The highest committed version of an app; −1: none."""
+    return shard.adoptions.get(app, -1)
+
+
+def note(shard: Shard, app: str, version: int) -> None:
+    """A version is committed; the apps that have committed nothing for longest are forgotten."""
+    shard.adoptions[app] = max(version, shard.adoptions.pop(app, -1))
+    while len(shard.adoptions) > ADOPTION_APPS_MAX:
+        del shard.adoptions[next(iter(shard.adoptions))]
+
+
+def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
+    """Whether a transaction may be staged; TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST."""
+    topic = _checked(shard, command.app, command.version, command.topic)
+    return AdoptionBegun(
+        command.version <= committed(shard, command.app),
+        topic.name,
+        topic.number,
+        len(topic.queues),
+        wall_ms + shard.settings.max_delay_ms,
+    )
+
+
+def _checked(shard: Shard, app: str, version: int, topic_name: str) -> Topic:
+    if not app.strip() or len(app.encode()) > ADOPTION_APP_MAX:
+        raise _refused("app", "blank or too long", f"1 to {ADOPTION_APP_MAX} bytes")
+    if not 0 <= version <= VERSION_MAX:
+        raise _refused("version", f"{version} is out of range", f"0 to {VERSION_MAX}")
+    topic = shard.topics.get(topic_name)
+    if topic.type not in _TYPES:
+        raise HorologError(
+            ErrorCode.TYPE_CONFLICT,
+            f"topic: {topic.name!r} takes {topic.type.value} messages, not "
+            f"{MessageType.DELAY.name.lower()}",
+            field="topic",
+        )
+    return topic
+
+
+def _refused(field: str, why: str, limit: str = "") -> HorologError:
+    return HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"{field}: {why}" + (f"; {limit} is allowed" if limit else ""),
+        field=field,
+        limit=limit,
+    )
+
+
+def space_for(command: BeginAdoption | Adopt) -> int:
+    """What a commit counts for against the space of the disk, as the bytes of a send; a begin counts for nothing."""
+    if isinstance(command, BeginAdoption):
+        return 0
+    inlined = sum(map(len, command.records))
+    return inlined + -(
+        -command.soon_bytes // COPIES
+    )  # files are there, and want their hand-over only
+
+
+class Adoptions:
+    """Collects the commits of one turn; `flush` appends them, behind the topics that the turn has made."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._waiting: list[tuple[object, Adopt]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, token: object, command: Adopt) -> None:
+        """Take up a commit."""
+        self._waiting.append((token, command))
+
+    def flush(self, wall_ms: int) -> list[Reply]:
+        """Append what was collected; gives the replies, to be held until it is committed."""
+        waiting, self._waiting = self._waiting, []
+        replies = []
+        for token, command in waiting:
+            try:
+                result: object = self._commit(command, wall_ms)
+            except HorologError as error:
+                if error.fatal:
+                    raise
+                result = error
+            replies.append(Reply(token, result))
+        return replies
+
+    def _commit(self, command: Adopt, wall_ms: int) -> Adopted:
+        shard = self._shard
+        topic = _checked(shard, command.app, command.version, command.topic)
+        if command.version <= committed(shard, command.app):
+            return Adopted(True)
+        if len(command.files) > ADOPTION_FILES_MAX:
+            raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")
+        heads, queues = _heads(command.records, wall_ms)
+        last_ms = max(
+            [0, *(file.last_ms for file in command.files), *heads["due_ms"][-1:].tolist()]
+        )
+        if (refusal := too_late(last_ms, wall_ms, shard.settings.max_delay_ms)) is not None:
+            raise refusal
+        files, rows = [], 0
+        for file in command.files:
+            files.append(AdoptedFile(*file, rows))
+            rows += file.rows
+        rows += len(heads)
+        if rows > ROWS_MAX:
+            raise _refused("files", f"{rows} rows", f"up to {ROWS_MAX} in one transaction")
+        app, version = command.app, command.version
+        promotes = offloads.check_promotion(shard, app, version, topic.number, rows)
+        adoption = Adoption(
+            -1, command.app, command.version, topic.number, len(topic.queues), rows, files
+        )
+        append_messages(shard, command.records, heads, queues, wall_ms, adoption)
+        note(shard, command.app, command.version)
+        if promotes:
+            offloads.promoting(shard)
+        position = shard.uncommitted[-1].adopted
+        assert position is not None
+        return Adopted(False, rows, len(files), position.position)
+
+
+def _heads(records: list[bytes], wall_ms: int) -> tuple[np.ndarray, np.ndarray]:
+    """HEAD rows and queue ids of inlined messages; what is due already becomes visible at once."""
+    heads = np.frombuffer(b"".join(record[:HEAD_BYTES] for record in records), HEAD).copy()
+    heads["kind"] = np.where(heads["due_ms"] > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)
+    queues = np.frombuffer(b"".join(record[_QUEUE_ID] for record in records), ">i4")
+    return heads, queues.astype(np.int64)

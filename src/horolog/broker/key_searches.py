@@ -1,0 +1,113 @@
+"""Adopted messages by user key: no index has their keys, so a recall by key looks at those that wait, in pieces.
+
+A piece is some thousand rows in every turn, so nobody waits for a search; it takes ten seconds for a million rows.
+What is adopted after a search began is not looked at: the recall was asked for before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from horolog.broker.shard import Shard
+from horolog.delay.adopted import AdoptedRun
+from horolog.delay.entry import entry_sums
+from horolog.delay.state import EntryState
+from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, KEY_RECALL_MAX
+from horolog.log.record import HAS_KEYS, HEAD_BYTES
+from horolog.protocol.commands import Recall, RecallByKey
+from horolog.protocol.rocketmq import layout, properties
+
+_FLAGS_AT = 5
+_COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in rows looked at
+
+
+@dataclass
+class _Search:
+    command: RecallByKey
+    runs: deque[str]
+    at: int = 0  # row of the first run to go on with
+    found: dict[Recall, None] = field(default_factory=dict)
+    done: bool = False
+
+
+class KeySearches:
+    """Searches of recalls by key, by the token of the recall."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._searches: dict[object, _Search] = {}
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether there is more to do at once."""
+        return any(not search.done for search in self._searches.values())
+
+    def found(self, token: object, command: RecallByKey) -> list[Recall] | None:
+        """Recalls of adopted messages that wait and have the key; None while they are searched for."""
+        search = self._searches.get(token)
+        if search is None:
+            topic = self._shard.topics.get(command.topic).number
+            names = [
+                name
+                for name, run in self._shard.delay.far.runs.items()
+                if isinstance(run, AdoptedRun) and run.origin.topic == topic and run.waiting > 0
+            ]
+            if not names:
+                return []
+            search = self._searches[token] = _Search(command, deque(names))
+        return list(search.found) if search.done else None
+
+    def end(self, token: object) -> None:
+        """The recall is answered."""
+        self._searches.pop(token, None)
+
+    def work(self) -> None:
+        """Do a piece of the first search that is not done."""
+        left = BULK_ROWS
+        for search in self._searches.values():
+            while left > 0 and not search.done:
+                left -= self._look_on(search, min(left, BULK_TAGGED_ROWS))
+            if left <= 0:
+                return
+
+    def _look_on(self, search: _Search, limit: int) -> int:
+        """Look at some rows of one run; gives what that cost."""
+        run = self._shard.delay.far.runs.get(search.runs[0]) if search.runs else None
+        if run is None:
+            first = stop = end = 0
+        else:
+            first = max(search.at, 0 if run.behind else run.decided)
+            stop, end = min(run.limit, first + limit), run.limit
+        cost = 1 + max(0, stop - first)
+        if run is not None and first < stop:
+            cost += self._compare(search, run, np.arange(first, stop))
+        search.at = stop
+        if stop >= end:
+            search.at = 0
+            if search.runs:
+                search.runs.popleft()
+            search.done = not search.runs or len(search.found) > KEY_RECALL_MAX
+        return cost
+
+    def _compare(self, search: _Search, run: object, rows: np.ndarray) -> int:
+        assert isinstance(run, AdoptedRun)
+        rows = rows[run.states_at(rows) == EntryState.WAITING]
+        entries = run.entries(rows)
+        entries = entries[entry_sums(entries) == entries["sum"]]
+        compared = 0
+        records = run.records(entries)
+        for record, due_ms in zip(records, entries["due_ms"].tolist(), strict=True):
+            if len(record) <= HEAD_BYTES or not record[_FLAGS_AT] & HAS_KEYS:
+                continue
+            compared += 1
+            try:
+                told = properties.decode(layout.properties_of(record[HEAD_BYTES:]))
+            except (IndexError, ValueError):
+                continue  # damaged: it is quarantined when it is due
+            if search.command.key in told.get(properties.KEYS, "").split():
+                name = told.get(properties.UNIQ_KEY, "")
+                search.found[Recall(search.command.topic, name, due_ms)] = None
+        return compared * _COST

@@ -1,0 +1,346 @@
+"""Offloads: what is due from an hour on leaves the disk for the lake, and comes back in time.
+
+    begin     BEGIN record: what is in the far store is frozen (`delay.offload`); far buffers become runs
+    freeze    FROZEN record, when that is done; somebody reads the runs and writes Parquet (`pipeline.offload`)
+    commit    the caller has compared count and checksum of what the table has with the runs: COMMIT record, the
+              atomic point.  Its frame says what waits of each hour and topic; the runs are cut
+    promote   an adoption brings an hour of a topic back (`check_promotion`); with its record it is no longer
+              counted in the lake.  Each hour is promoted after all hours before it
+    recall    a row that was found in the table is recalled
+
+Steps are decided one at a time: while a record is appended and not applied, recalls and hand-over wait (`in_flight`),
+so none of them can meet a message on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from horolog.broker.recalls import instant
+from horolog.broker.shard import Applied, Shard
+from horolog.delay.adopted import AdoptedRun
+from horolog.delay.lake import GONE, Lake, Offload, Stage
+from horolog.delay.offload import (
+    Step,
+    adopted_rows,
+    frozen_gone,
+    frozen_runs,
+    is_sealing,
+    promotion_of,
+    rows_of,
+    step_of,
+    waiting_counts,
+)
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import (
+    ADOPTION_APP_MAX,
+    HOUR_MS,
+    LAKE_MARGIN_MS,
+    OFFLOAD_HOURS_MAX,
+    OFFLOAD_MARGIN_MS,
+)
+from horolog.log.record import encode_offload
+from horolog.protocol.commands import Recall, Recalled, RecallStatus, Reschedule
+from horolog.protocol.offload_commands import (
+    AbortOffload,
+    BeginOffload,
+    CommitOffload,
+    DescribeLake,
+    DescribeOffload,
+    FreezeOffload,
+    FrozenView,
+    LakeGone,
+    LakeHour,
+    LakeView,
+    OffloadCommand,
+    OffloadView,
+    RecallFromLake,
+    TellLakeProblem,
+)
+
+
+def decide(shard: Shard, command: OffloadCommand, wall_ms: int) -> object:
+    """The result that the command's docstring names; steps are appended, and apply when they are committed."""
+    match command:
+        case BeginOffload():
+            return _begin(shard, command, wall_ms)
+        case FreezeOffload(number):
+            return _freeze(shard, number, wall_ms)
+        case CommitOffload():
+            return _commit(shard, command, wall_ms)
+        case AbortOffload(number):
+            offload = shard.delay.far.lake.offloads.get(number)
+            if offload is None or offload.stage is Stage.LAKE:
+                return False
+            _append(shard, {"step": "abort", "number": number}, b"", wall_ms)
+            return True
+        case DescribeOffload(number):
+            return _view(shard, _of(shard, number), with_runs=True)
+        case DescribeLake(to_ms):
+            return _lake_view(shard, to_ms)
+        case LakeGone(number, hour):
+            gone = shard.delay.far.lake.gone_of(_of(shard, number).number, hour)
+            return list(zip(gone["position"].tolist(), gone["row"].tolist(), strict=True))
+        case TellLakeProblem(why):
+            shard.lake_problem = why
+            return None
+        case RecallFromLake():
+            return recall(shard, command, wall_ms)
+
+
+def is_step(command: object) -> bool:
+    """Whether it may append a record, so that what is in flight must be applied first."""
+    return isinstance(
+        command, BeginOffload | FreezeOffload | CommitOffload | AbortOffload | RecallFromLake
+    )
+
+
+def _of(shard: Shard, number: int) -> Offload:
+    offload = shard.delay.far.lake.offloads.get(number)
+    if offload is None:
+        raise HorologError(
+            ErrorCode.NOT_FOUND, f"number: there is no offload {number}", field="number"
+        )
+    return offload
+
+
+def _refused(
+    field: str, why: str, limit: str = "", code: ErrorCode = ErrorCode.BAD_REQUEST
+) -> HorologError:
+    return HorologError(code, f"{field}: {why}", field=field, limit=limit)
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+def _begin(shard: Shard, command: BeginOffload, wall_ms: int) -> OffloadView:
+    lake = shard.delay.far.lake
+    app, from_ms = command.app, command.from_ms
+    if not app.strip() or len(app.encode()) > ADOPTION_APP_MAX:
+        limit = f"1 to {ADOPTION_APP_MAX} bytes"
+        raise _refused("app", f"blank or too long; {limit} are allowed", limit)
+    if lake.open is not None:
+        if lake.open.app == app:
+            return _view(shard, lake.open)
+        raise _refused(
+            "app",
+            f"offload {lake.open.number} of app {lake.open.app!r} is under way; end or abort it first",
+            "1 at a time",
+            ErrorCode.TOO_MANY_REQUESTS,
+        )
+    if from_ms % HOUR_MS or from_ms < wall_ms + OFFLOAD_MARGIN_MS:
+        limit = f"{OFFLOAD_MARGIN_MS // HOUR_MS} h from now"
+        raise _refused(
+            "from_ms", f"{instant(from_ms)} must be a whole hour, and at least {limit}", limit
+        )
+    if shard.stalled:
+        raise _refused("disk", "full; messages wait to be filed", code=ErrorCode.DISK_FULL)
+    fields = {"step": "begin", "number": lake.next, "app": app, "from_ms": from_ms}
+    _append(shard, fields, b"", wall_ms)
+    return OffloadView(lake.next, app, from_ms, Stage.SEALING.value, log_id=shard.log.log_id)
+
+
+def _freeze(shard: Shard, number: int, wall_ms: int) -> OffloadView:
+    offload = _of(shard, number)
+    if offload.stage is Stage.SEALING:
+        if is_sealing(shard.delay.far):
+            raise _refused(
+                "number",
+                f"offload {number} waits for far buffers to become runs",
+                code=ErrorCode.TOO_MANY_REQUESTS,
+            )
+        _append(shard, {"step": "frozen", "number": number}, b"", wall_ms)
+    return _view(shard, offload)
+
+
+def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
+    offload = _of(shard, command.number)
+    if offload.stage is Stage.LAKE:
+        return _view(shard, offload)
+    if offload.stage is not Stage.FROZEN:
+        raise _refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
+    if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
+        limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
+        raise _refused(
+            "number",
+            f"it is less than {limit} to {instant(offload.from_ms)}, where offload {command.number} "
+            "begins; abort it and begin another one",
+            limit,
+        )
+    counts = waiting_counts(shard.delay.far, offload)
+    if len(counts) > OFFLOAD_HOURS_MAX:
+        limit = str(OFFLOAD_HOURS_MAX)
+        raise _refused(
+            "number", f"{len(counts)} hours times topics; at most {limit} are allowed", limit
+        )
+    recalled = len(shard.delay.far.lake.gone_of(offload.number))
+    has = int(counts["count"].sum()) + recalled
+    if has != command.rows:
+        raise _refused("rows", f"the lake has {command.rows}, the broker {has}")
+    fields = {
+        "step": "commit",
+        "number": offload.number,
+        "uri": command.uri,
+        "rows": command.rows,
+        "adopted": adopted_rows(shard.delay.far, offload),
+    }
+    _append(shard, fields, counts.tobytes(), wall_ms)
+    waiting = int(counts["count"].sum())
+    return OffloadView(
+        offload.number,
+        offload.app,
+        offload.from_ms,
+        Stage.LAKE.value,
+        command.uri,
+        command.rows,
+        waiting,
+        shard.log.log_id,
+    )
+
+
+def recall(shard: Shard, command: RecallFromLake, wall_ms: int) -> Recalled | None:
+    """Recall those rows of one message that wait in the lake still; None if there are none.
+
+    What was promoted meanwhile is in runs, and found there.
+    """
+    lake = shard.delay.far.lake
+    topic = shard.topics.get(command.topic)
+    hour = command.due_ms // HOUR_MS
+    new = [
+        n for n in lake.offloads if n not in command.looked and lake.count(n, hour, topic.number)
+    ]
+    if new:
+        raise _refused(
+            "deliver_at",
+            f"offload {new[0]} came into the lake meanwhile; try again",
+            code=ErrorCode.TOO_MANY_REQUESTS,
+        )
+    rows = [
+        (row.number, row.position, row.row, topic.number, row.due_ms)
+        for row in command.rows
+        if lake.count(row.number, row.due_ms // HOUR_MS, topic.number)
+    ]
+    gone = np.array(rows, GONE)
+    gone = gone[~lake.is_gone(gone)]
+    if not len(gone):
+        return None
+    _append(shard, {"step": "recalled"}, gone.tobytes(), wall_ms)
+    status = RecallStatus.CANCELLED
+    name = f"message {command.message_id} of topic {command.topic}"
+    detail = f"{status.value}: {name} will not be handed over"
+    return Recalled(status, detail, command.message_id, command.due_ms)
+
+
+def _append(shard: Shard, fields: dict[str, object], table: bytes, wall_ms: int) -> None:
+    """A frame of its own, behind all that this turn has appended before."""
+    shard.log.append(encode_offload(fields, table), 1, wall_ms)
+    shard.delay.far.lake.in_flight = True
+    step: Step = step_of(fields, table)
+    shard.uncommitted.append(Applied(shard.log.end, [], None, [], step=step))
+
+
+# --- recalls ------------------------------------------------------------------------------------------
+
+
+def check_recall(shard: Shard, topic_name: str, from_ms: int, to_ms: int) -> None:
+    """IN_LAKE if messages of that topic, due in hours of [from_ms, to_ms), wait in the lake.
+
+    Their ids and keys stand in the table, which the core does not read; so no answer would be sure to be true.
+    """
+    lake = shard.delay.far.lake
+    if lake.waiting and lake.may_hold(shard.topics.get(topic_name).number, from_ms, to_ms):
+        raise HorologError(
+            ErrorCode.IN_LAKE,
+            f"deliver_at: messages of topic {topic_name} that are due then or in the same hour wait in the "
+            "lake, where this cannot look; there they can be recalled one by one, by id and due time",
+            field="deliver_at",
+        )
+
+
+def check_recalls(shard: Shard, commands: Sequence[Recall | Reschedule]) -> None:
+    """The same for messages of known due times."""
+    for command in commands:
+        check_recall(shard, command.topic, command.due_ms, command.due_ms + 1)
+
+
+# --- promotion ----------------------------------------------------------------------------------------
+
+
+def check_promotion(shard: Shard, app: str, version: int, topic: int, rows: int) -> bool:
+    """Whether an adoption is a promotion, which says `promoting` when it is appended.
+
+    BAD_REQUEST if it is one and brings not exactly what waits, or an hour before its turn.
+    """
+    promotion = promotion_of(app, version)
+    if promotion is None:
+        return False
+    lake = shard.delay.far.lake
+    number, hour, of_topic = promotion
+    waits = lake.count(number, hour, of_topic)
+    if of_topic != topic or not waits:
+        raise _refused("app", f"nothing of {app}, hour {hour}, waits in the lake")
+    first = lake.first_hour(number, of_topic)
+    if first != hour:
+        raise _refused("version", f"hour {first} must be promoted before hour {hour}")
+    if waits != rows:
+        raise _refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
+    if lake.in_flight:
+        raise _refused(
+            "number", "another step of the lake is under way", code=ErrorCode.TOO_MANY_REQUESTS
+        )
+    return True
+
+
+def promoting(shard: Shard) -> None:
+    """A promotion is appended: nothing else may change what waits in the lake until it is applied."""
+    shard.delay.far.lake.in_flight = True
+
+
+# --- views --------------------------------------------------------------------------------------------
+
+
+def _view(shard: Shard, offload: Offload, *, with_runs: bool = False) -> OffloadView:
+    far = shard.delay.far
+    waiting = sum(n for number, _, _, n in far.lake.left(1 << 40) if number == offload.number)
+    view = OffloadView(
+        offload.number,
+        offload.app,
+        offload.from_ms,
+        offload.stage.value,
+        offload.uri,
+        offload.rows,
+        waiting,
+        shard.log.log_id,
+    )
+    if with_runs and offload.stage is Stage.FROZEN:
+        view.runs = _runs(shard, offload, far.lake)
+    return view
+
+
+def _runs(shard: Shard, offload: Offload, lake: Lake) -> list[FrozenView]:
+    recalled = lake.gone_of(offload.number)
+    found = []
+    for run in frozen_runs(shard.delay.far):
+        first, stop = rows_of(run, offload.from_ms)
+        if first >= stop:
+            continue
+        gone = frozen_gone(run, first, stop, recalled)
+        bits = np.packbits(gone, bitorder="little").tobytes() if bool(gone.any()) else b""
+        path = f"{shard.delay.far.directory}/{run.info.name}.run"
+        origin = (
+            (run.origin.position, run.origin.first_row) if isinstance(run, AdoptedRun) else None
+        )
+        found.append(FrozenView(path, first, stop, bits, origin))
+    return found
+
+
+def _lake_view(shard: Shard, to_ms: int) -> LakeView:
+    lake = shard.delay.far.lake
+    hours = [
+        LakeHour(number, hour, topic, shard.topics.by_number[topic].name, n)
+        for number, hour, topic, n in lake.left(-(-to_ms // HOUR_MS))
+    ]
+    offloads = [_view(shard, offload) for _, offload in sorted(lake.offloads.items())]
+    return LakeView(lake.waiting, offloads, hours)

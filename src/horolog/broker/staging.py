@@ -1,0 +1,312 @@
+"""Staged files of adoptions: checked, read or moved into `runs`.  File work for a thread; touches no live state.
+
+    staging/<token>/begin.json          app, version, topic, and when it was begun
+    staging/<token>/<name>.run          written by whoever began it; adopted by name only, never listed
+    runs/adopted.<stamp>.<number>.run   what a commit has moved, in the order of its manifest
+
+A commit that is cut off between the moves and its record is sent again: then a file is found in either place.  A
+start removes moved files that no adoption names once their staging directory is gone too, which is when the
+transaction is aborted, is committed, or has been left for STAGING_TTL_MS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from isal.isal_zlib import crc32
+
+from horolog.delay.adopted import (
+    AdoptedRun,
+    Origin,
+    adopted_name,
+    is_adopted_name,
+    stamp_of,
+)
+from horolog.delay.entry import entry_sums, record_crcs
+from horolog.delay.run import Run
+from horolog.delay.run_format import FOOTER_BYTES
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
+from horolog.protocol.adoption_commands import StagedFile
+from horolog.storage.api import Storage, read_file, replace_file
+
+BEGUN = "begin.json"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,116}\.run")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+
+class Claim(NamedTuple):
+    """What the manifest of a commit says of one file; `name` with `.run`."""
+
+    name: str
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+    crc32: int  # of the footer
+
+
+class Begun(NamedTuple):
+    """A transaction that was begun."""
+
+    token: str
+    app: str
+    version: int
+    topic: str
+    begun_ms: int
+
+    @property
+    def stamp(self) -> str:
+        """In the names of its files in `runs`: a token may come again, once its transaction is forgotten."""
+        return f"{self.token}-{self.begun_ms:x}"
+
+
+class Place(NamedTuple):
+    """A shard's files, and the log to which runs must belong."""
+
+    storage: Storage
+    directory: str  # of the shard
+    log_id: int
+
+    def staging(self, token: str) -> str:
+        """Directory of one transaction."""
+        return f"{self.directory}/staging/{token}"
+
+    @property
+    def runs(self) -> str:
+        """Directory of the runs."""
+        return f"{self.directory}/runs"
+
+
+class Checked(NamedTuple):
+    """Staged files that are as their manifest says, in its order."""
+
+    begun: Begun
+    files: list[StagedFile]
+    moved: list[bool]  # whether a file is in `runs` already
+    soon_bytes: int  # of records due before the moment that was asked for
+
+
+def refused(field: str, why: str, limit: str = "") -> HorologError:
+    """A BAD_REQUEST that names its field."""
+    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
+
+
+def check_name(name: str, field: str = "name") -> str:
+    """A file name that may be staged; BAD_REQUEST."""
+    if not _NAME.fullmatch(name):
+        what = "letters, digits, dot, underscore and hyphen, ending with .run, up to 120"
+        raise refused(field, f"{name[:140]!r} is not a name of a staged file ({what})", what)
+    return name
+
+
+# --- beginning and ending -------------------------------------------------------------------------
+
+
+def begin(place: Place, begun: Begun) -> None:
+    """Make the staging directory of a transaction."""
+    directory = place.staging(begun.token)
+    place.storage.make_dir(directory)
+    replace_file(place.storage, directory, BEGUN, orjson.dumps(begun._asdict()))
+    place.storage.sync_dir(f"{place.directory}/staging")
+
+
+def find(place: Place, token: str) -> Begun:
+    """A transaction that was begun, in this life of the broker or before; NOT_FOUND."""
+    try:
+        if _TOKEN.fullmatch(token):
+            path = f"{place.staging(token)}/{BEGUN}"
+            return Begun(**orjson.loads(read_file(place.storage, path)))
+    except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
+        pass
+    raise HorologError(
+        ErrorCode.NOT_FOUND,
+        f"token: there is no transaction {token[:40]!r}; it was never begun, has ended, or was swept",
+        field="token",
+    )
+
+
+def end(place: Place, token: str) -> None:
+    """Remove a staging directory with what is in it."""
+    place.storage.remove_dir(place.staging(token))
+
+
+def undo(place: Place, begun: Begun) -> None:
+    """Remove what a transaction has staged and moved; only if no adoption names it."""
+    for name in place.storage.list(place.runs):
+        if is_adopted_name(name) and stamp_of(name) == begun.stamp:
+            place.storage.remove(f"{place.runs}/{name}")
+    end(place, begun.token)
+
+
+def sweep_staging(
+    place: Place,
+    now_ms: int,
+    is_committed: Callable[[str, int], bool] = lambda app, version: False,
+    keep: Collection[str] = (),
+) -> list[str]:
+    """Remove staging directories that are committed, or have been left, but those of `keep`; gives their tokens."""
+    gone = []
+    for token in place.storage.list(f"{place.directory}/staging"):
+        if token in keep:
+            continue
+        try:
+            begun = find(place, token)
+        except HorologError:
+            begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
+        left = now_ms - begun.begun_ms >= STAGING_TTL_MS
+        if left or is_committed(begun.app, begun.version):
+            place.storage.remove_dir(place.staging(token))
+            gone.append(token)
+    return gone
+
+
+def sweep_moved(place: Place, named: set[str]) -> None:
+    """At a start: remove adopted runs that nothing names, but those whose transaction may still be committed."""
+    staged = set()
+    for token in place.storage.list(f"{place.directory}/staging"):
+        with contextlib.suppress(HorologError):
+            staged.add(find(place, token).stamp)
+    for name in place.storage.list(place.runs):
+        if is_adopted_name(name) and name not in named and stamp_of(name) not in staged:
+            place.storage.remove(f"{place.runs}/{name}")
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+def check(
+    place: Place, begun: Begun, claims: Sequence[Claim], topic: int, queues: int, soon_ms: int
+) -> Checked:
+    """Compare staged files with their manifest, and make them durable; each refusal names the field.
+
+    topic, queues  which the rows must be of; whether each row is, is seen when it is handed over
+    soon_ms        what is due before counts as due soon
+    """
+    if len(claims) > ADOPTION_FILES_MAX:
+        raise refused(
+            "files",
+            f"{len(claims)} files; at most {ADOPTION_FILES_MAX} are allowed",
+            f"{ADOPTION_FILES_MAX} files",
+        )
+    files, moved, soon = [], [], 0
+    seen: set[str] = set()
+    for number, claim in enumerate(claims):
+        field = f"files.{number}"
+        if check_name(claim.name, f"{field}.name") in seen:
+            raise refused(f"{field}.name", f"{claim.name} is named twice")
+        seen.add(claim.name)
+        name = adopted_name(begun.stamp, number)
+        stem = claim.name.removesuffix(".run")
+        directory = place.staging(begun.token)
+        is_moved = not place.storage.exists(f"{directory}/{claim.name}")
+        if is_moved:
+            directory, stem = place.runs, name
+        run = _opened(place, directory, stem, claim, field)
+        try:
+            _check_run(run, claim, field, topic, queues)
+            rows = run.directory
+            soon += int(rows["bytes"][rows["hour"] < -(-soon_ms // HOUR_MS)].sum())
+        finally:
+            run.close()
+        files.append(StagedFile(name, *claim[1:]))
+        moved.append(is_moved)
+    return Checked(begun, files, moved, soon)
+
+
+def _opened(place: Place, directory: str, stem: str, claim: Claim, field: str) -> Run:
+    try:
+        file = place.storage.open(f"{directory}/{stem}.run")
+    except FileNotFoundError:
+        raise refused(f"{field}.name", f"{claim.name} is not staged") from None
+    try:
+        size = file.size()
+        if size != claim.bytes:
+            raise refused(f"{field}.bytes", f"{claim.name} has {size} bytes, not {claim.bytes}")
+        file.sync()  # written by another process
+        foot = file.read(size - FOOTER_BYTES, FOOTER_BYTES) if size > FOOTER_BYTES else b""
+    finally:
+        file.close()
+    try:
+        run = Run.open(place.storage, directory, stem, place.log_id)
+    except HorologError as error:
+        if error.fatal and error.code is ErrorCode.DISK_FAILED:
+            raise
+        raise refused(field, f"{claim.name}: {error.message}") from error
+    if crc32(foot) != claim.crc32:
+        run.close()
+        raise refused(f"{field}.crc32", f"{claim.name} has a footer with another CRC")
+    return run
+
+
+def _check_run(run: Run, claim: Claim, field: str, topic: int, queues: int) -> None:
+    if not run.adopted:
+        raise refused(field, f"{claim.name} was not written for adoption (flag adopted)")
+    for name in ("rows", "first_ms", "last_ms"):
+        found, told = getattr(run.info, name), getattr(claim, name)
+        if found != told:
+            raise refused(f"{field}.{name}", f"{claim.name} has {found}, not {told}")
+    topics = np.unique(run.directory["topic"]).tolist()
+    if topics != [topic]:
+        raise refused(field, f"{claim.name} has rows of topics {topics}; only {topic} is meant")
+    ends = np.unique(np.array([0, run.rows - 1]))
+    bad = _bad_rows(run, ends, queues)
+    if len(bad):
+        raise refused(field, f"{claim.name}: row {int(bad[0])} does not agree with its record")
+
+
+def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray[np.int64]:
+    """Of these rows those that could not be handed over."""
+    shown = AdoptedRun(run.info, 0, lambda name: run, Origin(0, 0, queues, 0))
+    entries = run.entries(rows)
+    records = run.records(entries)
+    good = (entry_sums(entries) == entries["sum"]) & (entries["origin"] == 0)
+    good &= entries["row"] == rows
+    good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+    good &= shown.agree(entries, records)
+    bad: npt.NDArray[np.int64] = rows[~good]
+    return bad
+
+
+# --- reading and moving ---------------------------------------------------------------------------
+
+
+def read_records(
+    place: Place, claims: Sequence[Claim], checked: Checked, queues: int
+) -> list[bytes]:
+    """All messages of a small transaction, by (due time, place in the manifest, row), every one verified."""
+    found: list[bytes] = []
+    dues: list[Any] = [np.empty(0, np.int64)]
+    for number, (claim, file) in enumerate(zip(claims, checked.files, strict=True)):
+        directory, stem = place.staging(checked.begun.token), claim.name.removesuffix(".run")
+        if checked.moved[number]:
+            directory, stem = place.runs, file.name
+        run = Run.open(place.storage, directory, stem, place.log_id)
+        try:
+            rows = np.arange(run.rows)
+            bad = _bad_rows(run, rows, queues)
+            if len(bad):
+                what = f"{claim.name}: row {int(bad[0])} does not agree with its record"
+                raise refused(f"files.{number}", what)
+            entries = run.entries(rows)
+            found += [bytes(record) for record in run.records(entries)]
+            dues.append(entries["due_ms"])
+        finally:
+            run.close()
+    order = np.argsort(np.concatenate(dues), kind="stable")
+    return [found[row] for row in order.tolist()]
+
+
+def move(place: Place, claims: Sequence[Claim], checked: Checked) -> None:
+    """Give the files their names in `runs`, durably."""
+    for claim, file, is_moved in zip(claims, checked.files, checked.moved, strict=True):
+        if not is_moved:
+            source = f"{place.staging(checked.begun.token)}/{claim.name}"
+            place.storage.rename(source, f"{place.runs}/{file.name}.run")
+    place.storage.sync_dir(place.runs)

@@ -1,0 +1,259 @@
+"""horolog pipeline audit, forecast and rebuild: jobs on the files of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import AsJson
+from horolog.cli.output import print_json
+from horolog.cli.pipeline_load import Master
+from horolog.errors import ErrorCode, HorologError
+from horolog.units import parse_duration_ms, parse_time_ms
+
+if TYPE_CHECKING:
+    from horolog.pipeline.audit import AuditResult
+    from horolog.pipeline.forecast import Forecast
+    from horolog.pipeline.progress import Stages
+
+DataDir = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA_DIR", help="Data directory, a copy of one, or a backup; the broker may run."
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write report.html and Parquet tables there."),
+]
+Moment = Annotated[
+    str, typer.Option(metavar="TIME", help="ISO 8601 or epoch milliseconds, by due time.")
+]
+
+
+def audit(
+    data_dir: DataDir,
+    out: Out = None,
+    *,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Only what was due at or after …")
+    ] = "",
+    to: Moment = "",
+    late: Annotated[
+        str, typer.Option(metavar="DURATION", help="A hand-over later than this is a fault.")
+    ] = "60s",
+    master: Master = "",
+    as_json: AsJson = False,
+) -> int:
+    """Prove what was delivered: lost, duplicate, early and late messages, from the files alone.
+
+    Compares every schedule with every hand-over in the log. Nothing is changed, and no broker is
+    needed. Exit code 0: no fault; 1: faults; 3: no data directory.
+
+    Examples:
+      horolog pipeline audit /var/lib/horolog --out ./audit
+      horolog pipeline audit /backups/horolog --from 2026-03-01T00:00Z --to 2026-04-01T00:00Z
+      horolog pipeline audit /srv/horolog --late 5s --master spark://host:7077
+    """
+    from rich.console import Console
+
+    from horolog.pipeline.audit import audit as run
+    from horolog.pipeline.audit_report import audit_page, show
+    from horolog.spark.session import make_session
+
+    window = [
+        parse_time_ms(text, field=flag) if text else None
+        for flag, text in (("--from", from_), ("--to", to))
+    ]
+    late_ms = parse_duration_ms(late, field="--late")
+    _check(data_dir)
+    place = _place(out)
+    session = make_session("horolog pipeline audit", master=master)
+    try:
+        with stages(quiet=as_json) as told:
+            result = run(
+                session,
+                data_dir,
+                out=place,
+                from_ms=window[0],
+                to_ms=window[1],
+                late_ms=late_ms,
+                told=told,
+            )
+    finally:
+        session.stop()
+    if place is not None:
+        (place / "report.html").write_text(audit_page(result), encoding="utf-8")
+    if as_json:
+        print_json(_audit_json(result, place))
+    else:
+        show(Console(), result)
+        _tell_place(place)
+    return Exit.FAILURE if result.faults else Exit.OK
+
+
+def forecast(
+    data_dir: DataDir,
+    out: Out = None,
+    *,
+    hours: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only what is due within N hours.")
+    ] = None,
+    master: Master = "",
+    as_json: AsJson = False,
+) -> int:
+    """Count what waits by the minute in which it will be due, and name the hottest seconds.
+
+    Counts exactly what the broker counts, from the files alone.
+
+    Examples:
+      horolog pipeline forecast /var/lib/horolog --out ./forecast
+      horolog pipeline forecast /var/lib/horolog --hours 48 --json
+    """
+    from rich.console import Console
+
+    from horolog.pipeline.forecast import forecast as run
+    from horolog.pipeline.forecast_report import forecast_page, show
+    from horolog.spark.session import make_session
+
+    _check(data_dir)
+    place = _place(out)
+    session = make_session("horolog pipeline forecast", master=master)
+    try:
+        with stages(quiet=as_json) as told:
+            result = run(session, data_dir, out=place, hours=hours, told=told)
+    finally:
+        session.stop()
+    if place is not None:
+        (place / "report.html").write_text(forecast_page(result), encoding="utf-8")
+    if as_json:
+        print_json(_forecast_json(result, place))
+    else:
+        show(Console(), result)
+        _tell_place(place)
+    return Exit.OK
+
+
+def rebuild(
+    data_dir: DataDir,
+    *,
+    out: Annotated[
+        Path, typer.Option(metavar="NEWDIR", help="A new directory; it becomes a data directory.")
+    ],
+    master: Master = "",
+    as_json: AsJson = False,
+) -> int:
+    """Make a data directory anew from a commit log: queues, hours and runs, in parallel.
+
+    The log must begin at 0 and be whole. DATA_DIR is not changed; NEWDIR holds a copy of its log, and a broker
+    serves from it at once.
+
+    Examples:
+      horolog pipeline rebuild /broken/horolog --out /var/lib/horolog
+      horolog pipeline rebuild /mnt/shared/horolog --out /mnt/shared/new --master spark://host:7077
+    """
+    from horolog.pipeline.rebuild import rebuild as run
+    from horolog.spark.session import make_session
+
+    _check(data_dir)
+    session = make_session("horolog pipeline rebuild", master=master)
+    try:
+        with stages(quiet=as_json) as told:
+            result = run(session, data_dir, out, told=told)
+    finally:
+        session.stop()
+    if as_json:
+        print_json(asdict(result))
+    else:
+        typer.echo(
+            f"{result.out}: log to {result.position}, {result.units} messages in {result.queues}"
+            f" queues, {result.pending} pending in {result.hours} hours and {result.runs} runs"
+        )
+    return Exit.OK
+
+
+def _check(data_dir: Path) -> None:
+    """Refuse before Spark starts."""
+    from horolog.pipeline.data_files import DataFiles, read_meta
+    from horolog.spark.session import need_spark
+
+    need_spark()
+    read_meta(DataFiles(data_dir))
+
+
+def _place(out: Path | None) -> Path | None:
+    if out is None:
+        return None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HorologError(
+            ErrorCode.CONFIG, f"--out: {out} cannot be used ({error.strerror})", field="--out"
+        ) from error
+    return out
+
+
+def _tell_place(place: Path | None) -> None:
+    if place is not None:
+        typer.echo(f"report: {(place / 'report.html').resolve()}")
+
+
+@contextmanager
+def stages(*, quiet: bool = False) -> Iterator[Stages]:
+    """Says on stderr which stage a job is at: a spinner on a terminal, a line elsewhere."""
+    from rich.console import Console
+
+    from horolog.pipeline.progress import quiet as silent
+
+    console = Console(stderr=True)
+    if quiet:
+        yield silent
+    elif console.is_terminal:
+        with console.status("starting Spark") as status:
+
+            def told(what: str) -> None:
+                status.update(what)
+
+            yield told
+    else:
+        yield lambda what: console.print(what, highlight=False)
+
+
+def _audit_json(result: AuditResult, place: Path | None) -> dict[str, object]:
+    return {
+        "data_dir": result.data_dir,
+        "clean": not result.faults,
+        "faults": result.faults,
+        "counts": result.counts,
+        "damaged": result.damaged,
+        "overdue": result.overdue,
+        "forgotten": result.forgotten,
+        "log_start": result.log_start,
+        "log_end": result.log_end,
+        "horizon_ms": result.horizon_ms,
+        "totals": result.totals.to_pylist(),
+        "lateness": result.lateness.to_pylist(),
+        "funnel": result.funnel.to_pylist(),
+        "findings": result.findings.to_pylist(),
+        "report": str(place / "report.html") if place else None,
+    }
+
+
+def _forecast_json(result: Forecast, place: Path | None) -> dict[str, object]:
+    return {
+        "data_dir": result.data_dir,
+        "now_ms": result.now_ms,
+        "to_ms": result.to_ms,
+        "total": result.total,
+        "overdue": result.overdue,
+        "in_lake": result.in_lake,
+        "topics": result.topics.to_pylist(),
+        "hottest": result.hottest.to_pylist(),
+        "report": str(place / "report.html") if place else None,
+    }

@@ -1,0 +1,153 @@
+"""horolog pipeline load: bulk load of files or a database table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
+from horolog.cli.output import print_json
+from horolog.errors import ErrorCode, HorologError
+
+if TYPE_CHECKING:
+    from horolog.spark.bulk_load import BulkLoadResult
+
+_FLAGS = {
+    "topic": "--topic",
+    "body": "--body",
+    "deliver_at": "--deliver-at",
+    "tag": "--tag",
+    "keys": "--keys",
+    "message_id": "--message-id",
+    "broker": "--admin",
+    "timeout": "--timeout",
+}
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="Where Spark runs: local[2], spark://…, yarn, k8s://…; this machine."
+    ),
+]
+
+
+class StagingFlag(StrEnum):
+    """Values of --staging."""
+
+    AUTO = "auto"
+    SHARED = "shared"
+    UPLOAD = "upload"
+
+
+def load(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE…", help="CSV or Parquet, by extension.")
+    ] = None,
+    *,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic to schedule in.")],
+    deliver_at: Annotated[
+        str,
+        typer.Option(
+            metavar="EXPR",
+            help="Due time: a column or SQL expression; a timestamp, a text like one, or epoch ms.",
+        ),
+    ],
+    body: Annotated[
+        str, typer.Option(metavar="EXPR", help="Body; without it the whole row as JSON.")
+    ] = "",
+    tag: Annotated[str, typer.Option(metavar="EXPR")] = "",
+    keys: Annotated[str, typer.Option(metavar="EXPR")] = "",
+    message_id: Annotated[
+        str, typer.Option(metavar="EXPR", help="Without it the broker's own ids.")
+    ] = "",
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=EXPR", help="A property; may be repeated."),
+    ] = None,
+    jdbc: Annotated[
+        str, typer.Option(metavar="URL", help="Read --table from this database instead of files.")
+    ] = "",
+    table: Annotated[str, typer.Option(metavar="NAME", help="Table or (query) of --jdbc.")] = "",
+    rejects: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR", help="Refused rows go there, with the reason; without it none may be."
+        ),
+    ] = "",
+    job_id: Annotated[
+        str, typer.Option(metavar="ID", help="Name of this load: repeated, it changes nothing.")
+    ] = "",
+    staging: Annotated[
+        StagingFlag, typer.Option(help="How files come to the broker.")
+    ] = StagingFlag.AUTO,
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to ask a broker that is silent.")
+    ] = "60s",
+    master: Master = "",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule all rows of files or of a table, in one transaction: all or none.
+
+    Examples:
+      horolog pipeline load campaign.parquet --topic campaign --deliver-at send_at --body text
+      horolog pipeline load users.csv --topic mail --deliver-at "signed_up + interval 30 days"
+      horolog pipeline load big.parquet --topic t --deliver-at at --job-id march --rejects ./bad
+    """
+    from horolog.spark.bulk_load import bulk_load
+    from horolog.spark.load_input import Columns, read_input, selected
+    from horolog.spark.session import make_session
+
+    if bool(files) == bool(jdbc):
+        raise _usage("FILE", "give files, or --jdbc and --table")
+    if bool(jdbc) != bool(table):
+        raise _usage("--table", "goes together with --jdbc")
+    columns = Columns(deliver_at, body, tag, keys, message_id, _pairs(property_ or []))
+    session = make_session("horolog pipeline load", master=master)
+    try:
+        with typed_as(_FLAGS):
+            df = selected(read_input(session, files or [], jdbc, table), columns)
+            result = bulk_load(
+                df,
+                broker=admin,
+                topic=topic,
+                job_id=job_id,
+                rejects=rejects,
+                staging=staging.value,
+                timeout=timeout,
+                show_progress=not as_json,
+            )
+    finally:
+        session.stop()
+    if as_json:
+        print_json(result._asdict())
+    else:
+        typer.echo(_told(result, topic))
+
+
+def _told(result: BulkLoadResult, topic: str) -> str:
+    if result.already:
+        return f"load {result.job_id} was committed before; nothing was changed"
+    speed = result.rows / result.seconds if result.seconds else 0
+    told = (
+        f"scheduled {result.rows} messages in {topic} in {result.seconds:.1f} s ({speed:,.0f}/s),"
+        f" {result.files} files, load {result.job_id}"
+    )
+    if result.rejected:
+        told += f"\nrefused {result.rejected} rows, see {result.rejects}"
+    return told
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = dict[str, str]()
+    for text in texts:
+        name, equals, expression = text.partition("=")
+        if not equals or not name or not expression:
+            raise _usage("--property", f"{text!r} is not NAME=EXPR")
+        pairs[name] = expression
+    return pairs
+
+
+def _usage(flag: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.CONFIG, f"{flag}: {why}", field=flag)

@@ -1,0 +1,109 @@
+"""horolog pipeline offload, promote: to the lake, and back in time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.output import print_json
+from horolog.cli.pipeline_load import Master
+
+_FLAGS = {"from_ms": "--beyond", "app": "--app", "lake": "LAKE", "beyond": "--beyond"}
+Lake = Annotated[
+    str, typer.Argument(metavar="LAKE", help="Directory of the Delta table; made if missing.")
+]
+
+
+def offload(
+    lake: Lake,
+    *,
+    beyond: Annotated[
+        str, typer.Option(metavar="DURATION", help="Move what is due later than in this time.")
+    ] = "48h",
+    app: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose job this is; one may be under way.")
+    ] = "horolog-offload",
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Give up what is frozen, and move nothing.")
+    ] = False,
+    master: Master = "",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Move messages that are due far ahead from the broker's disk into a Delta table.
+
+    A job that was stopped goes on when it is run again.  Needs the broker's data directory at its own path.
+
+    Examples:
+      horolog pipeline offload /lake/pending
+      horolog pipeline offload /lake/pending --beyond 7d --master spark://10.0.0.1:7077
+    """
+    from horolog.pipeline.offload import abort_open
+    from horolog.pipeline.offload import offload as run
+    from horolog.spark.session import make_session
+    from horolog.units import parse_duration_ms
+
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        ahead_ms = parse_duration_ms(beyond, field="beyond")
+        if abort:
+            number = abort_open(client, lake, app)
+            told = f"Offload {number} is given up." if number else "Nothing is frozen."
+            print_json({"aborted": number}) if as_json else typer.echo(told)
+            return
+        from_ms = int(client.get("/v1/clock")["wall_ms"]) + ahead_ms
+        session = make_session("horolog pipeline offload", master=master)
+        try:
+            note = None if as_json else lambda line: typer.echo(line, err=True)
+            done = run(client, lake, from_ms, spark=session, app=app, note=note)
+        finally:
+            session.stop()
+    if as_json:
+        print_json(done._asdict())
+    else:
+        typer.echo(f"{done.rows} messages in {done.files} files of {done.lake}.")
+
+
+def promote(
+    *,
+    ahead: Annotated[
+        str, typer.Option(metavar="DURATION", help="Hours that begin within this time.")
+    ] = "2h",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, every five minutes, until stopped.")
+    ] = False,
+    forget: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="Days that ended longer ago leave the table."),
+    ] = "7d",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Bring hours that come near from the lake back to the broker; safe to repeat.
+
+    Examples:
+      horolog pipeline promote
+      horolog pipeline promote --watch
+    """
+    import time
+
+    from horolog.pipeline.promote import forget_past, promote_due
+    from horolog.units import parse_duration_ms
+
+    connect(admin)
+    note = None if as_json else lambda line: typer.echo(line, err=True)
+    while True:
+        with typed_as({"ahead": "--ahead", "forget": "--forget"}):
+            ahead_ms = parse_duration_ms(ahead, field="ahead")
+            keep_ms = parse_duration_ms(forget, field="forget")
+            done = promote_due(admin, ahead_ms=ahead_ms, note=note)
+            forget_past(admin, keep_ms)
+        if as_json:
+            print_json(done._asdict())
+        elif done.rows or not watch:
+            typer.echo(f"{done.rows} messages of {done.hours} hours.")
+        if not watch:
+            return
+        time.sleep(300)

@@ -1,0 +1,220 @@
+"""Adopted runs: files that somebody else wrote, and that one ADOPT record of the log makes part of the shard.
+
+Truth: no other file, and not the log, has their messages.  So a rebuild keeps them, merges leave them alone, and
+they go only when all is handed over and no kept checkpoint lies before their adoption.
+
+Row r of the file with `first_row` f has the origin (position of the ADOPT record, f + r).  In the file its origin
+is (0, r), so what is read is checked as it stands there and shown with the real one; only the CRC of a record goes
+on being started from what the file says (`crc_origins`).  Nothing was decided about these messages when they were
+written, so what a row says is compared with its record once more before it is handed over (`agree`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.damage import Damaged
+from horolog.delay.entry import entry_sums
+from horolog.delay.far_run import FarRun
+from horolog.delay.run import Run, RunInfo
+from horolog.delay.source import Rows
+from horolog.limits import HOUR_MS
+from horolog.log.record import HEAD_BYTES, Kind, heads_of
+
+LEVEL = -1
+_PREFIX = "adopted."
+_QUEUE_ID = slice(HEAD_BYTES + 12, HEAD_BYTES + 16)  # of the stored layout, big-endian
+_LEAST_BYTES = HEAD_BYTES + 88
+
+
+def adopted_name(stamp: str, number: int) -> str:
+    """Name of the run that a staged file becomes, without `.run`."""
+    return f"{_PREFIX}{stamp}.{number:06d}"
+
+
+def is_adopted_name(name: str) -> bool:
+    """Whether a name under `runs` is that of an adopted run's file."""
+    return name.startswith(_PREFIX) and name.endswith(".run")
+
+
+def stamp_of(name: str) -> str:
+    """Of which transaction such a file is (`broker.staging.Begun`)."""
+    return name.split(".")[1]
+
+
+class AdoptedFile(NamedTuple):
+    """One file of an ADOPT record; `name` as in `runs`, without `.run`, `crc32` of its footer."""
+
+    name: str
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+    crc32: int
+    first_row: int
+
+
+class Adoption(NamedTuple):
+    """What an ADOPT record says, and the log position at which it stands."""
+
+    position: int
+    app: str
+    version: int
+    topic: int
+    queues: int  # of the topic, at that time
+    rows: int
+    files: list[AdoptedFile]
+
+    def fields(self) -> dict[str, Any]:
+        """The record's JSON."""
+        fields = self._asdict()
+        del fields["position"]
+        return {**fields, "files": [file._asdict() for file in self.files]}
+
+    def runs(self, without: Collection[str]) -> Iterator[tuple[RunInfo, Origin]]:
+        """The files as runs, but those of these names; not opened: a commit has looked at them."""
+        for file in self.files:
+            if file.name not in without:
+                yield (
+                    RunInfo(file.name, file.rows, file.bytes, file.first_ms, file.last_ms),
+                    Origin(self.position, file.first_row, self.queues, self.topic),
+                )
+
+    @staticmethod
+    def of(position: int, fields: dict[str, Any]) -> Adoption:
+        """From the record's JSON."""
+        files = [AdoptedFile(**file) for file in fields["files"]]
+        return Adoption(position, **{**fields, "files": files})
+
+
+class Origin(NamedTuple):
+    """Where an adopted run's rows come from."""
+
+    position: int
+    first_row: int
+    queues: int
+    topic: int
+
+    @staticmethod
+    def of(row: dict[str, Any]) -> Origin | None:
+        """From a run's row in the registry of a checkpoint; None if it is none of these."""
+        if "position" not in row:
+            return None
+        return Origin(*(row[name] for name in Origin._fields))
+
+
+class AdoptedRun(FarRun):
+    """A run in use whose rows are shown with the origins that its adoption gave them."""
+
+    def __init__(
+        self, info: RunInfo, number: int, open_run: Callable[[str], Run], origin: Origin
+    ) -> None:
+        super().__init__(info, number, LEVEL, open_run)
+        self.origin = origin
+
+    def entries(self, rows: Rows) -> npt.NDArray[Any]:
+        """ENTRY rows with their real origins; one that is damaged keeps a wrong sum."""
+        entries = self.file.entries(rows)
+        good = entry_sums(entries) == entries["sum"]
+        entries["origin"] = self.origin.position
+        entries["row"] += np.uint32(self.origin.first_row)
+        sums = entry_sums(entries)
+        entries["sum"] = np.where(good, sums, ~sums)
+        return entries
+
+    def crc_origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """What the CRCs of these entries' records are started from: as in the file."""
+        rows = entries["row"] - np.uint32(self.origin.first_row)
+        return np.zeros(len(entries), np.uint64), rows
+
+    def agree(
+        self, entries: npt.NDArray[Any], records: Sequence[memoryview]
+    ) -> npt.NDArray[np.bool_]:
+        """Of which entries the record is a scheduled message as the entry says, of a queue that exists."""
+        good = np.array(
+            [
+                len(record) == size
+                for record, size in zip(records, entries["size"].tolist(), strict=True)
+            ],
+            bool,
+        )
+        good &= entries["size"] >= _LEAST_BYTES
+        rows = np.flatnonzero(good)
+        if not len(rows):
+            return good
+        heads = heads_of(
+            b"".join(records[row][:HEAD_BYTES] for row in rows.tolist()),
+            np.arange(len(rows)) * HEAD_BYTES,
+        )
+        same = heads["kind"] == Kind.SCHEDULED
+        for name in ("size", "due_ms", "topic", "key"):
+            same &= heads[name] == entries[name][rows]
+        queues = np.frombuffer(b"".join(records[row][_QUEUE_ID] for row in rows.tolist()), ">i4")
+        same &= (queues >= 0) & (queues < self.origin.queues)
+        good[rows] = same
+        return good
+
+    def waiting_by_topic(self) -> dict[int, int]:
+        """Topic number → what waits; there is one topic, so the file need not be opened."""
+        return {self.origin.topic: self.waiting} if self.waiting > 0 else {}
+
+    def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
+        """(hours, counts) of what waits, ascending; of a single hour without opening the file."""
+        if topic not in (None, self.origin.topic) or self.waiting <= 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        first, last = self.info.first_ms // HOUR_MS, self.info.last_ms // HOUR_MS
+        if first < last:
+            return super().waiting_by_hour(topic)
+        return np.array([first]), np.array([self.waiting])
+
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origin: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[Any] | None = None,
+    ) -> Rows:
+        """Row of each origin, −1 where it is none of this run's; the place of a row follows from its number."""
+        del due_ms  # not needed, so a damaged row is found too
+        found = np.full(len(origin), -1, np.int64)
+        mine = np.flatnonzero(origin == np.uint64(self.origin.position))
+        if len(mine) and origin_rows is not None:
+            rows = origin_rows[mine].astype(np.int64) - self.origin.first_row
+            inside = (rows >= 0) & (rows < self.info.rows)
+            found[mine[inside]] = rows[inside]
+        return found
+
+
+class Missing:
+    """A file of an adoption that a replay does not find, or cannot open.
+
+    If the log begins at 0 that is as it should be when all of it was handed over before the file was removed;
+    `left` says how many of its rows the log does not settle.
+    """
+
+    def __init__(self, adoption: Adoption, file: AdoptedFile, why: str) -> None:
+        self.file = file
+        self.position = adoption.position
+        self.left = file.rows
+        self.why = why
+
+    def damaged(self) -> Damaged:
+        """What is set aside when some of its rows wait."""
+        file = self.file
+        hours = file.first_ms // HOUR_MS, file.last_ms // HOUR_MS
+        names = (f"{file.name}.run",)
+        return Damaged("runs", file.name, names, self.why, self.left, *hours, are_files=True)
+
+    def take(
+        self, origin: npt.NDArray[np.uint64], origin_rows: npt.NDArray[Any]
+    ) -> npt.NDArray[np.bool_]:
+        """Which of these origins are its rows; they are settled, and waited for no longer."""
+        rows = origin_rows.astype(np.int64) - self.file.first_row
+        mine: npt.NDArray[np.bool_] = (
+            (origin == np.uint64(self.position)) & (rows >= 0) & (rows < self.file.rows)
+        )
+        self.left -= int(mine.sum())
+        return mine

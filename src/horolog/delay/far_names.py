@@ -1,0 +1,69 @@
+"""What files of the far store are called, and what a checkpoint says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horolog.delay.adopted import AdoptedRun
+from horolog.delay.damage import Damaged
+from horolog.delay.far_buffer import buffer_name
+from horolog.delay.far_jobs import FarJob, run_name
+from horolog.delay.far_run import FarRun
+from horolog.delay.lake import lake_files
+from horolog.limits import HOUR_MS
+
+
+def state_file(name: str, version: int) -> str:
+    """Name of a version of a run's state file."""
+    return f"{name}.state.{version:010d}"
+
+
+def registry_row(run: FarRun) -> dict[str, Any]:
+    """A run in the registry of a checkpoint."""
+    adopted = run.origin._asdict() if isinstance(run, AdoptedRun) else {}
+    return {
+        **adopted,
+        "name": run.info.name,
+        "level": run.level,
+        "rows": run.info.rows,
+        "cursor": run.cursor,
+        "limit": run.limit,
+        "limit_ms": run.limit_ms,
+        "waiting": run.waiting,
+        "version": run.version,
+        "frozen": run.frozen,
+        "first_ms": run.info.first_ms,
+        "last_ms": run.info.last_ms,
+    }
+
+
+def damaged_buffer(row: dict[str, Any], settled: int, why: str) -> Damaged:
+    """A far buffer that cannot be opened as a checkpoint says."""
+    name = buffer_name(row["number"])
+    hours = row["first_ms"] // HOUR_MS, row["last_ms"] // HOUR_MS
+    return Damaged("runs", name, (name,), why, row["count"] - settled, *hours)
+
+
+def damaged_run(row: dict[str, Any], why: str) -> Damaged:
+    """A run that cannot be opened as a checkpoint says."""
+    names = [f"{row['name']}.run"]
+    if row["version"]:
+        names.append(state_file(row["name"], row["version"]))
+    hours = row["first_ms"] // HOUR_MS, row["last_ms"] // HOUR_MS
+    return Damaged("runs", row["name"], tuple(names), why, row["waiting"], *hours, are_files=True)
+
+
+def named_files(registry: dict[str, Any]) -> set[str]:
+    """Names under `runs` that a checkpoint's registry needs."""
+    names = {buffer_name(row["number"]) for row in registry.get("buffers", [])}
+    names |= lake_files(registry.get("lake", {}))
+    for row in registry.get("runs", []):
+        names.add(f"{row['name']}.run")
+        if row["version"]:
+            names.add(state_file(row["name"], row["version"]))
+    return names
+
+
+def files_of_job(job: FarJob | None) -> set[str]:
+    """Names under `runs` that a job under way writes."""
+    return set() if job is None else {f"{run_name(number)}.run" for number in job.numbers}

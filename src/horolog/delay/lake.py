@@ -1,0 +1,338 @@
+"""What the shard knows of its messages in the lake: how many wait there, by hour and topic, and which were recalled.
+
+The messages themselves are Parquet files of a table that the broker does not write.  Every change comes from a
+record of the log, so a replay comes to the same state:
+
+    begin      far buffers are sealed; what is filed in the far store so far is *frozen*: no merge takes it
+    frozen     all of it lies in runs; from here on what is recalled of it is remembered (`gone`)
+    commit     the table has it: it is cut from the runs, and counted here instead
+    abort      as if nothing had been
+    recalled   rows of the table are recalled
+    promotion  (the adoption of app `promote:<number>:<topic>`) an hour of a topic is in runs again
+
+Offloaded is always all that is due from a whole hour on, so a run is cut at a row and what is left of it goes on
+as it is.  A state file, `runs/lake.state.<version>`, is written at a checkpoint when something has changed:
+
+======  ======  ==================  ================================================================
+offset  bytes   field               meaning
+======  ======  ==================  ================================================================
+0       4       magic               b"HLLK"
+4       2       version             1
+6       2       incompatible flags  unknown bit: refuse
+8       8       counts              rows of the first table
+16      8       gone                rows of the second one
+24      4       body CRC            CRC-32 of all that follows the header
+28      4       header CRC          CRC-32 of bytes 0–27
+32      24 n    counts              {number u64, hour u32, topic u32, count u64}: what waits
+…       32 n    gone                {number u64, position u64, row u32, topic u32, due ms i64}
+======  ======  ==================  ================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from horolog.delay.damage import Damaged
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.storage.api import Storage, read_file
+
+MAGIC = b"HLLK"
+VERSION = 1
+_HEAD = struct.Struct("<4sHHQQI")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CRC.size
+assert HEADER_BYTES == 32
+COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count", "<u8")])
+assert COUNT.itemsize == 24
+GONE = np.dtype(
+    [("number", "<u8"), ("position", "<u8"), ("row", "<u4"), ("topic", "<u4"), ("due_ms", "<i8")]
+)
+assert GONE.itemsize == 32
+_PREFIX = "lake.state."
+
+
+class Stage(StrEnum):
+    """How far an offload is."""
+
+    SEALING = "sealing"  # far buffers have still to become runs
+    FROZEN = "frozen"  # the runs may be read
+    LAKE = "lake"  # the table has the messages
+    BROKEN = "broken"  # a full disk kept messages from being filed: only `abort` is left
+
+
+@dataclass
+class Offload:
+    """One offload.  `number` is never used again."""
+
+    number: int
+    app: str
+    from_ms: int  # what is due from here on; a whole hour
+    stage: Stage = Stage.SEALING
+    uri: str = ""  # of the table
+    rows: int = 0  # that went into the table
+    last_hour: int = 0
+    position: int = 0  # log position behind its commit
+
+
+class Lake:
+    """Offloads of a shard, and what waits in the lake."""
+
+    def __init__(self) -> None:
+        self.offloads: dict[int, Offload] = {}
+        self.in_flight = False  # a step is appended and not applied: nothing may change beside it
+        self.next = 1
+        self.version = 0
+        self.changed = False
+        self._first: int | None = None  # hour, if it is known
+        self._last = 0  # version that was ever given: an older checkpoint may name it
+        self._counts: dict[tuple[int, int, int], int] = {}  # (number, hour, topic) → waiting
+        self._gone: list[npt.NDArray[Any]] = []  # GONE
+
+    @property
+    def open(self) -> Offload | None:
+        """The offload that is under way; there is one at most."""
+        for offload in self.offloads.values():
+            if offload.stage is not Stage.LAKE:
+                return offload
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait in the lake."""
+        return sum(self._counts.values())
+
+    def is_gone(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of these GONE rows are known to be."""
+        known = self._all_gone()
+        known = known[np.isin(known["position"], rows["position"])]
+        there = set(known[_IDENTITY].tolist())
+        return np.array([row in there for row in rows[_IDENTITY].tolist()], bool)
+
+    def is_gone_at(self, position: int, row: int) -> bool:
+        """Whether the message with that origin was recalled since it was frozen."""
+        known = self._all_gone()
+        return bool(((known["position"] == position) & (known["row"] == row)).any())
+
+    @property
+    def next_hour(self) -> int | None:
+        """The first hour of which something waits."""
+        if self._first is None:
+            self._first = min((key[1] for key in self._counts), default=None)
+        return self._first
+
+    def by_hour(self, topic: int | None) -> dict[int, int]:
+        """Hour → what waits."""
+        found: dict[int, int] = {}
+        for (_, hour, of_topic), n in self._counts.items():
+            if topic in (None, of_topic):
+                found[hour] = found.get(hour, 0) + n
+        return found
+
+    def by_topic(self) -> dict[int, int]:
+        """Topic → what waits."""
+        found: dict[int, int] = {}
+        for (_, _, topic), n in self._counts.items():
+            found[topic] = found.get(topic, 0) + n
+        return found
+
+    def left(self, to_hour: int) -> list[tuple[int, int, int, int]]:
+        """(number, hour, topic, waiting) of the hours before one, ascending."""
+        return sorted((*key, n) for key, n in self._counts.items() if key[1] < to_hour)
+
+    def count(self, number: int, hour: int, topic: int) -> int:
+        """What waits of one offload, hour and topic."""
+        return self._counts.get((number, hour, topic), 0)
+
+    def first_hour(self, number: int, topic: int) -> int | None:
+        """The first hour of which something waits."""
+        hours = [key[1] for key in self._counts if key[0] == number and key[2] == topic]
+        return min(hours, default=None)
+
+    def may_hold(self, topic: int, from_ms: int, to_ms: int) -> bool:
+        """Whether something of that topic, due in hours of [from_ms, to_ms), waits in the lake."""
+        if to_ms - from_ms < HOUR_MS:  # one message: asked for at every recall
+            hours = {from_ms // HOUR_MS, (to_ms - 1) // HOUR_MS}
+            keys = ((number, hour, topic) for number in self.offloads for hour in hours)
+            return any(key in self._counts for key in keys)
+        return any(
+            of_topic == topic and from_ms < (hour + 1) * HOUR_MS and hour * HOUR_MS < to_ms
+            for _, hour, of_topic in self._counts
+        )
+
+    def gone_of(self, number: int, hour: int | None = None) -> npt.NDArray[Any]:
+        """GONE rows of an offload (and hour)."""
+        rows: npt.NDArray[Any] = self._all_gone()
+        rows = rows[rows["number"] == number]
+        return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
+
+    # --- steps --------------------------------------------------------------------------------------
+
+    def begin(self, offload: Offload) -> None:
+        """An offload is under way."""
+        assert self.open is None
+        self.offloads[offload.number] = offload
+        self.next = max(self.next, offload.number + 1)
+
+    def abort(self, number: int) -> None:
+        """It is not."""
+        del self.offloads[number]
+        self._drop_gone(self._all_gone()["number"] == number)
+
+    def take(self, number: int, counts: npt.NDArray[Any]) -> None:
+        """These (COUNT rows) wait in the lake from here on."""
+        offload = self.offloads[number]
+        for row in counts.tolist():
+            self._counts[row[:3]] = row[3]
+        self._first = None
+        offload.last_hour = int(counts["hour"].max()) if len(counts) else 0
+        self.changed = True
+
+    def note_gone(self, rows: npt.NDArray[Any]) -> None:
+        """GONE rows that were recalled while they were frozen: they are not counted, but the table has them."""
+        if len(rows):
+            self._gone.append(rows.copy())
+            self.changed = True
+
+    def recall(self, rows: npt.NDArray[Any]) -> int:
+        """GONE rows of the table that are recalled: how many of them still waited."""
+        fresh = rows[~self.is_gone(rows)]
+        done = 0
+        for row in fresh:
+            key = (int(row["number"]), int(row["due_ms"]) // HOUR_MS, int(row["topic"]))
+            left = self._counts.get(key, 0)
+            if left:
+                self._put(key, left - 1)
+                done += 1
+        self.note_gone(fresh)
+        return done
+
+    def promoted(self, number: int, hour: int, topic: int) -> int:
+        """What waited of an hour and topic is in runs again; gives how many that were."""
+        n = self._counts.pop((number, hour, topic), 0)
+        self._first = None
+        rows = self._all_gone()
+        mine = (rows["number"] == number) & (rows["due_ms"] // HOUR_MS == hour)
+        self._drop_gone(mine & (rows["topic"] == topic))
+        self.changed = True
+        return n
+
+    def forget(self, log_start: int) -> None:
+        """Drop offloads of which nothing waits any more and that the log does not speak of."""
+        numbers = {key[0] for key in self._counts}
+        self.offloads = {
+            number: offload
+            for number, offload in self.offloads.items()
+            if offload.stage is not Stage.LAKE or number in numbers or offload.position > log_start
+        }
+
+    def _put(self, key: tuple[int, int, int], n: int) -> None:
+        self._first = None
+        if n:
+            self._counts[key] = n
+        else:
+            self._counts.pop(key, None)
+
+    def _all_gone(self) -> npt.NDArray[Any]:
+        if len(self._gone) != 1:
+            self._gone = [np.concatenate([np.empty(0, GONE), *self._gone])]
+        return self._gone[0]
+
+    def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
+        if bool(rows.any()):
+            self._gone = [self._all_gone()[~rows]]
+            self.changed = True
+
+    # --- checkpoint ---------------------------------------------------------------------------------
+
+    def capture(self) -> bytes | None:
+        """The next state file if one is needed; `version` and `registry` speak of it."""
+        if not self.changed:
+            return None
+        self.changed = False
+        if not self._counts and not len(self._all_gone()):
+            self.version = 0
+            return None
+        self._last += 1
+        self.version = self._last
+        return self.encode()
+
+    def encode(self) -> bytes:
+        """The state file."""
+        counts = np.array([(*key, n) for key, n in sorted(self._counts.items())], COUNT)
+        gone = self._all_gone()
+        body = counts.tobytes() + gone.tobytes()
+        head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(gone), crc32(body))
+        return head + _CRC.pack(crc32(head)) + body
+
+    def registry(self) -> dict[str, Any]:
+        """What a checkpoint's registry says."""
+        offloads = [asdict(offload) for offload in self.offloads.values()]
+        told = {"next": self.next, "version": self.version, "last": self._last}
+        return {**told, "offloads": offloads}
+
+    def restore(self, registry: dict[str, Any], content: bytes | None) -> str:
+        """Take over what a checkpoint names; gives why not ("" if it did)."""
+        self.next = registry.get("next", 1)
+        self.version = registry.get("version", 0)
+        self._last = registry.get("last", 0)
+        for row in registry.get("offloads", []):
+            self.offloads[row["number"]] = Offload(**{**row, "stage": Stage(row["stage"])})
+        if not self.version:
+            return ""
+        if content is None or not self._decode(content):
+            return f"state {self.version} of the lake is missing or damaged"
+        return ""
+
+    def _decode(self, content: bytes) -> bool:
+        if len(content) < HEADER_BYTES or content[:4] != MAGIC:
+            return False
+        if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
+            return False
+        _, version, flags, counts, gone, crc = _HEAD.unpack_from(content)
+        if version > VERSION or flags:
+            raise HorologError(
+                ErrorCode.VERSION_UNSUPPORTED,
+                f"state of the lake has version {version}; this horolog reads version {VERSION}",
+                field="state",
+            )
+        body = memoryview(content)[HEADER_BYTES:]
+        cut = counts * COUNT.itemsize
+        if len(body) != cut + gone * GONE.itemsize or crc32(body) != crc:
+            return False
+        self._counts = {row[:3]: row[3] for row in np.frombuffer(body, COUNT, counts).tolist()}
+        self._first = None
+        self._gone = [np.frombuffer(body, GONE, gone, cut).copy()]
+        return True
+
+
+_IDENTITY = ["number", "position", "row"]
+
+
+def state_name(version: int) -> str:
+    """File name of one version."""
+    return f"{_PREFIX}{version:010d}"
+
+
+def restore_lake(
+    lake: Lake, storage: Storage, directory: str, registry: dict[str, Any]
+) -> list[Damaged]:
+    """Put a fresh one into the state of a checkpoint; gives what cannot be read."""
+    name = state_name(registry.get("version", 0))
+    path = f"{directory}/{name}"
+    content = read_file(storage, path) if storage.exists(path) else None
+    why = lake.restore(registry, content)
+    return [Damaged("runs", name, (name,), why, are_files=True)] if why else []
+
+
+def lake_files(registry: dict[str, Any]) -> set[str]:
+    """Names under `runs` that a checkpoint's registry needs."""
+    version = registry.get("version", 0)
+    return {state_name(version)} if version else set()

@@ -1,0 +1,191 @@
+"""Steps of an offload, carried out on the delay store when their record is committed, online and in replay alike.
+
+What is frozen follows from the log alone: everything that was filed in the far store, or adopted, before the `begin`
+record.  So a replay that makes its runs anew, under other names, freezes and cuts the same messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.adopted import AdoptedRun
+from horolog.delay.far import FarStore
+from horolog.delay.far_run import FarRun
+from horolog.delay.lake import COUNT, GONE, Offload, Stage
+from horolog.delay.source import Rows
+from horolog.delay.state import EntryState
+from horolog.delay.store import DelayStore
+from horolog.limits import HOUR_MS
+
+PROMOTION = (
+    "promote"  # an adoption of app `promote:<number>:<topic>`, version <hour>, is a promotion
+)
+
+
+class Step(NamedTuple):
+    """A decoded OFFLOAD record: `fields` as its JSON, and the rows of its table."""
+
+    fields: dict[str, Any]
+    counts: npt.NDArray[Any]  # COUNT, of a commit
+    gone: npt.NDArray[Any]  # GONE, of a recall
+
+
+def step_of(fields: dict[str, Any], table: bytes) -> Step:
+    """A step as its record says it."""
+    none = np.empty(0, COUNT), np.empty(0, GONE)
+    if fields["step"] == "commit":
+        return Step(fields, np.frombuffer(table, COUNT), none[1])
+    if fields["step"] == "recalled":
+        return Step(fields, none[0], np.frombuffer(table, GONE))
+    return Step(fields, *none)
+
+
+def promotion_of(app: str, version: int) -> tuple[int, int, int] | None:
+    """(number, hour, topic) of the promotion that an adoption is; None if it is none."""
+    parts = app.split(":")
+    if len(parts) != 3 or parts[0] != PROMOTION or not (parts[1] + parts[2]).isdigit():
+        return None
+    return int(parts[1]), version, int(parts[2])
+
+
+def promotion_app(number: int, topic: int) -> str:
+    """The app under which hours of an offload's topic are promoted, one after the other."""
+    return f"{PROMOTION}:{number}:{topic}"
+
+
+# --- questions --------------------------------------------------------------------------------------
+
+
+def frozen_runs(far: FarStore) -> list[FarRun]:
+    """Runs that are frozen."""
+    return [run for run in far.runs.values() if run.frozen]
+
+
+def is_sealing(far: FarStore) -> bool:
+    """Whether something that is frozen is still being written."""
+    if any(buffer.frozen for buffer in far.buffers):
+        return True
+    return any(run.frozen and run.journal is not None for run in far.runs.values())
+
+
+def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
+    """COUNT rows: what waits of the frozen messages, by hour and topic."""
+    counts: dict[tuple[int, int], int] = {}
+    for run in frozen_runs(far):
+        for row in run.waiting_by_both(offload.from_ms // HOUR_MS):
+            key = int(row["hour"]), int(row["topic"])
+            counts[key] = counts.get(key, 0) + int(row["count"])
+    rows = [(offload.number, hour, topic, n) for (hour, topic), n in sorted(counts.items())]
+    return np.array(rows, COUNT)
+
+
+def adopted_rows(far: FarStore, offload: Offload) -> dict[str, int]:
+    """Name of each frozen adopted run → rows of it that a commit takes."""
+    found = {}
+    for run in frozen_runs(far):
+        if isinstance(run, AdoptedRun):
+            first, stop = rows_of(run, offload.from_ms)
+            if first < stop:
+                found[run.info.name] = int((~run.gone_between(first, stop)).sum())
+    return found
+
+
+def rows_of(run: FarRun, from_ms: int) -> tuple[int, int]:
+    """The rows [first, stop) of a frozen run that are due at or after `from_ms`."""
+    return min(run.file.row_at(from_ms), run.limit), run.limit
+
+
+def frozen_gone(
+    run: FarRun, first: int, stop: int, recalled: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Of rows [first, stop): gone when they were frozen, so without what was `recalled` (GONE) since."""
+    gone = run.gone_between(first, stop)
+    if len(recalled):
+        rows = run.find(recalled["due_ms"], recalled["position"], recalled["row"])
+        rows = rows[(rows >= first) & (rows < stop)]
+        gone[rows - first] = False
+    return gone
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+def note_recalled(store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
+    """These messages are recalled or moved: what of them is frozen has to be told to the lake later."""
+    offload = store.far.lake.open
+    if offload is None or offload.stage is not Stage.FROZEN:
+        return
+    for source, _, rows in store.by_source(refs):
+        if isinstance(source, FarRun) and source.frozen:
+            entries = source.entries(rows)
+            entries = entries[entries["due_ms"] >= offload.from_ms]
+            gone = np.empty(len(entries), GONE)
+            gone["number"], gone["topic"] = offload.number, entries["topic"]
+            gone["position"], gone["row"] = entries["origin"], entries["row"]
+            gone["due_ms"] = entries["due_ms"]
+            store.far.lake.note_gone(gone)
+
+
+def apply_step(store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
+    """Carry out a step whose frame ends at `end`; gives how many messages it recalled.
+
+    is_whole  all that lies before it in the log is filed (the disk has not been full)
+    """
+    far, lake, fields = store.far, store.far.lake, step.fields
+    number = fields.get("number", 0)
+    lake.in_flight = False
+    match fields["step"]:
+        case "begin":
+            far.seal()
+            _freeze(far, frozen=True)
+            stage = Stage.SEALING if is_whole else Stage.BROKEN
+            lake.begin(Offload(number, fields["app"], fields["from_ms"], stage))
+        case "frozen":
+            lake.offloads[number].stage = Stage.FROZEN
+        case "commit":
+            offload = lake.offloads[number]
+            _cut(store, offload.from_ms)
+            for (
+                missing
+            ) in far.missing:  # a replay: its file went when all of it was handed over or offloaded
+                missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
+            _freeze(far, frozen=False)
+            offload.stage, offload.position = Stage.LAKE, end
+            offload.uri, offload.rows = fields["uri"], fields["rows"]
+            lake.take(number, step.counts)
+        case "abort":
+            _freeze(far, frozen=False)
+            lake.abort(number)
+        case "recalled":
+            return lake.recall(step.gone)
+    return 0
+
+
+def _freeze(far: FarStore, *, frozen: bool) -> None:
+    for source in far.sources():
+        source.frozen = frozen
+
+
+def _cut(store: DelayStore, from_ms: int) -> None:
+    """Take all that is frozen and due from there on out of the far store."""
+    far = store.far
+    for run in frozen_runs(far):
+        first, stop = rows_of(run, from_ms)
+        if first >= stop:
+            continue
+        assert run.decided <= first
+        if isinstance(run, AdoptedRun) and not first:
+            run.cut(0, 0)  # over, so it goes as finished ones do: its file may still be needed
+            continue
+        run.cut(first, from_ms)
+        if not first:
+            far.drop(run.info.name)
+            store.forget_source(run.number)
+    for buffer in far.buffers:
+        if buffer.frozen:  # only in a replay on a full disk
+            dues_rows: Rows = buffer.rows_between(from_ms, 1 << 62, 0, buffer.count)[0]
+            buffer.settle(dues_rows, EntryState.MOVED)
+    far.look_again()

@@ -1,0 +1,34 @@
+"""A sum over messages that does not depend on their order: two sides compare it instead of the messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MASK = (1 << 64) - 1
+
+
+def row_sum(
+    keys: npt.NDArray[Any],
+    due_ms: npt.NDArray[Any],
+    positions: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+) -> int:
+    """Sum modulo 2⁶⁴ of a hash of each message: its key hash, its due time and its origin.
+
+    Sums of parts may be added (`& MASK`) in any order.
+    """
+    mixed = _mix(positions.astype(np.uint64) ^ _mix(rows.astype(np.uint64)))
+    mixed = _mix(mixed ^ due_ms.astype(np.int64).view(np.uint64))
+    mixed = _mix(mixed ^ keys.astype(np.uint64))
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,80 @@
+"""Adopted runs as the log's ADOPT records name them: schedules that stand in no SCHEDULED record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from horolog.delay.adopted import Adoption
+from horolog.delay.entry import ENTRY
+from horolog.delay.run_format import HEADER_BYTES as RUN_HEADER_BYTES
+from horolog.delay.run_format import decode_header, run_path
+from horolog.errors import HorologError
+from horolog.log.record import Kind
+from horolog.pipeline.data_files import (
+    SHARD,
+    AdoptedFile,
+    DataFiles,
+    LogPlan,
+    files_of,
+    mapped_file,
+)
+from horolog.pipeline.log_walk import records_of, walk_log
+
+
+def with_adopted(plan: LogPlan) -> LogPlan:
+    """The plan with the adopted files that are still there; looks through the log behind the checkpoint."""
+    files = files_of(plan.root)
+    found: dict[str, AdoptedFile] = {}
+    for row in plan.registry.get("far", {}).get("runs", []):
+        if "position" in row:
+            found[row["name"]] = AdoptedFile(
+                row["position"], row["first_row"], row["rows"], row["name"]
+            )
+    if any(name.startswith("adopted.") for name in files.list(f"{SHARD}/runs")):
+        for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
+            for row, payload in records_of(stretch, Kind.ADOPT):
+                position = stretch.base + int(stretch.at[row])
+                found.update((file.name, file) for file in files_named(position, payload))
+    there = [file for file in found.values() if _is_there(files, file)]
+    return replace(plan, adopted=tuple(sorted(there)))
+
+
+def files_named(position: int, payload: bytes) -> list[AdoptedFile]:
+    """The files of an ADOPT record."""
+    adoption = Adoption.of(position, orjson.loads(payload))
+    return [AdoptedFile(position, file.first_row, file.rows, file.name) for file in adoption.files]
+
+
+def _is_there(files: DataFiles, file: AdoptedFile) -> bool:
+    return files.exists(run_path(f"{SHARD}/runs", file.name))
+
+
+def rows_of_run(root: str, name: str) -> npt.NDArray[Any]:
+    """ENTRY rows of a run file, mapped; none if it is not there or not a run."""
+    raw = mapped_file(files_of(root).path(run_path(f"{SHARD}/runs", name)))
+    if raw is None:
+        return np.empty(0, ENTRY)
+    try:
+        _, rows = decode_header(name, raw[:RUN_HEADER_BYTES].tobytes(), None)
+        return np.frombuffer(raw.data, ENTRY, rows, RUN_HEADER_BYTES)
+    except (ValueError, HorologError):
+        return np.empty(0, ENTRY)
+
+
+def adopted_rows(
+    plan: LogPlan, positions: npt.NDArray[Any], rows: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """ENTRY rows of these origins (position, row); all zero where no adopted file has one."""
+    found = np.zeros(len(positions), ENTRY)
+    for file in plan.adopted:
+        within = rows.astype(np.int64) - file.first_row
+        mine = (positions == file.position) & (within >= 0) & (within < file.rows)
+        entries = rows_of_run(plan.root, file.name)
+        chosen = np.flatnonzero(mine & (within < len(entries)))
+        found[chosen] = entries[within[chosen]]
+    return found

@@ -1,0 +1,225 @@
+"""The closer look: what is wrong with messages that the screen could not clear.
+
+===============  ===========================================================================================
+fault            meaning
+===============  ===========================================================================================
+lost             due before the log's newest time, never handed over or recalled, and nothing waits to do it
+duplicate        handed over twice from one schedule
+duplicate_id     handed over twice from two schedules of one message id
+early            visible before its due time
+late             visible later than the audit allows
+never_scheduled  handed over, and no schedule in the log says so
+after_recall     handed over and recalled
+altered          handed over with another due time or message id than scheduled
+quarantined      its record does not verify: reported by the broker, never handed over
+overdue          not a fault: due, and the broker has it; it was stopped or is about to hand it over
+===============  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from horolog.pipeline.data_files import LogPlan, plan_of, plan_text
+from horolog.pipeline.log_rows import LogRows, RowKind, no_rows
+from horolog.pipeline.log_source import (
+    LOG_SCHEMA,
+    PlannedReader,
+    log_columns,
+    message_ids,
+    need,
+    window_of,
+)
+from horolog.pipeline.log_source import Window as Wanted
+
+FAULTS = (
+    "lost",
+    "duplicate",
+    "duplicate_id",
+    "early",
+    "late",
+    "never_scheduled",
+    "after_recall",
+    "altered",
+    "quarantined",
+)
+OVERDUE = "overdue"
+FINDING_COLUMNS = (
+    "fault string, topic int, message_id string, due_ms long, late_ms long, hand_overs long,"
+    " origin long, origin_row long, position long"
+)
+KEYS_MAX = 100_000  # more are joined by Spark
+_PASSED_MS = 1_000  # hand-over goes by due time; what is less behind may not have been durable yet
+_COLUMNS = (
+    "kind string, position long, origin long, origin_row long, topic int, key long, due_ms long,"
+    " append_ms long, store_ms long, size int"
+)
+
+
+class SuspectSource(DataSource):
+    """`format("horolog_log_suspects")`: the log's rows of a plan; `keys` leaves only those, `all` is MESSAGE too."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_log_suspects"
+
+    def schema(self) -> StructType:
+        """That of the log."""
+        return LOG_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the plan in the options."""
+        window = window_of(self.options)
+        left = () if self.options.get("all") else (RowKind.MESSAGE,)
+        kinds = tuple(int(kind) for kind in RowKind if kind not in left)
+        keys = None
+        if self.options.get("keys"):
+            keys = np.frombuffer(base64.b64decode(self.options["keys"]), np.int64)
+        wanted = Wanted(window.from_ms, window.to_ms, kinds, keys)
+        return PlannedReader(plan_of(need(self.options, "plan")), schema, wanted, log_columns)
+
+
+def suspect_rows(
+    spark: SparkSession, plan: LogPlan, options: dict[str, str], keys: DataFrame, count: int
+) -> DataFrame:
+    """Everything the log says about these keys."""
+    reader = spark.read.format("horolog_log_suspects").options(**options).schema(_COLUMNS)
+    reader = reader.option("plan", plan_text(plan))
+    if count <= KEYS_MAX:
+        table = np.sort(np.array([row.key for row in keys.collect()], np.int64))
+        return reader.option("keys", base64.b64encode(table.tobytes()).decode()).load()
+    return reader.load().join(keys, "key", "left_semi")
+
+
+def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
+    """One row an origin: its schedule, its hand-overs, what recalled it."""
+    handed = f.col("kind") == "HANDED"
+    planned = f.col("kind").isin("SCHEDULED", "ADOPTED")
+    known = f.when(f.col("origin") < 0, -1 - f.col("position")).otherwise(f.col("origin"))
+    grouped = rows.groupBy(known.alias("origin"), "origin_row").agg(
+        f.count(f.when(planned, 1)).alias("scheduled"),
+        f.count(f.when(handed, 1)).alias("hand_overs"),
+        f.count(f.when(f.col("kind").isin("RECALL", "MOVED"), 1)).alias("recalls"),
+        f.max("topic").alias("topic"),
+        f.max(f.when(planned, f.col("due_ms"))).alias("planned_ms"),
+        f.max(f.when(handed, f.col("due_ms"))).alias("told_ms"),
+        f.max(f.when(planned, f.col("key"))).alias("planned_key"),
+        f.max(f.when(handed, f.col("key"))).alias("handed_key"),
+        f.min(f.when(handed, f.least("store_ms", "append_ms"))).alias("seen_ms"),
+        f.max(f.when(handed, f.col("store_ms"))).alias("stored_ms"),
+        f.min(f.when(handed, f.col("position"))).alias("handed_at"),
+        f.min(f.when(handed, f.col("size"))).alias("handed_size"),
+        f.max(f.when(planned, f.col("size"))).alias("planned_size"),
+    )
+    forgotten = (f.col("origin") >= 0) & (f.col("origin") < plan.start)
+    if plan.adopted:
+        forgotten &= ~f.col("origin").isin([file.position for file in plan.adopted])
+    for file in plan.forgotten:
+        forgotten |= (f.col("origin") == file.position) & f.col("origin_row").between(
+            file.first_row, file.first_row + file.rows - 1
+        )
+    return grouped.withColumn("forgotten", forgotten).withColumn(
+        "due_ms", f.coalesce("planned_ms", "told_ms")
+    )
+
+
+def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list[int]) -> DataFrame:
+    """A row a fault; what was never settled is `missing` until `settle_missing` has looked at the files.
+
+    promoted  positions of the ADOPT records that brought messages back from the lake: their schedules have gone on
+    """
+    same_id = Window.partitionBy("handed_key")
+    seen = f.col("hand_overs") > 0
+    known = f.col("scheduled") > 0
+    messages = messages.withColumn(
+        "first_at", f.when(seen, f.min("handed_at").over(same_id))
+    ).withColumn("late_ms", f.col("stored_ms") - f.col("due_ms"))
+    went_on = f.lit(False)
+    if promoted:
+        twins = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
+        messages = messages.withColumn(
+            "twin", f.max(f.when(f.col("origin").isin(promoted), f.col("origin"))).over(twins)
+        )
+        went_on = f.coalesce(f.col("origin") < f.col("twin"), f.lit(False))
+    differs = (f.col("planned_ms") != f.col("told_ms")) | (
+        f.col("planned_key") != f.col("handed_key")
+    )
+    faults = {
+        "duplicate": f.col("hand_overs") >= 2,
+        "duplicate_id": seen & (f.col("handed_at") > f.col("first_at")),
+        "early": seen & (f.col("seen_ms") < f.col("due_ms")),
+        "late": seen & (f.col("late_ms") > late_ms),
+        "never_scheduled": seen & ~known & ~f.col("forgotten"),
+        "after_recall": seen & (f.col("recalls") > 0),
+        "altered": seen & known & differs,
+        "missing": known
+        & ~went_on
+        & (f.col("hand_overs") == 0)
+        & (f.col("recalls") == 0)
+        & (f.col("due_ms") <= horizon_ms),
+    }
+    found = f.array_compact(f.array(*(f.when(when, name) for name, when in faults.items())))
+    return messages.select(
+        f.explode(found).alias("fault"),
+        "topic",
+        "due_ms",
+        "late_ms",
+        "hand_overs",
+        "origin",
+        "origin_row",
+        f.coalesce("handed_at", f.col("origin")).alias("position"),
+        f.when(seen, f.col("handed_size")).otherwise(f.col("planned_size")).alias("size"),
+    )
+
+
+def settle_missing(
+    faults: DataFrame, pending: DataFrame, plan: LogPlan, newest_due_ms: int
+) -> DataFrame:
+    """Tell what is lost from what still waits, in a file or behind the checkpoint, to be handed over."""
+    state = pending.select("origin", "origin_row", "state")
+    joined = faults.join(state, ["origin", "origin_row"], "left")
+    passed = f.col("due_ms") < newest_due_ms - _PASSED_MS
+    replayed = f.lit(True) if plan.checkpoint < 0 else f.col("origin") >= plan.checkpoint
+    become = (
+        f.when(f.col("state") == "QUARANTINED", "quarantined")
+        .when(f.col("state") == "WAITING", OVERDUE)
+        .when(f.col("state").isNull() & replayed & ~passed, OVERDUE)
+        .otherwise("lost")
+    )
+    fault = f.when(f.col("fault") == "missing", become).otherwise(f.col("fault"))
+    return joined.withColumn("fault", fault).drop("state")
+
+
+def with_ids(faults: DataFrame, plan: LogPlan) -> DataFrame:
+    """Findings as they are written, with message ids from the log."""
+    return faults.mapInArrow(partial(_add_ids, plan_text(plan)), FINDING_COLUMNS)
+
+
+def _add_ids(text: str, batches: Iterator[Any]) -> Iterator[Any]:
+    plan = plan_of(text)
+    names = [column.split()[0] for column in FINDING_COLUMNS.split(", ")]
+    for batch in batches:
+        rows: LogRows = no_rows()
+        position = _numbers(batch, "position")
+        in_log = (position >= plan.start) & (position < plan.end)
+        in_log &= ~np.isin(position, [file.position for file in plan.adopted])
+        rows.kind = np.where(in_log, RowKind.HANDED, RowKind.ADOPTED).astype(np.uint8)
+        rows.position, rows.size = position, _numbers(batch, "size")
+        columns = {name: batch.column(name) for name in names if name != "message_id"}
+        columns["message_id"] = message_ids(plan, rows)
+        yield pa.RecordBatch.from_pydict({name: columns[name] for name in names})
+
+
+def _numbers(batch: Any, name: str) -> Any:
+    return batch.column(name).fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -1,0 +1,259 @@
+"""The files of a data directory, of a copy of it or of a backup, read beside whoever writes them.
+
+Nothing is locked and nothing is changed: a log only grows, a checkpoint and what it names stay for a while, and
+what is read ends at the last complete frame.  `plan_log` fixes that end once, so that all tasks of a job see the
+same log.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from horolog.backup.manifest import MANIFEST_NAME, decode_manifest
+from horolog.broker.retention import start_of
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.checkpoint import Checkpoint, decode_checkpoint
+from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
+from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
+from horolog.log.segment import SegmentReader, bases_on_disk
+from horolog.storage.api import read_file
+from horolog.storage.disk import Disk
+
+SHARD = "shard-00"
+FIELD = "DATA_DIR"
+Bytes = npt.NDArray[np.uint8]
+_LOOKS = 20  # at the end of a log that grows meanwhile
+
+
+class DataFiles(Disk):
+    """Reads one data directory; in a backup the names are looked up in its manifest."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, read_only=True)
+        self.root = root
+        self._places: dict[str, str] | None = None
+        if not (root / "meta").is_file() and (root / MANIFEST_NAME).is_file():
+            manifest = decode_manifest((root / MANIFEST_NAME).read_bytes(), FIELD)
+            self._places = {file.path: file.place for file in manifest.files}
+        if not self.path("meta").is_file():
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"{FIELD}: {root} is neither a data directory (it has no file `meta`) nor a backup",
+                field=FIELD,
+            )
+
+    def path(self, name: str) -> Path:
+        """Where a file of the data directory lies."""
+        return self.root / (name if self._places is None else self._places.get(name, name))
+
+    def _at(self, path: str) -> Path:
+        return self.path(path)
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a directory; empty if there is no such directory."""
+        if self._places is None:
+            return super().list(path)
+        below = f"{path}/" if path else ""
+        names = {name[len(below) :] for name in self._places if name.startswith(below)}
+        return sorted({name.partition("/")[0] for name in names})
+
+
+def files_of(root: str) -> DataFiles:
+    """The files of a directory that a plan names."""
+    return DataFiles(Path(root))
+
+
+def mapped_file(path: Path) -> Bytes | None:
+    """All of a file, mapped; None if it is not there or empty.  The same mapping as long as it is the same file."""
+    try:
+        found = path.stat()
+        if not found.st_size:
+            return None
+        return _map(path, found.st_ino, found.st_size)
+    except FileNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _map(path: Path, inode: int, size: int) -> Bytes:
+    del inode  # part of the key: another file may have come in its place
+    with path.open("rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+
+
+class Segment(NamedTuple):
+    """A stretch of the log in one file."""
+
+    base: int  # of the file
+    start: int
+    stop: int
+
+
+class AdoptedFile(NamedTuple):
+    """A run that an ADOPT record names, and that is still there."""
+
+    position: int  # log position of the ADOPT record
+    first_row: int
+    rows: int
+    name: str  # in `runs`, without ".run"
+
+
+@dataclass(frozen=True)
+class LogPlan:
+    """What a job reads: fixed once, small, and the same for all tasks."""
+
+    root: str
+    log_id: int
+    segment_bytes: int
+    start: int  # below it the log has been dropped
+    end: int
+    newest_ms: int  # append time of the last frame
+    damaged: bool  # the log ends at a frame that had been promised
+    checkpoint: int  # log position of the newest checkpoint; −1: there is none
+    segments: tuple[Segment, ...]
+    holes: tuple[tuple[int, int], ...]  # log positions whose segment is missing
+    registry: dict[str, Any]  # of that checkpoint; empty without one
+    adopted: tuple[AdoptedFile, ...] = ()  # `adopted_files.with_adopted` finds them
+    forgotten: tuple[AdoptedFile, ...] = ()  # named by the log, finished and removed
+
+    def has(self, position: int) -> bool:
+        """Whether the log still holds that position."""
+        return self.start <= position < self.end
+
+
+def read_meta(files: DataFiles) -> tuple[int, int]:
+    """(log id, segment bytes); DAMAGED or VERSION_UNSUPPORTED."""
+    try:
+        meta = orjson.loads(read_file(files, "meta"))
+        version = int(meta["format"])
+        log_id, segment_bytes = int(meta["log_id"], 16), int(meta["segment_bytes"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise HorologError(
+            ErrorCode.DAMAGED, f"{FIELD}: meta cannot be read ({error})", field=FIELD
+        ) from error
+    if version != 1:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"{FIELD}: format {version}; this horolog reads format 1",
+            field=FIELD,
+            limit="format 1",
+        )
+    return log_id, segment_bytes
+
+
+def newest_checkpoint(files: DataFiles, log_id: int) -> Checkpoint | None:
+    """The newest intact one of this log."""
+    place = f"{SHARD}/checkpoint"
+    for name in reversed([name for name in files.list(place) if name.endswith(".ckpt")]):
+        try:
+            found = decode_checkpoint(read_file(files, f"{place}/{name}"))
+        except FileNotFoundError:
+            continue  # removed since it was listed: a newer one was before it
+        if found is not None and found.log_id == log_id:
+            return found
+    return None
+
+
+def plan_log(root: Path) -> LogPlan:
+    """Look where the log begins and ends; NOT_FOUND, DAMAGED or VERSION_UNSUPPORTED."""
+    files = files_of(str(root.resolve()))
+    log_id, size = read_meta(files)
+    checkpoint = newest_checkpoint(files, log_id)
+    told = start_of(checkpoint) if checkpoint is not None else None
+    found = [base for base in bases_on_disk(files, f"{SHARD}/log") if base >= (told or 0)]
+    reader = SegmentReader(files, f"{SHARD}/log", size)
+    try:
+        used = _written(reader, found, log_id)
+        start = max(told or 0, found[0]) if found else told or 0
+        end, newest_ms, damaged = _end_of(
+            reader, used, log_id, checkpoint.position if checkpoint is not None else 0
+        )
+    finally:
+        reader.close()
+    wanted = range(start - start % size, end, size)
+    return LogPlan(
+        root=str(root.resolve()),
+        log_id=log_id,
+        segment_bytes=size,
+        start=start,
+        end=end,
+        newest_ms=newest_ms,
+        damaged=damaged,
+        checkpoint=checkpoint.position if checkpoint is not None else -1,
+        segments=tuple(
+            Segment(base, max(base, start), min(base + size, end)) for base in used if base < end
+        ),
+        holes=tuple((base, min(base + size, end)) for base in wanted if base not in used),
+        registry=checkpoint.registry if checkpoint is not None else {},
+    )
+
+
+def _first_frame(reader: SegmentReader, base: int, log_id: int) -> FrameHeader | None:
+    header = parse(reader.bytes_at(base, HEADER_BYTES))
+    return header if header is not None and (header.base, header.log_id) == (base, log_id) else None
+
+
+def _written(reader: SegmentReader, bases: list[int], log_id: int) -> list[int]:
+    """Bases of the segments that have been written; one that follows was only made ahead, or is a ghost."""
+    firsts = [_first_frame(reader, base, log_id) for base in bases]
+    used: list[int] = []
+    epoch = 0
+    last = max((i for i, first in enumerate(firsts) if first is not None), default=-1)
+    for i, (base, first) in enumerate(zip(bases, firsts, strict=True)):
+        if i > last or (first is not None and first.epoch < epoch):
+            break
+        used.append(base)
+        epoch = first.epoch if first is not None else epoch
+    return used
+
+
+def _end_of(
+    reader: SegmentReader, used: list[int], log_id: int, promised: int
+) -> tuple[int, int, bool]:
+    """(end, append ms of the last frame, whether what follows had been promised)."""
+    if not used:
+        return 0, 0, promised > 0
+    start, newest_ms, epoch = used[-1], 0, 0
+    identity, limit = Identity(log_id, 0), used[-1] + reader.segment_bytes
+    for _ in range(_LOOKS):
+        scan = LogScan(reader, identity, start=start, limit=limit, epoch=epoch, durable=promised)
+        for header, _ in scan.frames():
+            newest_ms = header.append_ms
+        at = scan.end
+        if scan.outcome is not LogEnd.DAMAGED or at == start:
+            break
+        start, epoch = at, scan.epoch  # or was it written just now?
+    if scan.outcome is not LogEnd.DAMAGED:
+        return at, newest_ms, False
+    end = at
+    for header, _ in SalvageScan(reader, identity, start=at, stop=limit).frames():
+        end, newest_ms = header.end, header.append_ms
+    return end, newest_ms, end == at
+
+
+def plan_text(plan: LogPlan) -> str:
+    """A plan as an option of a data source; without the registry."""
+    return json.dumps({**plan.__dict__, "registry": {}})  # orjson takes no named tuples
+
+
+def plan_of(text: str) -> LogPlan:
+    """What `plan_text` made."""
+    fields = orjson.loads(text)
+    return LogPlan(
+        **{
+            **fields,
+            "segments": tuple(Segment(*row) for row in fields["segments"]),
+            "holes": tuple((first, stop) for first, stop in fields["holes"]),
+            "adopted": tuple(AdoptedFile(*row) for row in fields["adopted"]),
+            "forgotten": tuple(AdoptedFile(*row) for row in fields["forgotten"]),
+        }
+    )

@@ -1,0 +1,162 @@
+"""The forecast: what waits, by the time at which it will be handed over.
+
+From the hours, far buffers and runs that the newest checkpoint names, and the log behind it; no broker is asked, and
+the sum is exactly what its own count of pending messages says.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horolog.clock import SystemClock
+from horolog.limits import HOUR_MS
+from horolog.log.record import Kind
+from horolog.pipeline.data_files import LogPlan, files_of, plan_log
+from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.pipeline.pending_source import LoadSource
+from horolog.pipeline.progress import Stages, quiet
+from horolog.storage.api import read_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOTTEST = 20
+_TRIES = 3
+
+
+@dataclass
+class Forecast:
+    """What is to come; tables are Arrow's, times UTC epoch milliseconds."""
+
+    data_dir: str
+    now_ms: int  # of the broker: the log's newest time, or the system's if that is later
+    to_ms: int | None  # only messages due before
+    total: int
+    overdue: int  # due before now
+    in_lake: int  # known by the hour only
+    topics: Any  # topic, messages, first_ms, last_ms
+    minutes: Any  # topic, minute_ms, messages, peak (of its hottest second); of the lake the hour's first minute
+    hottest: Any  # second_ms, messages; of all topics
+
+
+def forecast(
+    spark: SparkSession,
+    data_dir: Path,
+    *,
+    out: Path | None = None,
+    hours: int | None = None,
+    told: Stages = quiet,
+) -> Forecast:
+    """Forecast the due load of a data directory, a copy of one, or a backup.
+
+    out    where topics, minutes and hottest seconds are written as Parquet
+    hours  only what is due within so many hours
+    """
+    from pyspark.errors import PySparkException
+
+    spark.dataSource.register(LoadSource)
+    for again in range(_TRIES, 0, -1):
+        try:
+            return _forecast(spark, data_dir, out, hours, told)
+        except PySparkException as error:
+            # a newer checkpoint has taken the place of the one that was read
+            if "FileNotFoundError" not in str(error) or again == 1:
+                raise
+    raise AssertionError
+
+
+def _forecast(
+    spark: SparkSession, data_dir: Path, out: Path | None, hours: int | None, told: Stages
+) -> Forecast:
+    told("reading the end of the log")
+    plan = plan_log(data_dir)
+    now_ms = now_of(plan)
+    to_ms = None if hours is None else now_ms + hours * HOUR_MS
+    reader = spark.read.format("horolog_load").option("path", plan.root)
+    if to_ms is not None:
+        reader = reader.option("to", str(to_ms))
+    told("counting what waits")
+    with tempfile.TemporaryDirectory(prefix="horolog-forecast-") as work:
+        at = f"{work}/seconds"
+        summed = reader.load().groupBy("topic", "second", "in_lake").agg({"n": "sum"})
+        summed.withColumnRenamed("sum(n)", "n").where("n <> 0").write.parquet(at)
+        seconds = spark.read.parquet(at)
+        told("adding up")
+        found = _tables(seconds, topic_names(plan))
+    topics, minutes, hottest, in_lake = found
+    overdue = 0
+    for row in minutes.to_pylist():
+        overdue += row["messages"] if row["minute_ms"] + 60_000 <= now_ms else 0
+    result = Forecast(
+        str(data_dir),
+        now_ms,
+        to_ms,
+        sum(topics["messages"].to_pylist()),
+        overdue,
+        in_lake,
+        topics,
+        minutes,
+        hottest,
+    )
+    for name in ("topics", "minutes", "hottest") if out is not None else ():
+        assert out is not None
+        pq.write_table(getattr(result, name), out / f"{name}.parquet")
+    return result
+
+
+def _tables(seconds: DataFrame, names: dict[int, str]) -> tuple[Any, Any, Any, int]:
+    from pyspark.sql import functions as f
+
+    minute = (f.floor(f.col("second") / 60) * 60_000).alias("minute_ms")
+    topics = seconds.groupBy("topic").agg(
+        f.sum("n").alias("messages"),
+        (f.min("second") * 1000).alias("first_ms"),
+        (f.max("second") * 1000).alias("last_ms"),
+    )
+    minutes = seconds.groupBy("topic", minute).agg(
+        f.sum("n").alias("messages"), f.max("n").alias("peak")
+    )
+    hottest = (
+        seconds.where(~f.col("in_lake"))
+        .groupBy((f.col("second") * 1000).alias("second_ms"))
+        .agg(f.sum("n").alias("messages"))
+        .orderBy(f.desc("messages"), "second_ms")
+        .limit(HOTTEST)
+    )
+    return (
+        _named(topics.orderBy("topic").toArrow(), names),
+        _named(minutes.orderBy("topic", "minute_ms").toArrow(), names),
+        hottest.toArrow(),
+        int(seconds.where("in_lake").agg(f.coalesce(f.sum("n"), f.lit(0))).first()[0]),  # type: ignore[index]
+    )
+
+
+def _named(table: Any, names: dict[int, str]) -> Any:
+    column = [names.get(number, f"topic {number}") for number in table["topic"].to_pylist()]
+    place = table.schema.get_field_index("topic")
+    return table.set_column(place, "topic", pa.array(column, pa.string()))
+
+
+def topic_names(plan: LogPlan) -> dict[int, str]:
+    """Number → name: from the checkpoint, and from the log behind it."""
+    names = {row["number"]: row["name"] for row in plan.registry.get("topics", [])}
+    for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
+        for _, payload in records_of(stretch, Kind.TOPIC):
+            row = orjson.loads(payload)
+            names[row["number"]] = row["name"]
+    return names
+
+
+def now_of(plan: LogPlan) -> int:
+    """The broker's time as far as its files tell: a system clock has gone on since its last frame."""
+    meta = orjson.loads(read_file(files_of(plan.root), "meta"))
+    if meta.get("clock") == "simulated":
+        return plan.newest_ms
+    return max(plan.newest_ms, SystemClock().wall_ms())

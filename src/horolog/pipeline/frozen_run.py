@@ -1,0 +1,104 @@
+"""Runs that a broker has frozen for an offload: which rows of which files are to go to the lake.
+
+The broker names the files, the rows of each from `first` to `stop`, and those of them that were gone when they were
+frozen (recalled, moved, quarantined).  The files do not change; a task opens them by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import entry_sums, record_crcs
+from horolog.delay.run import Run
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.disk import Disk
+
+Rows = npt.NDArray[np.int64]
+
+
+class FrozenRun:
+    """Rows [first, stop) of one run file, without those that are gone.
+
+    told  as `POST /v1/offloads/begin` describes it: path, log_id, first, stop, gone; of adopted runs also position
+          and first_row, which make the origins of its messages
+    """
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.path = Path(told["path"])
+        self.first = int(told["first"])
+        self.stop = int(told["stop"])
+        self._log_id = int(told["log_id"], 16)
+        self._gone = str(told.get("gone", ""))
+        self._adopted: int | None = told.get("position")
+        self._first_row = int(told.get("first_row", 0))
+
+    @cached_property
+    def run(self) -> Run:
+        """The open file; DAMAGED if it is missing, with the way out."""
+        place = self.path.parent
+        if not self.path.is_file():
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"run {self.path.stem}: {self.path} cannot be read here; the broker's data directory must be "
+                "mounted at the same path, and a broker that was restarted makes its runs anew: begin again",
+                field="path",
+            )
+        storage = Disk(place.parent)
+        return Run.open(storage, place.name, self.path.stem, self._log_id)
+
+    @cached_property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Of each row from `first` to `stop` whether it is to go to the lake."""
+        count = self.stop - self.first
+        if not self._gone:
+            return np.ones(count, bool)
+        bits = np.frombuffer(zlib.decompress(base64.b64decode(self._gone)), np.uint8)
+        gone = np.unpackbits(bits, bitorder="little")[:count]
+        waits: npt.NDArray[np.bool_] = gone == 0
+        return waits
+
+    def rows_between(self, from_ms: int, to_ms: int) -> Rows:
+        """Rows due in [from_ms, to_ms) that are to go to the lake, ascending."""
+        low = max(self.first, self.run.row_at(from_ms))
+        stop = min(self.stop, self.run.row_at(to_ms))
+        if low >= stop:
+            return np.empty(0, np.int64)
+        rows: Rows = np.flatnonzero(self.waits[low - self.first : stop - self.first]) + low
+        return rows
+
+    def entries(self, rows: Rows) -> npt.NDArray[Any]:
+        """ENTRY rows as they stand in the file; DAMAGED if one does not verify."""
+        entries = self.run.entries(rows)
+        self._check(entry_sums(entries) == entries["sum"], rows)
+        return entries
+
+    def records(self, entries: npt.NDArray[Any], rows: Rows) -> list[memoryview]:
+        """Their records; DAMAGED if one does not verify."""
+        records = self.run.records(entries)
+        crcs = record_crcs(records, entries["origin"], entries["row"])
+        self._check(crcs == entries["crc"], rows)
+        return records
+
+    def origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Position and row of the origin of each message."""
+        if self._adopted is None:
+            return entries["origin"], entries["row"]
+        positions = np.full(len(entries), self._adopted, np.uint64)
+        return positions, entries["row"] + np.uint32(self._first_row)
+
+    def _check(self, good: npt.NDArray[np.bool_], rows: Rows) -> None:
+        if not bool(good.all()):
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"run {self.path.stem}: row {int(rows[~good][0])} does not verify, so nothing is offloaded; see "
+                "`horolog verify`",
+                field="path",
+            )

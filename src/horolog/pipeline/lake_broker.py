@@ -1,0 +1,74 @@
+"""What jobs of the lake ask of a broker over its admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from horolog.admin.client import AdminClient
+from horolog.pipeline.frozen_run import FrozenRun
+
+BEGIN_TIMEOUT_S = 180.0
+COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all that is frozen
+
+
+class Frozen(NamedTuple):
+    """A frozen offload: its number, the log it is of, and its runs as the broker told them."""
+
+    number: int
+    log_id: str
+    from_ms: int
+    runs: list[dict[str, Any]]
+
+    def opened(self) -> list[FrozenRun]:
+        """The runs."""
+        return [FrozenRun(told) for told in self.runs]
+
+
+class LakeHour(NamedTuple):
+    """What waits in the lake of an offload, hour and topic."""
+
+    number: int
+    hour: int
+    topic: int
+    topic_name: str
+    waiting: int
+
+
+def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
+    """Freeze what is due from there on, or go on with what is frozen."""
+    told = admin.post(
+        "/v1/offloads/begin", {"app": app, "from_ms": from_ms}, timeout_s=BEGIN_TIMEOUT_S
+    )
+    return Frozen(told["number"], told["log_id"], told["from_ms"], told["runs"])
+
+
+def commit(admin: AdminClient, number: int, rows: int, checksum: int, uri: str) -> dict[str, Any]:
+    """The lake has it."""
+    body = {"number": number, "rows": rows, "checksum": f"{checksum:016x}", "lake": uri}
+    return admin.post("/v1/offloads/commit", body, timeout_s=COMMIT_TIMEOUT_S)
+
+
+def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[LakeHour]]:
+    """Number → URI of the table, and what waits there in hours that begin before `to_ms`, by number and hour."""
+    told = admin.get("/v1/offloads", {"to_ms": to_ms})
+    tables = {each["number"]: each["lake"] for each in told["offloads"]}
+    return tables, sorted(LakeHour(**row) for row in told["hours"])
+
+
+def gone_rows(admin: AdminClient, number: int, hour: int | None = None) -> pa.Table:
+    """(origin_position, origin_row) of what was recalled of an offload (and hour)."""
+    told = admin.get(f"/v1/offloads/{number}/recalled", {"hour": hour})
+    return gone_table(told["recalled"])
+
+
+def gone_table(origins: Sequence[Sequence[int]]) -> pa.Table:
+    """Origins as a table."""
+    return pa.table(
+        {
+            "origin_position": pa.array([row[0] for row in origins], pa.int64()),
+            "origin_row": pa.array([row[1] for row in origins], pa.int64()),
+        }
+    )

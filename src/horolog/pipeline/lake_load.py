@@ -1,0 +1,47 @@
+"""How much waits in the lake at the end of the log: by hour and topic, for more is not known without the table."""
+
+from __future__ import annotations
+
+import orjson
+
+from horolog.delay.adopted import Adoption
+from horolog.delay.lake import Lake, Offload, restore_lake
+from horolog.delay.offload import promotion_of, step_of
+from horolog.limits import HOUR_MS
+from horolog.log.checkpoint import Checkpoint
+from horolog.log.record import Kind, decode_offload
+from horolog.pipeline.data_files import SHARD, LogPlan, files_of
+from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.pipeline.pending_rows import damaged
+
+
+def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, int, int]]:
+    """(topic, second in which its hour begins, messages), to be added to what the files and the log say.
+
+    What an offload behind the checkpoint has taken still counts among the runs that the checkpoint names; what was
+    promoted since counts as adopted, and so goes off here.
+    """
+    lake = Lake()
+    if checkpoint is not None:
+        told = checkpoint.registry.get("far", {}).get("lake", {})
+        for bad in restore_lake(lake, files_of(plan.root), f"{SHARD}/runs", told):
+            raise damaged(bad.label, bad.why)
+    rows = [
+        (topic, hour * HOUR_MS // 1000, n) for _, hour, topic, n in lake.left((1 << 62) // HOUR_MS)
+    ]
+    for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
+        for _, payload in records_of(stretch, Kind.OFFLOAD):
+            step = step_of(*decode_offload(payload))
+            if len(step.counts):
+                number = step.fields["number"]
+                lake.offloads.setdefault(number, Offload(number, "", 0))
+                lake.take(number, step.counts)
+        for row, payload in records_of(stretch, Kind.ADOPT):
+            position = stretch.base + int(stretch.at[row])
+            adoption = Adoption.of(position, orjson.loads(payload))
+            promotion = promotion_of(adoption.app, adoption.version)
+            if promotion is not None:
+                number, hour, topic = promotion
+                gone = lake.promoted(number, hour, topic)
+                rows.append((topic, hour * HOUR_MS // 1000, -gone))
+    return rows

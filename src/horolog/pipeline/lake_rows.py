@@ -1,0 +1,219 @@
+"""Rows of frozen runs as Parquet: what the lake's table holds, planned in units and written file by file.
+
+A unit is some hours of one day.  Whoever writes it merges what the runs have of these hours, by (due time, origin),
+and holds only the index of it in memory (64 bytes a message); bodies are copied a row group at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horolog.delay.row_sum import MASK, row_sum
+from horolog.limits import DAY_MS, HOUR_MS, MIB
+from horolog.pipeline.frozen_run import FrozenRun
+from horolog.spark.message_decode import Records
+
+GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least
+GROUP_BYTES = 64 * MIB  # of records in one
+UNIT_ROWS = 400_000  # planned for a file; one hour is never split
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("due_ms", pa.int64()),
+        ("deliver_at", _TIMESTAMP),
+        ("topic", pa.string()),
+        ("message_id", pa.string()),
+        ("tag", pa.string()),
+        ("keys", pa.list_(pa.string())),
+        ("body", pa.binary()),
+        ("topic_number", pa.int64()),
+        ("tags_code", pa.int32()),
+        ("key_hash", pa.int64()),
+        ("origin_position", pa.int64()),
+        ("origin_row", pa.int64()),
+        ("record", pa.binary()),
+    ]
+)
+"""A pending message.  `record` is what the broker takes back; the columns before say what it holds."""
+
+
+class Unit(NamedTuple):
+    """Hours [first_hour, stop_hour) of one UTC day, and about how many rows they have."""
+
+    day: str
+    first_hour: int
+    stop_hour: int
+    rows: int
+
+
+class LakeFile(NamedTuple):
+    """A Parquet file that was written; `path` is relative to the table."""
+
+    path: str
+    day: str
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+    checksum: int  # `row_sum`
+
+
+def day_of(due_ms: int) -> str:
+    """The UTC day of a due time, as the partition column says it."""
+    return datetime.fromtimestamp(due_ms // DAY_MS * 86_400, UTC).strftime("%Y-%m-%d")
+
+
+def plan(runs: Sequence[FrozenRun], from_ms: int, unit_rows: int = UNIT_ROWS) -> list[Unit]:
+    """Units that together cover all that is due at or after `from_ms` (a whole hour)."""
+    counts: dict[int, int] = {}
+    for frozen in runs:
+        directory = frozen.run.directory
+        rows = directory[directory["hour"] >= from_ms // HOUR_MS]
+        for hour, n in zip(rows["hour"].tolist(), rows["count"].tolist(), strict=True):
+            counts[hour] = counts.get(hour, 0) + n
+    units: list[Unit] = []
+    for hour, n in sorted(counts.items()):
+        day = day_of(hour * HOUR_MS)
+        last = units[-1] if units else None
+        if last is not None and last.day == day and last.rows + n <= unit_rows:
+            units[-1] = Unit(day, last.first_hour, hour + 1, last.rows + n)
+        else:
+            units.append(Unit(day, hour, hour + 1, n))
+    return units
+
+
+def write_unit(
+    runs: Sequence[FrozenRun], unit: Unit, place: str, partition: str
+) -> LakeFile | None:
+    """Write the rows of a unit as one Parquet file under `place`/`partition`; None if there are none.
+
+    The name is the attempt's own, so that a task that runs twice spoils nothing; only what is named in the table's
+    log counts.
+    """
+    index = _index(runs, unit)
+    if not len(index.run):
+        return None
+    directory = Path(place, partition)
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"part-{unit.first_hour:08d}-{uuid.uuid4().hex}.parquet"
+    path = directory / name
+    total = 0
+    temporary = path.with_suffix(".tmp")
+    with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+        for batch, checksum in _batches(runs, index):
+            writer.write_batch(batch, row_group_size=GROUP_ROWS)
+            total = (total + checksum) & MASK
+    _sync_and_rename(temporary, path)
+    dues = index.due_ms
+    size = path.stat().st_size
+    where = f"{partition}/{name}"
+    return LakeFile(where, unit.day, len(dues), size, int(dues[0]), int(dues[-1]), total)
+
+
+class _Index(NamedTuple):
+    """Rows of a unit in hand-over order: which run, which of its rows."""
+
+    run: npt.NDArray[Any]
+    row: npt.NDArray[np.int64]
+    due_ms: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+
+
+def _index(runs: Sequence[FrozenRun], unit: Unit) -> _Index:
+    numbers, rows, dues, positions, origin_rows, sizes = [], [], [], [], [], []
+    for number, frozen in enumerate(runs):
+        mine = frozen.rows_between(unit.first_hour * HOUR_MS, unit.stop_hour * HOUR_MS)
+        entries = frozen.entries(mine)
+        position, row = frozen.origins(entries)
+        numbers.append(np.full(len(mine), number, np.int32))
+        rows.append(mine)
+        dues.append(entries["due_ms"])
+        positions.append(position)
+        origin_rows.append(row)
+        sizes.append(entries["size"].astype(np.int64))
+    due_ms = np.concatenate(dues)
+    order = np.lexsort((np.concatenate(origin_rows), np.concatenate(positions), due_ms))
+    columns = np.concatenate(numbers), np.concatenate(rows), np.concatenate(sizes)
+    return _Index(columns[0][order], columns[1][order], due_ms[order], columns[2][order])
+
+
+def _batches(runs: Sequence[FrozenRun], index: _Index) -> Iterator[tuple[pa.RecordBatch, int]]:
+    ends = np.cumsum(index.size)
+    first = 0
+    while first < len(ends):
+        before = int(ends[first] - index.size[first])
+        stop = int(np.searchsorted(ends, before + GROUP_BYTES, side="right"))
+        stop = min(max(stop, first + 1), first + GROUP_ROWS)
+        yield _batch(runs, index.run[first:stop], index.row[first:stop])
+        first = stop
+
+
+def _batch(
+    runs: Sequence[FrozenRun], numbers: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
+) -> tuple[pa.RecordBatch, int]:
+    """A row group and its checksum."""
+    records: list[memoryview] = [memoryview(b"")] * len(rows)
+    fixed = {name: np.empty(len(rows), dtype) for name, dtype in _FIXED.items()}
+    for number in np.unique(numbers).tolist():
+        at = np.flatnonzero(numbers == number)
+        entries = runs[number].entries(rows[at])
+        position, row = runs[number].origins(entries)
+        for name in ("due_ms", "key", "topic"):
+            fixed[name][at] = entries[name]
+        fixed["tags"][at] = entries["local"].astype(np.uint32).view(np.int32)
+        fixed["position"][at], fixed["row"][at] = position, row
+        for place, record in zip(at.tolist(), runs[number].records(entries, rows[at]), strict=True):
+            records[place] = record
+    checksum = row_sum(fixed["key"], fixed["due_ms"], fixed["position"], fixed["row"])
+    return pa.record_batch(_columns(records, fixed), schema=SCHEMA), checksum
+
+
+_FIXED = {
+    "due_ms": np.int64,
+    "key": np.uint64,
+    "topic": np.uint32,
+    "tags": np.int32,
+    "position": np.uint64,
+    "row": np.uint32,
+}
+
+
+def _columns(records: Sequence[memoryview], fixed: dict[str, npt.NDArray[Any]]) -> list[Any]:
+    content = b"".join(records)
+    sizes = np.array([len(record) for record in records], np.int64)
+    ends = np.cumsum(sizes)
+    read = Records(np.frombuffer(content, np.uint8), ends - sizes, sizes)
+    found = read.columns(["message_id", "tag", "keys", "body"])
+    offsets = np.append(0, ends).astype(np.int32)
+    whole = pa.Array.from_buffers(
+        pa.binary(), len(records), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
+    columns = {
+        "due_ms": pa.array(fixed["due_ms"]),
+        "deliver_at": pa.array(fixed["due_ms"] * 1000).cast(_TIMESTAMP),
+        "topic": read.topics(),
+        **found,
+        "topic_number": pa.array(fixed["topic"].astype(np.int64)),
+        "tags_code": pa.array(fixed["tags"]),
+        "key_hash": pa.array(fixed["key"].view(np.int64)),
+        "origin_position": pa.array(fixed["position"].astype(np.int64)),
+        "origin_row": pa.array(fixed["row"].astype(np.int64)),
+        "record": whole,
+    }
+    return [columns[field.name].cast(field.type) for field in SCHEMA]
+
+
+def _sync_and_rename(temporary: Path, path: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.rename(path)

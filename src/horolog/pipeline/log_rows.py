@@ -1,0 +1,298 @@
+"""What the log says about every message, as columns: one row for each record of interest, none for bodies.
+
+==========  ==============================================================================================
+kind        one row for
+==========  ==============================================================================================
+MESSAGE     a message that was visible at once
+SCHEDULED   a message that is to be handed over; its origin is its own position
+HANDED      a message that was handed over, with its origin from the HAND_OVER before it (−1: it has none)
+RECALL      a message that a RECALL or RECALL_MANY names as origin
+MOVED       the same of a reschedule; the message with its new due time is a SCHEDULED of its own
+ADOPTED     a message of an adopted run: SCHEDULED, but in a file beside the log
+==========  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.lake import GONE
+from horolog.log.record import (
+    HEAD,
+    HEAD_BYTES,
+    IS_MOVED,
+    Kind,
+    decode_hand_over,
+    decode_offload,
+    decode_recall,
+    decode_recall_many,
+)
+from horolog.pipeline.adopted_files import adopted_rows
+from horolog.pipeline.data_files import Bytes, LogPlan
+from horolog.pipeline.log_walk import Rows, Stretch, gather, mapped, records_of
+from horolog.protocol.rocketmq import layout
+
+_UNREADABLE = (struct.error, ValueError, KeyError)
+_RECONSUME_AT = 72
+
+
+class RowKind(IntEnum):
+    """What a row is about; below 64 as the kinds of records."""
+
+    MESSAGE = 1
+    SCHEDULED = 2
+    HANDED = 4
+    RECALL = 5
+    ADOPTED = 66
+    MOVED = 69
+
+
+SCHEDULES = (RowKind.SCHEDULED, RowKind.ADOPTED)
+
+
+@dataclass
+class LogRows:
+    """Columns of equal length."""
+
+    kind: Bytes  # RowKind
+    position: Rows  # of the record; of the ADOPT record for ADOPTED
+    origin: Rows  # log position that the message is known by; −1: none
+    origin_row: Rows  # 0 but for messages of adopted runs
+    topic: Rows  # number
+    key: Rows  # hash of (topic, message id), as i64; 0: not known
+    due_ms: Rows
+    append_ms: Rows  # of the frame; 0 for ADOPTED
+    store_ms: Rows  # of MESSAGE, SCHEDULED and HANDED, else 0
+    queue: Rows  # −1 where it has no meaning, as the offset
+    queue_offset: Rows
+    reconsume_times: Rows
+    size: Rows  # bytes of the record
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.kind)
+
+    def chosen(self, mask: npt.NDArray[Any]) -> LogRows:
+        """Only these rows."""
+        if mask.dtype == np.bool_ and bool(mask.all()):
+            return self
+        return LogRows(*(getattr(self, field.name)[mask] for field in fields(self)))
+
+
+def no_rows() -> LogRows:
+    """None at all."""
+    none = np.empty(0, np.int64)
+    return LogRows(np.empty(0, np.uint8), *[none] * 12)
+
+
+def rows_of(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
+    """The rows of a stretch: its messages, then what was recalled in it."""
+    messages = _messages(plan, stretch)
+    if len(messages):
+        yield messages
+    yield from _recalls(plan, stretch)
+
+
+def message_offsets(stretch: Stretch) -> Rows:
+    """Which records of a stretch are messages."""
+    kinds = stretch.kinds
+    found: Rows = np.flatnonzero(
+        (kinds == Kind.MESSAGE) | (kinds == Kind.SCHEDULED) | (kinds == Kind.HANDED)
+    )
+    return found
+
+
+def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
+    raw = stretch.raw
+    rows = message_offsets(stretch)
+    at = stretch.at[rows]
+    heads = gather(raw, at, HEAD)
+    kind = heads["kind"]
+    at_layout = at + HEAD_BYTES
+    flags = gather(raw, at_layout + layout.SYS_FLAG_AT, ">u4")
+    born = np.where(flags & layout.BORN_HOST_V6, 12, 0)
+    hosts = born + np.where(flags & layout.STORE_HOST_V6, 12, 0)
+    position = at + stretch.base
+    origin = np.where(kind == Kind.SCHEDULED, position, -1)
+    origin_row = np.zeros(len(rows), np.int64)
+    handed = np.flatnonzero(kind == Kind.HANDED)
+    if len(handed):
+        origin[handed], origin_row[handed] = (
+            column[rows[handed]] for column in origins(plan, stretch)
+        )
+    numbered = kind != Kind.SCHEDULED
+    offset = gather(raw, at_layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+    return LogRows(
+        kind=kind,
+        position=position,
+        origin=origin,
+        origin_row=origin_row,
+        topic=heads["topic"].astype(np.int64),
+        key=heads["key"].view(np.int64),
+        due_ms=heads["due_ms"].astype(np.int64),
+        append_ms=stretch.append_ms[stretch.frame[rows]],
+        store_ms=gather(raw, at_layout + layout.STORE_MS_AT + born, ">i8").astype(np.int64),
+        queue=gather(raw, at_layout + layout.QUEUE_ID_AT, ">i4").astype(np.int64),
+        queue_offset=np.where(numbered, offset, -1),
+        reconsume_times=gather(raw, at_layout + _RECONSUME_AT + hosts, ">u4").astype(np.int64),
+        size=heads["size"].astype(np.int64),
+    )
+
+
+def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
+    """(origin, row) of every record of the stretch, from the HAND_OVER before it; −1 where there is none."""
+    found, found_row = np.full(len(stretch.at), -1, np.int64), np.zeros(len(stretch.at), np.int64)
+    is_handed = stretch.kinds == Kind.HANDED
+    is_end = stretch.kinds == Kind.HAND_OVER  # its messages end at the next one, or with the frame
+    is_end[1:] |= stretch.frame[1:] != stretch.frame[:-1]
+    ends = np.append(np.flatnonzero(is_end), len(stretch.at))
+    for row, payload in records_of(stretch, Kind.HAND_OVER):
+        try:
+            told = decode_hand_over(payload).origins
+        except _UNREADABLE:
+            continue
+        stop = int(ends[np.searchsorted(ends, row + 1)])
+        places = np.flatnonzero(is_handed[row + 1 : stop]) + row + 1
+        if len(places) != len(told):
+            told, places = _by_key(plan, stretch, told, places)
+        found[places] = told["position"].astype(np.int64)
+        found_row[places] = told["row"]
+    return found, found_row
+
+
+def _by_key(
+    plan: LogPlan, stretch: Stretch, told: npt.NDArray[Any], places: Rows
+) -> tuple[npt.NDArray[Any], Rows]:
+    """A HAND_OVER whose messages are not as many as it says: what belongs together has the same key."""
+    keys = gather(stretch.raw, stretch.at[places], HEAD)["key"].view(np.int64).tolist()
+    left: dict[int, list[int]] = {}
+    for at, key in enumerate(
+        keys_of(plan, told["position"].astype(np.int64), told["row"]).tolist()
+    ):
+        left.setdefault(key, []).append(at)
+    chosen = [
+        (left[key].pop(0), place)
+        for key, place in zip(keys, places.tolist(), strict=True)
+        if left.get(key)
+    ]
+    table = np.array(chosen, np.int64).reshape(-1, 2)
+    return told[table[:, 0]], table[:, 1]
+
+
+def keys_of(plan: LogPlan, positions: Rows, rows: npt.NDArray[Any]) -> Rows:
+    """Key of each origin: from its record in the log or its row in an adopted run; 0 where neither is there."""
+    keys = np.zeros(len(positions), np.int64)
+    bases = positions - positions % plan.segment_bytes
+    for base in np.unique(bases).tolist():
+        raw = mapped(plan.root, base)
+        if raw is None:
+            continue
+        mine = np.flatnonzero(bases == base)
+        at = positions[mine] - base
+        inside = (positions[mine] >= plan.start) & (at + HEAD_BYTES <= len(raw))
+        mine, at = mine[inside], at[inside]
+        heads = gather(raw, at, HEAD)
+        is_message = heads["kind"] == Kind.SCHEDULED
+        keys[mine[is_message]] = heads["key"].view(np.int64)[is_message]
+    if plan.adopted:
+        entries = adopted_rows(plan, positions, rows)
+        mine = np.flatnonzero(entries["size"])
+        keys[mine] = entries["key"].view(np.int64)[mine]
+    return keys
+
+
+def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
+    for kind in (Kind.RECALL, Kind.RECALL_MANY, Kind.OFFLOAD):
+        for row, payload in records_of(stretch, kind):
+            at = int(stretch.at[row])
+            head = stretch.raw[at : at + 16].tobytes()
+            try:
+                told, topic, due, key = _recalled(plan, kind, head, payload)
+            except _UNREADABLE:
+                continue
+            if len(told):
+                moved = kind is Kind.RECALL and head[5] & IS_MOVED
+                append_ms = int(stretch.append_ms[stretch.frame[row]])
+                name = RowKind.MOVED if moved else RowKind.RECALL
+                position = at + stretch.base
+                yield settled_rows(name, position, told, topic, key, due, append_ms)
+
+
+def _recalled(
+    plan: LogPlan, kind: Kind, head: bytes, payload: bytes
+) -> tuple[npt.NDArray[Any], Any, Rows, Rows]:
+    """(rows with position and row, topic, due ms, key) of what a control record recalls."""
+    if kind is Kind.RECALL:
+        one = decode_recall(payload)
+        due = np.full(len(one.origins), struct.unpack_from("<q", head, 8)[0], np.int64)
+        key = np.full(len(one.origins), one.key, np.uint64).view(np.int64)
+        return one.origins, one.topic, due, key
+    topic: Any
+    if kind is Kind.RECALL_MANY:
+        topic, told = decode_recall_many(payload)
+    else:  # of messages in the lake
+        step, table = decode_offload(payload)
+        told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
+        topic = told["topic"].astype(np.int64)
+    key = keys_of(plan, told["position"].astype(np.int64), told["row"])
+    return told, topic, told["due_ms"].astype(np.int64), key
+
+
+def settled_rows(
+    kind: RowKind,
+    position: int,
+    told: npt.NDArray[Any],
+    topic: Any,
+    key: Rows,
+    due_ms: Rows,
+    append_ms: int,
+) -> LogRows:
+    """Rows of a control record that names origins."""
+    n = len(told)
+
+    def same(number: int) -> Rows:
+        return np.full(n, number, np.int64)
+
+    return LogRows(
+        kind=np.full(n, kind, np.uint8),
+        position=same(position),
+        origin=told["position"].astype(np.int64),
+        origin_row=told["row"].astype(np.int64),
+        topic=same(0) + topic,
+        key=key,
+        due_ms=due_ms,
+        append_ms=same(append_ms),
+        store_ms=same(0),
+        queue=same(-1),
+        queue_offset=same(-1),
+        reconsume_times=same(0),
+        size=same(0),
+    )
+
+
+def rows_of_adopted(entries: npt.NDArray[Any], position: int, first_row: int) -> LogRows:
+    """Rows of an adopted run (ENTRY rows as they stand in the file)."""
+    n = len(entries)
+    none = np.zeros(n, np.int64)
+    return LogRows(
+        kind=np.full(n, RowKind.ADOPTED, np.uint8),
+        position=none + position,
+        origin=none + position,
+        origin_row=entries["row"].astype(np.int64) + first_row,
+        topic=entries["topic"].astype(np.int64),
+        key=entries["key"].copy().view(np.int64),
+        due_ms=entries["due_ms"].astype(np.int64),
+        append_ms=none,
+        store_ms=none,
+        queue=none - 1,
+        queue_offset=none - 1,
+        reconsume_times=none,
+        size=entries["size"].astype(np.int64),
+    )

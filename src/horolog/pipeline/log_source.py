@@ -1,0 +1,235 @@
+"""The commit log as a table: `spark.dataSource.register(LogSource)`, then `format("horolog_log")`.
+
+    spark.read.format("horolog_log").option("path", "/var/lib/horolog").load().groupBy("kind").count()
+
+============  ======  =========================================================================================
+option        type    meaning
+============  ======  =========================================================================================
+path          text    data directory, a copy of one, or a backup; no broker is needed, and none is disturbed
+from, to      int     epoch ms: only rows whose due time lies in [from, to)
+kinds         text    only these, separated by commas (`log_rows.RowKind`)
+============  ======  =========================================================================================
+
+One partition is a segment of the log, or a stretch of an adopted run.  A schema of the user's is a projection;
+`message_id` costs a look at the properties, and stands only in rows of messages in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.pipeline.adopted_files import rows_of_run, with_adopted
+from horolog.pipeline.data_files import AdoptedFile, LogPlan, Segment, plan_log
+from horolog.pipeline.log_rows import LogRows, RowKind, rows_of, rows_of_adopted
+from horolog.pipeline.log_walk import SegmentWalk, mapped
+from horolog.spark.message_columns import arrow_schema, check_projection
+from horolog.spark.message_decode import Records
+
+LOG_SCHEMA = StructType(
+    [
+        StructField("kind", StringType()),
+        StructField("position", LongType()),
+        StructField("origin", LongType()),
+        StructField("origin_row", LongType()),
+        StructField("topic", IntegerType()),
+        StructField("key", LongType()),
+        StructField("due_ms", LongType()),
+        StructField("append_ms", LongType()),
+        StructField("store_ms", LongType()),
+        StructField("queue", IntegerType()),
+        StructField("queue_offset", LongType()),
+        StructField("reconsume_times", IntegerType()),
+        StructField("size", IntegerType()),
+        StructField("message_id", StringType()),
+    ]
+)
+"""`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_rows`."""
+ADOPTED_ROWS = 1_000_000  # of a partition
+_IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED)
+_NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(256)], pa.string())
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which rows are wanted."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    kinds: tuple[int, ...] = ()
+    keys: npt.NDArray[np.int64] | None = None  # ascending
+
+    def of(self, rows: LogRows) -> LogRows:
+        """Those that lie in it."""
+        mask: npt.NDArray[np.bool_] = np.ones(len(rows), np.bool_)
+        if self.kinds:
+            mask &= np.isin(rows.kind, np.array(self.kinds, np.uint8))
+        if self.from_ms is not None:
+            mask &= rows.due_ms >= self.from_ms
+        if self.to_ms is not None:
+            mask &= rows.due_ms < self.to_ms
+        if self.keys is not None:
+            place = np.minimum(np.searchsorted(self.keys, rows.key), len(self.keys) - 1)
+            mask &= self.keys[place] == rows.key
+        return rows.chosen(mask)
+
+
+@dataclass
+class LogPart(InputPartition):
+    """A segment, or rows [first, stop) of an adopted run."""
+
+    segment: Segment | None
+    adopted: AdoptedFile | None = None
+    first: int = 0
+    stop: int = 0
+
+
+def parts_of(plan: LogPlan) -> list[LogPart]:
+    """The partitions of a log; at least one, since Spark takes an empty list for something else."""
+    parts = [LogPart(segment) for segment in plan.segments]
+    for file in plan.adopted:
+        for first in range(0, file.rows, ADOPTED_ROWS):
+            parts.append(LogPart(None, file, first, min(file.rows, first + ADOPTED_ROWS)))
+    return parts or [LogPart(None)]
+
+
+def read_part(plan: LogPlan, part: LogPart) -> Iterator[LogRows]:
+    """All rows of a partition."""
+    if part.segment is not None:
+        for stretch in SegmentWalk(plan, part.segment).stretches():
+            yield from rows_of(plan, stretch)
+    elif part.adopted is not None:
+        entries = rows_of_run(plan.root, part.adopted.name)
+        for first in range(part.first, min(part.stop, len(entries)), 65_536):
+            stop = min(part.stop, first + 65_536)
+            file = part.adopted
+            yield rows_of_adopted(entries[first:stop], file.position, file.first_row)
+
+
+class PlannedReader(DataSourceReader):
+    """Reads what was planned on the driver; `batch` makes Arrow columns of rows."""
+
+    def __init__(
+        self,
+        plan: LogPlan,
+        schema: StructType,
+        window: Window,
+        batch: Callable[[LogPlan, LogRows, Sequence[str]], dict[str, Any]],
+    ) -> None:
+        self._plan = plan
+        self._schema = schema
+        self._window = window
+        self._batch = batch
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Segments and stretches of adopted runs."""
+        return parts_of(self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches in the order of the schema."""
+        assert isinstance(partition, LogPart)
+        schema = arrow_schema(self._schema)
+        names = [field.name for field in self._schema.fields]
+        for rows in read_part(self._plan, partition):
+            chosen = self._window.of(rows)
+            if len(chosen):
+                columns = self._batch(self._plan, chosen, names)
+                yield pa.RecordBatch.from_arrays(
+                    [columns[field.name].cast(field.type) for field in schema], schema=schema
+                )
+
+
+def log_columns(plan: LogPlan, rows: LogRows, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of LOG_SCHEMA."""
+    found = {}
+    for name in names:
+        if name == "kind":
+            found[name] = _NAMES.take(pa.array(rows.kind))
+        elif name == "message_id":
+            found[name] = message_ids(plan, rows)
+        else:
+            found[name] = pa.array(getattr(rows, name))
+    return found
+
+
+def message_ids(plan: LogPlan, rows: LogRows) -> Any:
+    """Message ids of the rows that are messages in the log, null for others."""
+    found: list[str | None] = [None] * len(rows)
+    bases = rows.position - rows.position % plan.segment_bytes
+    is_message = np.isin(rows.kind, np.array(_IN_LOG, np.uint8))
+    for base in np.unique(bases[is_message]).tolist():
+        raw = mapped(plan.root, base)
+        if raw is None:
+            continue
+        mine = np.flatnonzero(is_message & (bases == base))
+        records = Records(raw, rows.position[mine] - base, rows.size[mine])
+        ids = records.columns(["message_id"])["message_id"].to_pylist()
+        for row, text in zip(mine.tolist(), ids, strict=True):
+            found[row] = text
+    return pa.array(found, pa.string())
+
+
+class LogSource(DataSource):
+    """`format("horolog_log")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_log"
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return LOG_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Plan the log once."""
+        check_projection(schema, LOG_SCHEMA)
+        plan = with_adopted(plan_log(Path(need(self.options, "path"))))
+        return PlannedReader(plan, schema, window_of(self.options), log_columns)
+
+
+def need(options: Mapping[str, str], name: str) -> str:
+    """An option that must be there; BAD_REQUEST names it."""
+    found = options.get(name)
+    if not found:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"option {name}: is missing", field=f"option {name}"
+        )
+    return found
+
+
+def window_of(options: Mapping[str, str]) -> Window:
+    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option."""
+    kinds = []
+    for name in filter(None, (options.get("kinds") or "").split(",")):
+        if name.strip().upper() not in RowKind.__members__:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"option kinds: {name.strip()!r}; there are {', '.join(RowKind.__members__)}",
+                field="option kinds",
+            )
+        kinds.append(int(RowKind[name.strip().upper()]))
+    return Window(_ms(options, "from"), _ms(options, "to"), tuple(kinds))
+
+
+def _ms(options: Mapping[str, str], name: str) -> int | None:
+    told = options.get(name)
+    if told in (None, ""):
+        return None
+    try:
+        return int(str(told))
+    except ValueError:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"option {name}: {told!r} is not a number of epoch milliseconds",
+            field=f"option {name}",
+        ) from None

@@ -1,0 +1,259 @@
+"""Sums over the log, made by numpy where the records are read: Spark only adds up what the segments say.
+
+==============  ==========  ==================  ======================  ==========================================
+metric          topic       hour                a, b                    n; top
+==============  ==========  ==================  ======================  ==========================================
+`RowKind` name  number      of the due time     ADOPTED: position       rows; HANDED: newest due ms
+late            number      of the due time     bucket of ms            hand-overs; most ms in that bucket
+early           number      of the due time                             hand-overs before their due time
+forgotten                                                               rows whose SCHEDULED is no longer there
+grant           number                          group, attempt          leases
+ack             number                          group                   messages
+topic, group                                                            `text` is the record's JSON
+adopt                                           position, 0             `text` is the record's JSON
+kind                                            kind                    records
+gap                                             from, to                log positions that do not verify
+frames                                          records, bytes          frames; newest append ms
+segment                                         log position            frames; newest append ms
+store                                                                   0; newest store ms
+==============  ==========  ==================  ======================  ==========================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from horolog.limits import HOUR_MS
+from horolog.log.record import Kind, decode_ack, decode_grant
+from horolog.pipeline.data_files import LogPlan, plan_of
+from horolog.pipeline.log_rows import LogRows, RowKind, rows_of
+from horolog.pipeline.log_source import (
+    LogPart,
+    Window,
+    need,
+    parts_of,
+    read_part,
+    window_of,
+)
+from horolog.pipeline.log_walk import Rows, SegmentWalk, Stretch, records_of
+from horolog.spark.message_columns import arrow_schema
+
+TOTALS_SCHEMA = StructType(
+    [
+        StructField("metric", StringType()),
+        StructField("topic", IntegerType()),
+        StructField("hour", LongType()),
+        StructField("a", LongType()),
+        StructField("b", LongType()),
+        StructField("n", LongType()),
+        StructField("top", LongType()),
+        StructField("text", StringType()),
+    ]
+)
+EXACT_MS = 1024  # lateness is counted by the millisecond below, and by 0.2 % above
+_TEXTS = {Kind.TOPIC: "topic", Kind.GROUP: "group", Kind.ADOPT: "adopt"}
+_Key = tuple[str, int, int, int, int, str]
+
+
+def buckets_of(late_ms: Rows) -> Rows:
+    """The lower end of each value's bucket."""
+    shift = np.zeros(len(late_ms), np.int64)
+    large = late_ms >= EXACT_MS
+    if bool(large.any()):
+        shift[large] = np.log2(late_ms[large]).astype(np.int64) - 9
+    return late_ms >> shift << shift
+
+
+def is_early(rows: LogRows) -> npt.NDArray[np.bool_]:
+    """Hand-overs before their due time, by the frame's clock or by the store time."""
+    seen = np.minimum(rows.store_ms, rows.append_ms)
+    early: npt.NDArray[np.bool_] = (rows.kind == RowKind.HANDED) & (seen < rows.due_ms)
+    return early
+
+
+def is_forgotten(plan: LogPlan, rows: LogRows) -> npt.NDArray[np.bool_]:
+    """Rows about a message whose schedule was dropped: below the start of the log, or a finished adopted run."""
+    gone: npt.NDArray[np.bool_] = (rows.origin >= 0) & (rows.origin < plan.start)
+    gone &= ~np.isin(rows.origin, [file.position for file in plan.adopted])
+    for file in plan.forgotten:
+        within = rows.origin_row - file.first_row
+        gone |= (rows.origin == file.position) & (within >= 0) & (within < file.rows)
+    return gone
+
+
+class Totals:
+    """Adds up what one partition says."""
+
+    def __init__(self, plan: LogPlan, window: Window) -> None:
+        self._plan = plan
+        self._window = window
+        self._sums: dict[_Key, tuple[int, int]] = {}
+
+    def add(
+        self,
+        metric: str,
+        n: int,
+        top: int = 0,
+        topic: int = -1,
+        hour: int = 0,
+        a: int = 0,
+        b: int = 0,
+        text: str = "",
+    ) -> None:
+        """One more number."""
+        key = (metric, topic, hour, a, b, text)
+        sum_, most = self._sums.get(key, (0, -(1 << 62)))
+        self._sums[key] = (sum_ + n, max(most, top))
+
+    def take(self, rows: LogRows) -> None:
+        """Rows of messages."""
+        rows = self._window.of(rows)
+        hour = rows.due_ms // HOUR_MS
+        for kind in np.unique(rows.kind).tolist():
+            mine = rows.kind == kind
+            by = rows.position if kind == RowKind.ADOPTED else None
+            self._counted(RowKind(kind).name, rows, hour, mine, rows.due_ms, by)
+        handed = rows.kind == RowKind.HANDED
+        late = rows.store_ms - rows.due_ms
+        self._counted(
+            "late", rows, hour, handed & (late >= 0), late, buckets_of(np.maximum(late, 0))
+        )
+        self._counted("early", rows, hour, is_early(rows), rows.due_ms)
+        if len(rows):
+            self.add("store", 0, int(rows.store_ms.max()))
+        forgotten = int(is_forgotten(self._plan, rows).sum())
+        if forgotten:
+            self.add("forgotten", forgotten)
+
+    def _counted(
+        self,
+        metric: str,
+        rows: LogRows,
+        hour: Rows,
+        mask: npt.NDArray[np.bool_],
+        tops: Rows,
+        a: Rows | None = None,
+    ) -> None:
+        chosen = np.flatnonzero(mask)
+        if not len(chosen):
+            return
+        columns = [rows.topic[chosen], hour[chosen]]
+        columns.append(np.zeros(len(chosen), np.int64) if a is None else a[chosen])
+        order = np.lexsort(columns[::-1])
+        columns = [column[order] for column in columns]
+        is_first = np.ones(len(chosen), bool)
+        is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        starts = np.flatnonzero(is_first)
+        counts = np.diff(np.append(starts, len(chosen)))
+        most = np.maximum.reduceat(tops[chosen][order], starts)
+        table = [column[starts].tolist() for column in columns]
+        for topic, number, bucket, n, top in zip(
+            *table, counts.tolist(), most.tolist(), strict=True
+        ):
+            self.add(metric, n, top, topic, number, bucket)
+
+    def take_controls(self, stretch: Stretch) -> None:
+        """Grants, acks, and what names topics and groups."""
+        kinds, counts = np.unique(stretch.kinds, return_counts=True)
+        for kind, n in zip(kinds.tolist(), counts.tolist(), strict=True):
+            self.add("kind", n, a=kind)
+        for _, payload in _readable(stretch, Kind.GRANT):
+            grant = decode_grant(payload)
+            attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)
+            for attempt, n in zip(attempts.tolist(), counts.tolist(), strict=True):
+                self.add("grant", n, topic=grant.topic, a=grant.group, b=attempt)
+        for _, payload in _readable(stretch, Kind.ACK):
+            ack = decode_ack(payload)
+            self.add("ack", len(ack.offsets), topic=ack.topic, a=ack.group)
+        for kind, metric in _TEXTS.items():
+            for row, payload in records_of(stretch, kind):
+                position = stretch.base + int(stretch.at[row])
+                text = payload.decode("utf-8", "replace")
+                self.add(metric, 1, position, a=position, text=text)
+
+    def table(self) -> dict[str, Any]:
+        """Columns of TOTALS_SCHEMA."""
+        keys = list(self._sums)
+        columns: list[Any] = [list(column) for column in zip(*keys, strict=True)] or [[]] * 6
+        return {
+            "metric": pa.array(columns[0], pa.string()),
+            "topic": pa.array(columns[1], pa.int32()),
+            "hour": pa.array(columns[2], pa.int64()),
+            "a": pa.array(columns[3], pa.int64()),
+            "b": pa.array(columns[4], pa.int64()),
+            "n": pa.array([n for n, _ in self._sums.values()], pa.int64()),
+            "top": pa.array([top for _, top in self._sums.values()], pa.int64()),
+            "text": pa.array(columns[5], pa.string()),
+        }
+
+
+def _readable(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, bytes]]:
+    """Records whose counts agree with their size."""
+    head = {Kind.GRANT: struct.Struct("<12xI16x"), Kind.ACK: struct.Struct("<12xI")}[kind]
+    row_bytes = 16 if kind is Kind.GRANT else 8
+    for row, payload in records_of(stretch, kind):
+        if len(payload) >= head.size:
+            (n,) = head.unpack_from(payload)
+            if len(payload) == head.size + n * row_bytes:
+                yield row, payload
+
+
+class TotalsReader(DataSourceReader):
+    """One batch a partition."""
+
+    def __init__(self, plan: LogPlan, window: Window) -> None:
+        self._plan = plan
+        self._window = window
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """As those of the log."""
+        return parts_of(self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The sums of a partition."""
+        assert isinstance(partition, LogPart)
+        totals = Totals(self._plan, self._window)
+        if partition.segment is not None:
+            walk = SegmentWalk(self._plan, partition.segment)
+            newest = 0
+            for stretch in walk.stretches():
+                newest = max(newest, int(stretch.append_ms.max()))
+                for rows in rows_of(self._plan, stretch):
+                    totals.take(rows)
+                totals.take_controls(stretch)
+            for first, stop in walk.gaps:
+                totals.add("gap", 1, a=first, b=stop)
+            size = partition.segment.stop - partition.segment.start
+            totals.add("frames", walk.frames, newest, a=walk.records, b=size)
+            totals.add("segment", walk.frames, newest, a=partition.segment.base)
+        else:
+            for rows in read_part(self._plan, partition):
+                totals.take(rows)
+        columns = totals.table()
+        schema = arrow_schema(TOTALS_SCHEMA)
+        yield pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+
+
+class TotalsSource(DataSource):
+    """`format("horolog_log_totals")`, of a plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_log_totals"
+
+    def schema(self) -> StructType:
+        """Fixed."""
+        return TOTALS_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the plan in the options."""
+        return TotalsReader(plan_of(need(self.options, "plan")), window_of(self.options))

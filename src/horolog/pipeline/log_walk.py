@@ -1,0 +1,175 @@
+"""Walking the frames of a mapped segment: where every record begins, in stretches that numpy can work on.
+
+A log of single sends has a frame for each message, so nothing here works frame by frame but the check sums: the
+offsets of many frames are gathered, and what the records say is read as columns of the mapped segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.errors import HorologError
+from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.record import Kind, offsets_of
+from horolog.log.segment import segment_name
+from horolog.pipeline.data_files import SHARD, Bytes, LogPlan, Segment, files_of, mapped_file
+
+Rows = npt.NDArray[np.int64]
+STRETCH_ROWS = 65_536
+_CHUNK = 4 << 20
+
+
+class Stretch(NamedTuple):
+    """Records of some frames that follow each other; `raw` is the whole segment."""
+
+    raw: Bytes
+    base: int  # log position of raw[0]
+    at: Rows  # of each record, in `raw`
+    frame: Rows  # of each record: its frame, counted from the first of the stretch
+    append_ms: Rows  # of each frame
+    epoch: Rows  # of each frame
+    kinds: Bytes  # of each record
+
+
+def mapped(root: str, base: int) -> Bytes | None:
+    """A segment of the log, mapped; None if it is not there."""
+    return mapped_file(files_of(root).path(f"{SHARD}/log/{segment_name(base)}"))
+
+
+class SegmentWalk:
+    """One pass over a segment; iterate `stretches` to the end, then read the rest.
+
+    Goes on behind a frame that does not verify: `gaps` are the log positions that were passed over.
+    """
+
+    def __init__(self, plan: LogPlan, segment: Segment, *, check: bool = True) -> None:
+        self._plan = plan
+        self._segment = segment
+        self._check = check  # also the bodies
+        self.gaps: list[tuple[int, int]] = []
+        self.frames = 0
+        self.records = 0
+
+    def stretches(self) -> Iterator[Stretch]:
+        """All records in order."""
+        raw = mapped(self._plan.root, self._segment.base)
+        if raw is None:
+            self.gaps.append((self._segment.start, self._segment.stop))
+            return
+        offsets: list[Rows] = []
+        headers: list[tuple[int, int, int]] = []  # count, append ms, epoch
+        gathered = 0
+        for header, at in self._walk(raw.data):
+            offsets.append(at)
+            headers.append((header.count, header.append_ms, header.epoch))
+            gathered += header.count
+            if gathered >= STRETCH_ROWS:
+                yield self._stretch(raw, offsets, headers)
+                offsets, headers, gathered = [], [], 0
+        if gathered:
+            yield self._stretch(raw, offsets, headers)
+
+    def _stretch(
+        self, raw: Bytes, offsets: list[Rows], headers: list[tuple[int, int, int]]
+    ) -> Stretch:
+        table = np.array(headers, np.int64)
+        at = np.concatenate(offsets)
+        frame = np.repeat(np.arange(len(table)), table[:, 0])
+        return Stretch(raw, self._segment.base, at, frame, table[:, 1], table[:, 2], raw[at + 4])
+
+    def _walk(self, view: memoryview) -> Iterator[tuple[FrameHeader, Rows]]:
+        base, stop = self._segment.base, min(self._segment.stop - self._segment.base, len(view))
+        at = self._segment.start - base
+        while at + HEADER_BYTES <= stop:
+            header = self._frame(view, at)
+            records = None
+            if header is not None:
+                records = self._offsets(view, header, at)
+            if header is None or records is None:
+                behind = self._next_frame(view, at + 1, stop)
+                self.gaps.append((base + at, base + behind))
+                at = behind
+                continue
+            at += HEADER_BYTES + header.length
+            self.frames += 1
+            self.records += header.count
+            if header.count:
+                yield header, records
+
+    def _frame(self, view: memoryview, at: int) -> FrameHeader | None:
+        header = parse(view, at)
+        if header is None or header.log_id != self._plan.log_id:
+            return None
+        if header.base != self._segment.base + at:
+            return None
+        check_version(header)
+        if self._check and not header.padding:
+            first = at + HEADER_BYTES
+            if not body_intact(header, view[first : first + header.length]):
+                return None
+        return header
+
+    def _offsets(self, view: memoryview, header: FrameHeader, at: int) -> Rows | None:
+        first = at + HEADER_BYTES
+        if header.count == 1:
+            return np.array([first])
+        if not header.count:
+            return np.empty(0, np.int64)
+        try:
+            return offsets_of(view[first : first + header.length], header.count) + first
+        except HorologError:
+            return None
+
+    def _next_frame(self, view: memoryview, at: int, stop: int) -> int:
+        while at < stop:
+            chunk = bytes(view[at : min(at + _CHUNK, stop)])
+            found = chunk.find(MAGIC)
+            while found >= 0:
+                if self._frame(view, at + found) is not None:
+                    return at + found
+                found = chunk.find(MAGIC, found + 1)
+            at += max(1, len(chunk) - len(MAGIC) + 1) if at + len(chunk) < stop else len(chunk)
+        return stop
+
+
+def walk_log(plan: LogPlan, *, start: int = 0, check: bool = True) -> Iterator[Stretch]:
+    """All records from a frame's log position on, in this process."""
+    for segment in plan.segments:
+        if segment.stop <= start:
+            continue
+        part = segment._replace(start=max(segment.start, start))
+        yield from SegmentWalk(plan, part, check=check).stretches()
+
+
+def last_frame(plan: LogPlan) -> FrameHeader | None:
+    """The frame that ends where the log does; None if there is none."""
+    found = None
+    for segment in plan.segments[-1:]:
+        raw = mapped(plan.root, segment.base)
+        at = segment.start - segment.base
+        while raw is not None and segment.base + at < plan.end:
+            header = parse(raw.data, at)
+            if header is None:
+                break
+            found, at = header, at + HEADER_BYTES + header.length
+    return found
+
+
+def records_of(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, bytes]]:
+    """(row in the stretch, payload behind the envelope) of the control records of one kind."""
+    for row in np.flatnonzero(stretch.kinds == kind).tolist():
+        at = int(stretch.at[row])
+        size = int(stretch.raw[at : at + 4].view("<u4")[0])
+        yield row, stretch.raw[at + 16 : at + size].tobytes()
+
+
+def gather(raw: Bytes, at: Rows, dtype: Any) -> npt.NDArray[Any]:
+    """One field of that dtype at each of these offsets."""
+    width = np.dtype(dtype).itemsize
+    rows: npt.NDArray[np.uint8] = raw[at[:, None] + np.arange(width)]
+    found: npt.NDArray[Any] = rows.view(dtype).reshape(len(at))
+    return found

@@ -1,0 +1,117 @@
+"""Offload: what is due far ahead leaves the broker's disk for Parquet files under a Delta log.
+
+    begin (the broker freezes)  →  Spark writes a file for each unit of hours  →  Delta commit (app, number)
+    →  the table's rows are summed up  →  commit (the broker compares, and cuts its runs)
+
+Whoever is stopped in between begins again: the broker goes on with the same frozen set and the same number, and
+if the table has that number already nothing is written a second time.  Files of attempts that the table does not
+name are removed by `DeltaTable.vacuum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from horolog.admin.client import AdminClient
+from horolog.limits import HOUR_MS
+from horolog.pipeline import lake, lake_broker
+from horolog.pipeline.frozen_run import FrozenRun
+from horolog.pipeline.lake_rows import LakeFile, Unit, plan, write_unit
+from horolog.spark.failures import spark_failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+APP = "horolog-offload"
+Note = Callable[[str], None]
+
+
+class Offloaded(NamedTuple):
+    """What a job did.  `already`: an earlier one had written the table, or even told the broker."""
+
+    number: int
+    rows: int
+    files: int
+    from_ms: int
+    lake: str
+    already: bool
+
+
+def offload(
+    admin: AdminClient,
+    uri: str,
+    from_ms: int,
+    *,
+    spark: SparkSession | None = None,
+    app: str = APP,
+    note: Note | None = None,
+) -> Offloaded:
+    """Move what is due at or after `from_ms` (rounded up to an hour) into the Delta table at `uri`.
+
+    spark  writes the files, in tasks that must see the broker's data directory; None: this process writes them
+    Errors: those of the broker, DAMAGED if a run cannot be read; then nothing is moved.
+    """
+    tell = note or (lambda _: None)
+    uri = str(Path(uri).absolute())
+    frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
+    tell(f"offload {frozen.number}: {len(frozen.runs)} runs are frozen")
+    already = lake.is_committed(uri, frozen.log_id, frozen.number)
+    if not already:
+        units = plan(frozen.opened(), frozen.from_ms)
+        files = write(frozen, units, uri, spark)
+        if not files:
+            admin.post("/v1/offloads/abort", {"number": frozen.number})
+            return Offloaded(frozen.number, 0, 0, frozen.from_ms, uri, False)
+        tell(f"offload {frozen.number}: {len(files)} files are written")
+        already = not lake.commit_files(uri, frozen.log_id, frozen.number, files)
+    has = lake.sum_of(uri, frozen.number)
+    lake_broker.commit(admin, frozen.number, has.rows, has.checksum, uri)
+    tell(f"offload {frozen.number}: {has.rows} messages are in the lake")
+    count = len(lake.files_of(uri, frozen.number))
+    return Offloaded(frozen.number, has.rows, count, frozen.from_ms, uri, already)
+
+
+def write(
+    frozen: lake_broker.Frozen, units: Sequence[Unit], uri: str, spark: SparkSession | None
+) -> list[LakeFile]:
+    """Write all units; the files are not yet the table's."""
+    if spark is None or not units:
+        runs = frozen.opened()
+        made = [_write_one(runs, frozen.number, unit, uri) for unit in units]
+        return [file for file in made if file is not None]
+    number, told = frozen.number, spark.sparkContext.broadcast(frozen.runs)
+
+    def task(mine: Iterable[Any]) -> Iterable[Any]:
+        runs = [FrozenRun(each) for each in told.value]
+        for unit in mine:
+            file = _write_one(runs, number, Unit(*unit), uri)
+            if file is not None:
+                yield tuple(file)
+
+    with spark_failures("offload"):
+        rows = spark.sparkContext.parallelize([tuple(unit) for unit in units], len(units))
+        found: list[Any] = rows.mapPartitions(task).collect()
+    return [LakeFile(*row) for row in found]
+
+
+def _write_one(runs: Sequence[FrozenRun], number: int, unit: Unit, uri: str) -> LakeFile | None:
+    return write_unit(runs, unit, uri, lake.partition_of(number, unit.day))
+
+
+def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
+    """Give up what is frozen for this app; gives its number, 0 if there is nothing.
+
+    What the table has of it already is removed from it.
+    """
+    for told in admin.get("/v1/offloads")["offloads"]:
+        if told["stage"] == "lake" or told["app"] != app:
+            continue
+        number = int(told["number"])
+        if admin.post("/v1/offloads/abort", {"number": number})["aborted"]:
+            uri = str(Path(uri).absolute())
+            if lake.is_committed(uri, told["log_id"], number):
+                lake.forget(uri, "9999", number)
+            return number
+    return 0

@@ -1,0 +1,238 @@
+"""What waits as a table: `spark.dataSource.register(PendingSource)`, then `format("horolog_pending")`.
+
+============  ======  =========================================================================================
+option        type    meaning
+============  ======  =========================================================================================
+path          text    data directory, a copy of one, or a backup
+from, to      int     epoch ms: only rows whose due time lies in [from, to)
+============  ======  =========================================================================================
+
+A message a row, as the files of the newest checkpoint say; `state` is `WAITING`, `QUARANTINED` … (delay.state).
+`format("horolog_load")` sums up what waits at the end of the log by topic and second: it counts the files and the log
+behind the checkpoint, so its rows must be added up (`n` is negative where the log has settled something).  What is in
+the lake is known by the hour only: it stands at the first second of its hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from horolog.delay.state import EntryState
+from horolog.pipeline.adopted_files import with_adopted
+from horolog.pipeline.data_files import LogPlan, files_of, newest_checkpoint, plan_log
+from horolog.pipeline.lake_load import lake_rows
+from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
+from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_part, window_of
+from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
+from horolog.spark.message_columns import arrow_schema, check_projection
+
+PENDING_SCHEMA = StructType(
+    [
+        StructField("origin", LongType()),
+        StructField("origin_row", LongType()),
+        StructField("topic", IntegerType()),
+        StructField("key", LongType()),
+        StructField("due_ms", LongType()),
+        StructField("size", IntegerType()),
+        StructField("state", StringType()),
+    ]
+)
+LOAD_SCHEMA = StructType(
+    [
+        StructField("topic", IntegerType()),
+        StructField("second", LongType()),
+        StructField("n", LongType()),
+        StructField("in_lake", BooleanType()),
+    ]
+)
+_SECOND_BITS = 36  # of an epoch second; the topic's number stands above
+_STATES = pa.array([EntryState(n).name if n in set(EntryState) else "" for n in range(256)])
+
+
+@dataclass
+class LakePart(InputPartition):
+    """What waits in the lake: (topic, second, messages)."""
+
+    rows: list[tuple[int, int, int]]
+
+
+@dataclass
+class FilePart(InputPartition):
+    """A stretch of one file."""
+
+    part: PendingPart
+
+
+class PendingReader(DataSourceReader):
+    """Rows of the files."""
+
+    def __init__(
+        self, root: str, parts: list[PendingPart], schema: StructType, window: Window
+    ) -> None:
+        self._root = root
+        self._parts = parts
+        self._schema = schema
+        self._window = window
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Stretches of files; at least one."""
+        return [FilePart(part) for part in self._parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches in the order of the schema."""
+        if not isinstance(partition, FilePart):
+            return
+        schema = arrow_schema(self._schema)
+        for rows in read_pending(files_of(self._root), partition.part):
+            due = rows.entries["due_ms"]
+            mask = np.ones(len(due), np.bool_)
+            if self._window.from_ms is not None:
+                mask &= due >= self._window.from_ms
+            if self._window.to_ms is not None:
+                mask &= due < self._window.to_ms
+            entries = rows.entries[mask]
+            columns = {
+                "origin": pa.array(rows.origin[mask]),
+                "origin_row": pa.array(rows.origin_row[mask]),
+                "topic": pa.array(entries["topic"].astype(np.int32)),
+                "key": pa.array(entries["key"].copy().view(np.int64)),
+                "due_ms": pa.array(np.ascontiguousarray(entries["due_ms"])),
+                "size": pa.array(entries["size"].astype(np.int32)),
+                "state": _STATES.take(pa.array(rows.state[mask])),
+            }
+            yield pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)
+
+
+class PendingSource(DataSource):
+    """`format("horolog_pending")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_pending"
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return PENDING_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the newest checkpoint."""
+        check_projection(schema, PENDING_SCHEMA)
+        plan = plan_log(Path(need(self.options, "path")))
+        checkpoint = newest_checkpoint(files_of(plan.root), plan.log_id)
+        return PendingReader(plan.root, pending_parts(checkpoint), schema, window_of(self.options))
+
+
+class LoadReader(DataSourceReader):
+    """Counts by topic and second, of the files and of the log behind the checkpoint."""
+
+    def __init__(
+        self,
+        plan: LogPlan,
+        parts: list[PendingPart],
+        window: Window,
+        lake: list[tuple[int, int, int]],
+    ) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._window = window
+        self._lake = lake
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Stretches of files, of the log, and of what was adopted behind the checkpoint."""
+        tail = [
+            LogPart(part.segment._replace(start=max(part.segment.start, self._plan.checkpoint)))
+            for part in parts_of(self._plan)
+            if part.segment is not None and part.segment.stop > self._plan.checkpoint
+        ]
+        adopted = [
+            part
+            for part in parts_of(self._plan)
+            if part.adopted is not None and part.adopted.position >= self._plan.checkpoint
+        ]
+        files = [FilePart(part) for part in self._parts]
+        return [*files, *tail, *adopted, LakePart(self._lake)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One batch a partition."""
+        sums: dict[tuple[int, int], int] = {}
+        if isinstance(partition, FilePart):
+            for rows in read_pending(files_of(self._plan.root), partition.part):
+                waits = rows.state == EntryState.WAITING
+                entries = rows.entries[waits]
+                self._add(
+                    sums, entries["topic"], entries["due_ms"], np.ones(len(entries), np.int64)
+                )
+        elif isinstance(partition, LogPart):
+            for found in read_part(self._plan, partition):
+                chosen, change = changes(found)
+                self._add(sums, chosen.topic, chosen.due_ms, change)
+        elif isinstance(partition, LakePart):
+            table = np.array(partition.rows, np.int64).reshape(-1, 3)
+            self._add(sums, table[:, 0], table[:, 1] * 1000, table[:, 2])
+        schema = arrow_schema(LOAD_SCHEMA)
+        topics = [topic for topic, _ in sums]
+        seconds = [second for _, second in sums]
+        in_lake = [isinstance(partition, LakePart)] * len(sums)
+        columns = [topics, seconds, list(sums.values()), in_lake]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+            schema=schema,
+        )
+
+    def _add(self, sums: dict[tuple[int, int], int], topic: Any, due_ms: Any, change: Any) -> None:
+        window = self._window
+        mask = np.ones(len(due_ms), np.bool_)
+        if window.from_ms is not None:
+            mask &= due_ms >= window.from_ms
+        if window.to_ms is not None:
+            mask &= due_ms < window.to_ms
+        both = topic[mask].astype(np.int64) << _SECOND_BITS | due_ms[mask] // 1000
+        numbers, place = np.unique(both, return_inverse=True)
+        counts = np.zeros(len(numbers), np.int64)
+        np.add.at(counts, place, change[mask])
+        for number, n in zip(numbers.tolist(), counts.tolist(), strict=True):
+            key = number >> _SECOND_BITS, number & (1 << _SECOND_BITS) - 1
+            sums[key] = sums.get(key, 0) + n
+
+
+def changes(rows: LogRows) -> tuple[LogRows, Any]:
+    """Rows that change what waits, and by how much each does."""
+    scheduled = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
+    chosen = rows.chosen(rows.kind != RowKind.MESSAGE)
+    return chosen, np.where(scheduled[rows.kind != RowKind.MESSAGE], 1, -1)
+
+
+class LoadSource(DataSource):
+    """`format("horolog_load")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_load"
+
+    def schema(self) -> StructType:
+        """Fixed."""
+        return LOAD_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the newest checkpoint, and of the log as it is now."""
+        plan = with_adopted(plan_log(Path(need(self.options, "path"))))
+        checkpoint = newest_checkpoint(files_of(plan.root), plan.log_id)
+        lake = lake_rows(plan, checkpoint)
+        return LoadReader(plan, pending_parts(checkpoint), window_of(self.options), lake)

@@ -1,0 +1,241 @@
+"""Promotion: an hour that comes near goes back from the lake to the broker, as adopted runs, exactly once.
+
+For every offload and topic hours are promoted one after the other, each as the transaction
+(`promote:<number>:<topic>`, hour).  The broker takes exactly as many rows as wait there by its own count, and
+counts them no longer in the lake with the same record; so whoever promotes, and however often, nothing is lost and
+nothing comes twice.  No Spark is needed: Parquet is read a row group at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from isal.isal_zlib import crc32
+
+from horolog.admin.client import AdminClient
+from horolog.delay.entry import ENTRY, record_crcs
+from horolog.delay.offload import promotion_app
+from horolog.delay.run_format import FOOTER_BYTES
+from horolog.delay.run_writer import RunWriter
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
+from horolog.pipeline import lake, lake_broker
+from horolog.pipeline.lake_broker import LakeHour
+from horolog.pipeline.lake_rows import day_of
+from horolog.spark import transaction
+from horolog.spark.transaction import StagedRun, Transaction
+from horolog.storage.disk import Disk
+
+RUN_ROWS = 262_144
+RUN_BYTES = 128 << 20  # of records in one run
+TRIES = 3  # messages may be recalled while their hour is being promoted
+TIMEOUT_MS = 60_000
+Note = Callable[[str], None]
+
+
+class Promoted(NamedTuple):
+    """What one call did."""
+
+    hours: int  # of offloads and topics
+    rows: int
+
+
+def promote_due(
+    broker: str,
+    *,
+    ahead_ms: int = PROMOTE_AHEAD_MS,
+    timeout_ms: int = TIMEOUT_MS,
+    note: Note | None = None,
+) -> Promoted:
+    """Promote all hours that begin within `ahead_ms`, by the broker's clock; safe to repeat and to run twice."""
+    admin = AdminClient(broker)
+    to_ms = int(admin.get("/v1/clock")["wall_ms"]) + ahead_ms
+    tables, waiting = lake_broker.hours(admin, to_ms)
+    done = rows = 0
+    for hour in waiting:
+        count = promote_hour(broker, tables[hour.number], hour, timeout_ms)
+        done, rows = done + 1, rows + count
+        if note is not None:
+            note(f"offload {hour.number}, hour {hour.hour}: {count} messages of {hour.topic_name}")
+    return Promoted(done, rows)
+
+
+def forget_past(broker: str, keep_ms: int) -> int:
+    """Remove days that ended more than `keep_ms` ago from the tables; gives how many files left them.
+
+    Days of which something waits still, because it could not be promoted, stay.
+    """
+    admin = AdminClient(broker)
+    now_ms = int(admin.get("/v1/clock")["wall_ms"])
+    tables, waiting = lake_broker.hours(admin, now_ms)
+    files = 0
+    for uri in set(tables.values()):
+        late = [hour.hour * HOUR_MS for hour in waiting if tables[hour.number] == uri]
+        if uri and lake.has_table(uri):
+            files += lake.forget(uri, day_of(min([now_ms - keep_ms, *late])))
+    return files
+
+
+def promote_hour(broker: str, uri: str, hour: LakeHour, timeout_ms: int = TIMEOUT_MS) -> int:
+    """Promote one hour of an offload and topic; gives the rows, 0 if it was promoted before.
+
+    DAMAGED if the table has not the rows that the broker counts there.
+    """
+    for left in range(TRIES, 0, -1):
+        try:
+            return _promote(broker, uri, hour, timeout_ms)
+        except _Recalled:
+            if left == 1:
+                raise
+            found = _still_waiting(broker, hour)
+            if found is None:
+                return 0
+            hour = found
+    raise AssertionError("unreachable")
+
+
+class _Recalled(HorologError):
+    """The table's rows, without what is recalled, are not those that wait: perhaps there was a recall meanwhile."""
+
+
+def _still_waiting(broker: str, hour: LakeHour) -> LakeHour | None:
+    _, waiting = lake_broker.hours(AdminClient(broker), (hour.hour + 1) * HOUR_MS)
+    same = [each for each in waiting if each[:3] == hour[:3]]
+    return same[0] if same else None
+
+
+def _promote(broker: str, uri: str, hour: LakeHour, timeout_ms: int) -> int:
+    app = promotion_app(hour.number, hour.topic)
+    begun = transaction.begin(broker, app, hour.hour, hour.topic_name, timeout_ms)
+    if begun.already:
+        return 0
+    try:
+        with _place(begun) as place:
+            files = [place.write(part) for part in _parts(broker, uri, hour)]
+        rows = sum(file.rows for file in files)
+        if rows != hour.waiting:
+            raise _Recalled(
+                ErrorCode.DAMAGED,
+                f"lake: {uri} has {rows} messages of topic {hour.topic_name} for hour {hour.hour} of offload "
+                f"{hour.number}; the broker counts {hour.waiting}",
+                field="lake",
+            )
+        return _commit(begun, hour, files)
+    except BaseException:
+        transaction.abort(begun)
+        raise
+
+
+def _commit(begun: Transaction, hour: LakeHour, files: list[StagedRun]) -> int:
+    try:
+        done = transaction.commit(begun, hour.topic_name, files)
+    except HorologError as error:
+        if error.field in ("files", "app"):  # recalled, or promoted by somebody else, meanwhile
+            raise _Recalled(error.code, error.message, field=error.field) from error
+        raise
+    return 0 if done.already else hour.waiting
+
+
+def _parts(broker: str, uri: str, hour: LakeHour) -> Iterator[pa.Table]:
+    """Rows to promote, in order, a run's worth at a time; files of the table follow each other."""
+    gone = lake_broker.gone_rows(AdminClient(broker), hour.number, hour.hour)
+    recalled = set(zip(*(gone[name].to_pylist() for name in gone.column_names), strict=True))
+    gathered: list[pa.Table] = []
+    rows = size = 0
+    last = -1
+    for table in lake.rows_of_hour(uri, hour.number, hour.hour, hour.topic):
+        kept = _without(table, recalled)
+        if not len(kept):
+            continue
+        first = int(kept["due_ms"][0].as_py())
+        if gathered and (first < last or rows >= RUN_ROWS or size >= RUN_BYTES):
+            yield pa.concat_tables(gathered)
+            gathered, rows, size = [], 0, 0
+        gathered.append(kept)
+        rows, size = rows + len(kept), size + kept["record"].nbytes
+        last = int(kept["due_ms"][-1].as_py())
+    if gathered:
+        yield pa.concat_tables(gathered)
+
+
+def _without(table: pa.Table, recalled: set[tuple[int, int]]) -> pa.Table:
+    if not recalled:
+        return table
+    origins = zip(
+        table["origin_position"].to_pylist(), table["origin_row"].to_pylist(), strict=True
+    )
+    return table.filter(pa.array([origin not in recalled for origin in origins]))
+
+
+class _place:  # noqa: N801 - used as a function
+    """Where runs are written: the staging directory, or a temporary one and then the wire."""
+
+    def __init__(self, begun: Transaction) -> None:
+        self._begun = begun
+        self._own = ""
+
+    def __enter__(self) -> _place:
+        if not transaction.is_reachable(self._begun):
+            self._own = tempfile.mkdtemp(prefix="horolog-promote-")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._own:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    def write(self, table: pa.Table) -> StagedRun:
+        """One run of these rows."""
+        folder = self._own or self._begun.staging
+        name = f"promoted-{uuid.uuid4().hex}"
+        writer = RunWriter(
+            Disk(Path(folder)),
+            ".",
+            name,
+            log_id=self._begun.target.log_id,
+            rows=len(table),
+            adopted=True,
+        )
+        try:
+            writer.add(*entries_of(table))
+            done = writer.finish()
+        except BaseException:
+            with suppress(HorologError):
+                writer.abandon()
+            raise
+        path = Path(folder) / f"{name}.run"
+        crc = _footer_crc(path)
+        if self._own:
+            transaction.upload(self._begun, path, path.name)
+            path.unlink()
+        return StagedRun(path.name, done.rows, done.size, done.first_ms, done.last_ms, crc)
+
+
+def entries_of(table: pa.Table) -> tuple[npt.NDArray[Any], list[memoryview]]:
+    """ENTRY rows of an adopted run, and their records; the table is in order."""
+    records = [memoryview(record.as_buffer()) for record in table["record"]]
+    n = len(table)
+    entries = np.zeros(n, ENTRY)
+    entries["size"] = [len(record) for record in records]
+    entries["local"] = table["tags_code"].to_numpy().view(np.uint32)
+    entries["row"] = np.arange(n)
+    entries["due_ms"] = table["due_ms"].to_numpy()
+    entries["key"] = table["key_hash"].to_numpy().view(np.uint64)
+    entries["topic"] = table["topic_number"].to_numpy()
+    entries["crc"] = record_crcs(records, entries["origin"], entries["row"])
+    return entries, records
+
+
+def _footer_crc(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(-FOOTER_BYTES, os.SEEK_END)
+        return int(crc32(file.read(FOOTER_BYTES)))

@@ -1,0 +1,301 @@
+"""Rebuild: a data directory made anew from its commit log, in parallel.
+
+    the log is copied · consume queues, hours and runs are written by tasks · one checkpoint names them
+
+What waits goes where the broker would file it now: hours for what is due soon, runs for the rest; what was handed
+over or recalled needs no row.  The checkpoint describes the end of the log, so a broker serves at once; only the key
+index is made anew by its first start.  Needs a log that begins at 0: what was dropped can't be made anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.log.checkpoint import (
+    ACKED,
+    COLUMNS,
+    LEASE,
+    PROGRESS,
+    QUEUE,
+    Checkpoint,
+    checkpoint_name,
+    encode_checkpoint,
+)
+from horolog.log.frame import FrameHeader
+from horolog.log.record import Kind
+from horolog.pipeline.adopted_files import with_adopted
+from horolog.pipeline.audit_faults import SuspectSource
+from horolog.pipeline.audit_tables import Sums, json_of
+from horolog.pipeline.data_files import FIELD, SHARD, LogPlan, files_of, plan_log, plan_text
+from horolog.pipeline.log_totals import TotalsSource
+from horolog.pipeline.log_walk import last_frame
+from horolog.pipeline.progress import Stages, quiet
+from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
+from horolog.pipeline.rebuild_tasks import (
+    RESULT,
+    Target,
+    copy_segments,
+    write_hours,
+    write_queues,
+    write_runs,
+)
+from horolog.storage.api import replace_file
+from horolog.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUN_ROWS = 500_000  # about, of a run
+_PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
+_CLOCK = "clock"  # where a simulated clock was
+_READ = (
+    "kind string, position long, origin long, topic int, due_ms long, append_ms long,"
+    " queue int, queue_offset long, size int"
+)
+
+
+@dataclass
+class Rebuilt:
+    """What was made."""
+
+    out: str
+    position: int  # log position of the checkpoint: the end of the log
+    queues: int
+    units: int  # of all consume queues
+    hours: int
+    runs: int
+    pending: int
+
+
+def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = quiet) -> Rebuilt:
+    """Make a data directory anew in `out`, which must not exist or be empty.
+
+    On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED and
+    NOT_IMPLEMENTED say why the log cannot be rebuilt from.
+    """
+    for source in (TotalsSource, SuspectSource, ControlSource):
+        spark.dataSource.register(source)
+    told("reading the end of the log")
+    plan = with_adopted(plan_log(data_dir))
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise HorologError(
+            ErrorCode.FORBIDDEN, f"--out: {out} exists and is not an empty directory", field="--out"
+        )
+    job = _Rebuild(spark, plan, out, told)
+    job.check()
+    return job.run()
+
+
+class _Rebuild:
+    def __init__(self, spark: SparkSession, plan: LogPlan, out: Path, told: Stages) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._out = out
+        self._told = told
+        self._target = Target(plan_text(plan), str(out.resolve()))
+        self._sums = Sums.empty()
+
+    def check(self) -> None:
+        """Refuse what cannot be rebuilt, before anything is written."""
+        plan = self._plan
+        if plan.start or plan.holes:
+            raise _refused(
+                f"its commit log begins at log position {plan.start}"
+                f"{' and has holes' if plan.holes else ''}; what lay there cannot be made anew,"
+                " restore a backup"
+            )
+        self._told("adding up the log")
+        reader = self._spark.read.format("horolog_log_totals").option("plan", plan_text(plan))
+        groups = reader.load().groupBy("metric", "topic", "hour", "a", "b", "text")
+        self._sums = Sums(groups.agg({"n": "sum", "top": "max"}).toArrow())
+        gaps = [(row["a"], row["b"]) for row in self._sums.of("gap")]
+        if gaps or plan.damaged:
+            first, stop = gaps[0] if gaps else (plan.end, plan.end)
+            raise _refused(f"its commit log is damaged at log positions {first} to {stop}")
+        unknown = {Kind.ADOPT: "adopted runs", Kind.OFFLOAD: "offloads to the lake"}
+        for row in self._sums.of("kind"):
+            if row["a"] in unknown:
+                what = unknown[Kind(row["a"])]
+                raise HorologError(
+                    ErrorCode.NOT_IMPLEMENTED,
+                    f"{FIELD}: its log has {what}, which are not in the log itself; a start of the"
+                    " broker rebuilds such a directory in place",
+                    field=FIELD,
+                )
+
+    def run(self) -> Rebuilt:
+        """Write everything; the checkpoint comes last, and makes it a data directory."""
+        plan, spark = self._plan, self._spark
+        for part in _PARTS:
+            (self._out / SHARD / part).mkdir(parents=True)
+        self._told("copying the log")
+        copy_segments(spark, plan, self._target)
+        self._told("writing consume queues")
+        rows = spark.read.format("horolog_log_suspects").schema(_READ)
+        every = rows.option("plan", plan_text(plan)).option("all", "true").load()
+        queues = self._queues(every)
+        self._told("finding what waits")
+        at = str(self._out / "pending.parquet")
+        settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED')").select("origin")
+        waiting = every.where("kind = 'SCHEDULED'").join(settled, "origin", "left_anti")
+        waiting.select("topic", "position", "size", "due_ms").write.parquet(at)
+        waiting = spark.read.parquet(at)
+        near = plan.newest_ms // HOUR_MS + NEAR_HOURS
+        self._told("writing hours and runs")
+        hours = self._hours(waiting.where(f"due_ms < {(near + 1) * HOUR_MS}"))
+        runs = self._runs(waiting.where(f"due_ms >= {(near + 1) * HOUR_MS}"))
+        self._told("adding up acknowledgements")
+        controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
+        columns = progress_rows(controls)
+        shutil.rmtree(at)
+        self._commit(queues, hours, runs, columns)
+        return Rebuilt(
+            str(self._out),
+            plan.end,
+            len(queues),
+            sum(queues.values()),
+            len(hours),
+            len(runs),
+            sum(row["waiting"] for row in [*hours, *runs]),
+        )
+
+    def _queues(self, every: DataFrame) -> dict[tuple[int, int], int]:
+        """(topic, queue) → length; DAMAGED if queue offsets leave gaps."""
+        from pyspark.sql import functions as f
+
+        from horolog.limits import QUEUE_FILE_UNITS
+
+        visible = every.where("kind in ('MESSAGE', 'HANDED')").select(
+            "topic",
+            "queue",
+            f.floor(f.col("queue_offset") / QUEUE_FILE_UNITS).alias("file"),
+            "queue_offset",
+            "position",
+            "size",
+        )
+        parts = visible.repartition("topic", "queue", "file").sortWithinPartitions(
+            "topic", "queue", "file", "queue_offset"
+        )
+        found: dict[tuple[int, int], dict[int, int]] = {}
+        for row in parts.mapInArrow(write_queues(self._target), RESULT).collect():
+            told = orjson.loads(row["told"])
+            found.setdefault((told["topic"], told["queue"]), {})[told["first"]] = told["count"]
+        lengths = {}
+        for queue, files in found.items():
+            at = 0
+            for first, count in sorted(files.items()):
+                if first != at:
+                    raise _refused(f"queue {queue[1]} of topic {queue[0]} lacks queue offset {at}")
+                at += count
+            lengths[queue] = at
+        return lengths
+
+    def _hours(self, near: DataFrame) -> list[dict[str, Any]]:
+        from pyspark.sql import functions as f
+
+        hour = f.floor(f.col("due_ms") / HOUR_MS).alias("hour")
+        rows = near.select(hour, "position", "size").repartition("hour")
+        made = rows.sortWithinPartitions("hour", "position")
+        told = made.mapInArrow(write_hours(self._target), RESULT).collect()
+        return sorted((orjson.loads(row["told"]) for row in told), key=lambda row: row["hour"])
+
+    def _runs(self, far: DataFrame) -> list[dict[str, Any]]:
+        count = far.count()
+        if not count:
+            return []
+        rows = far.select("due_ms", "position", "size")
+        parts = rows.repartitionByRange(max(1, -(-count // RUN_ROWS)), "due_ms", "position")
+        made = parts.sortWithinPartitions("due_ms", "position")
+        told = made.mapInArrow(write_runs(self._target), RESULT).collect()
+        return sorted((orjson.loads(row["told"]) for row in told), key=lambda row: row["name"])
+
+    def _commit(
+        self,
+        queues: dict[tuple[int, int], int],
+        hours: list[dict[str, Any]],
+        runs: list[dict[str, Any]],
+        columns: dict[str, list[tuple[int, ...]]],
+    ) -> None:
+        """Sync directories, write `meta`, then the checkpoint that names everything."""
+        disk = Disk(self._out)
+        names: dict[int, dict[str, Any]] = {}
+        for row in sorted(self._sums.of("topic"), key=lambda row: int(row["a"])):
+            topic = json_of(row["text"])
+            names[topic["number"]] = topic
+        lengths = [
+            (number, queue, queues.get((number, queue), 0))
+            for number, topic in names.items()
+            for queue in range(topic["queues"])
+        ]
+        for number, queue, _ in lengths:
+            disk.make_dir(f"{SHARD}/queues/{number:05d}-{queue:05d}")
+        for part in ("log", "queues", "hours", "runs"):
+            disk.sync_dir(f"{SHARD}/{part}")
+        last = last_frame(self._plan)
+        if last is None:
+            return  # an empty log: nothing to describe
+        checkpoint = self._checkpoint(list(names.values()), hours, runs, last)
+        checkpoint.columns |= {
+            "queues": np.array(lengths, QUEUE),
+            "progress": np.array(columns["progress"], PROGRESS),
+            "acked": np.array(columns["acked"], ACKED),
+            "leases": np.array(columns["leases"], LEASE),
+        }
+        meta = files_of(self._plan.root).path("meta").read_bytes()
+        content = encode_checkpoint(checkpoint)
+        replace_file(disk, f"{SHARD}/checkpoint", checkpoint_name(self._plan.end), content)
+        clock = files_of(self._plan.root).path(_CLOCK)
+        if clock.is_file():
+            replace_file(disk, "", _CLOCK, clock.read_bytes())
+        replace_file(disk, "", "meta", meta)
+        disk.sync_dir(SHARD)
+        disk.sync_dir("")
+
+    def _checkpoint(
+        self,
+        topics: list[dict[str, Any]],
+        hours: list[dict[str, Any]],
+        runs: list[dict[str, Any]],
+        last: FrameHeader,
+    ) -> Checkpoint:
+        plan, sums = self._plan, self._sums
+        counts = {
+            name: sum(row["n"] for row in sums.of(name)) for name in ("HANDED", "RECALL", "MOVED")
+        }
+        newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
+        registry: dict[str, Any] = {
+            "topics": topics,
+            "groups": [json_of(row["text"]) for row in sums.of("group")],
+            "adoptions": [],
+            "wall_ms": plan.newest_ms,
+            "hours": hours,
+            "far": {"next": len(runs) + 1, "buffers": [], "runs": runs},
+            "appended": [],
+            "handed_over": counts["HANDED"],
+            "recalled": counts["RECALL"] + counts["MOVED"],
+            "log": {"start": 0, "newest_ms": newest},
+        }
+        store_ms = max([plan.newest_ms, *(row["top"] for row in sums.of("store"))])
+        return Checkpoint(
+            shard=last.shard,
+            epoch=last.epoch,
+            log_id=plan.log_id,
+            position=plan.end,
+            last_frame=last.base,
+            durable=plan.end,
+            store_ms=store_ms,
+            registry=registry,
+            columns={name: np.empty(0, dtype) for name, dtype in COLUMNS.items()},
+        )
+
+
+def _refused(why: str) -> HorologError:
+    return HorologError(ErrorCode.DAMAGED, f"{FIELD}: {why}", field=FIELD)

@@ -1,0 +1,159 @@
+"""Progress of groups, from their leases and acknowledgements in the log: one queue of a group after the other.
+
+Rows of a queue are applied in log order by the broker's own `QueueProgress`; queues do not touch each other, so
+tasks share them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+from horolog.log.record import Kind, decode_ack, decode_grant
+from horolog.pipeline.data_files import LogPlan, plan_of
+from horolog.pipeline.log_source import LogPart, need, parts_of
+from horolog.pipeline.log_walk import SegmentWalk, records_of
+from horolog.ready.progress import Lease, QueueProgress
+from horolog.spark.message_columns import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CONTROL_SCHEMA = StructType(
+    [
+        StructField("group", IntegerType()),
+        StructField("topic", IntegerType()),
+        StructField("queue", IntegerType()),
+        StructField("position", LongType()),
+        StructField("kind", IntegerType()),
+        StructField("append_ms", LongType()),
+        StructField("epoch", LongType()),
+        StructField("payload", BinaryType()),
+    ]
+)
+_ADDRESS = struct.Struct("<III")
+_BATCH = 10_000
+_Row = tuple[int, int, int, int, int, int, int, bytes]
+
+
+class ControlReader(DataSourceReader):
+    """GRANT and ACK records."""
+
+    def __init__(self, plan: LogPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Segments."""
+        return parts_of(self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches."""
+        assert isinstance(partition, LogPart)
+        if partition.segment is None:
+            return
+        rows: list[_Row] = []
+        for stretch in SegmentWalk(self._plan, partition.segment, check=False).stretches():
+            for kind in (Kind.GRANT, Kind.ACK):
+                for row, payload in records_of(stretch, kind):
+                    frame = stretch.frame[row]
+                    rows.append(
+                        (
+                            *_ADDRESS.unpack_from(payload),
+                            stretch.base + int(stretch.at[row]),
+                            int(kind),
+                            int(stretch.append_ms[frame]),
+                            int(stretch.epoch[frame]),
+                            payload,
+                        )
+                    )
+            if len(rows) >= _BATCH:
+                yield _batch(rows)
+                rows = []
+        yield _batch(rows)
+
+
+def _batch(rows: list[_Row]) -> Any:
+    schema = arrow_schema(CONTROL_SCHEMA)
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class ControlSource(DataSource):
+    """`format("horolog_log_controls")`, of a plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return "horolog_log_controls"
+
+    def schema(self) -> StructType:
+        """Fixed."""
+        return CONTROL_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the plan in the options."""
+        return ControlReader(plan_of(need(self.options, "plan")))
+
+
+def progress_rows(controls: DataFrame) -> dict[str, list[tuple[int, ...]]]:
+    """Rows of a checkpoint's columns `progress`, `acked` and `leases`."""
+    by = ["group", "topic", "queue"]
+    sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")
+    found: dict[str, list[tuple[int, ...]]] = {"progress": [], "acked": [], "leases": []}
+    for row in sorted_rows.mapInArrow(_apply, "told string").collect():
+        for name, rows in orjson.loads(row["told"]).items():
+            found[name] += [tuple(each) for each in rows]
+    return found
+
+
+def _apply(batches: Iterator[Any]) -> Iterator[Any]:
+    address: tuple[int, int, int] | None = None
+    progress = QueueProgress()
+    texts = []
+    for batch in batches:
+        for row in batch.to_pylist():
+            found = row["group"], row["topic"], row["queue"]
+            if found != address:
+                if address is not None:
+                    texts.append(_told(address, progress))
+                address, progress = found, QueueProgress()
+            apply_control(progress, row)
+    if address is not None:
+        texts.append(_told(address, progress))
+    yield pa.RecordBatch.from_pydict({"told": pa.array(texts, pa.string())})
+
+
+def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
+    """One record, as a replay applies it."""
+    if row["kind"] == Kind.ACK:
+        for offset in decode_ack(row["payload"]).offsets.tolist():
+            progress.consume(offset)
+        return
+    record = decode_grant(row["payload"])
+    for offset, attempt, grant in record.granted.tolist():
+        if offset < progress.floor or offset in progress.acked:
+            continue
+        number = row["epoch"] << 32 | grant
+        progress.lease(offset, Lease(attempt, number, 0, row["append_ms"], record.duration_ms))
+    progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
+
+
+def _told(address: tuple[int, int, int], progress: QueueProgress) -> str:
+    group, topic, queue = address
+    return orjson.dumps(
+        {
+            "progress": [(*address, progress.floor, progress.next)],
+            "acked": [(*address, offset) for offset in progress.acked],
+            "leases": [
+                (group, topic, queue, x.attempt, x.grant, offset, x.granted_ms, x.duration_ms)
+                for offset, x in progress.leases.items()
+            ],
+        }
+    ).decode()

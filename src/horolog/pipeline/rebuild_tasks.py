@@ -1,0 +1,326 @@
+"""What the tasks of a rebuild write: segments, consume queues, hours, runs.
+
+A task writes under a name of its own and renames what is finished, so one that is tried again, or run twice at
+once, changes nothing.  Records are read from the mapped log; Spark moves only where they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from horolog.delay.entry import ENTRY, record_crcs
+from horolog.delay.hour import Filing, Hour
+from horolog.delay.run_writer import RunWriter
+from horolog.delay.state import encode_state, state_name
+from horolog.limits import QUEUE_FILE_UNITS
+from horolog.log.consume_queue import UNIT, queue_dir_name, queue_file_name
+from horolog.log.record import HEAD
+from horolog.log.segment import segment_name
+from horolog.pipeline.data_files import SHARD, LogPlan, files_of, plan_of
+from horolog.pipeline.log_walk import gather, mapped
+from horolog.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESULT = "told string"
+_COPY_BYTES = 8 << 20
+_FILE_ROWS = 16_384
+Batches = Iterator[Any]
+Task = Callable[[Batches], Batches]
+
+
+class Target(NamedTuple):
+    """Where a rebuild reads and writes."""
+
+    plan: str  # as text
+    out: str
+
+    @property
+    def storage(self) -> Disk:
+        """The directory that is written."""
+        return Disk(Path(self.out))
+
+
+def _told(rows: list[dict[str, Any]]) -> Any:
+    texts = [orjson.dumps(row).decode() for row in rows]
+    return pa.RecordBatch.from_pydict({"told": pa.array(texts, pa.string())})
+
+
+def _columns(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
+    return [batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False) for name in names]
+
+
+# --- the log ------------------------------------------------------------------------------------
+
+
+def copy_segments(spark: SparkSession, plan: LogPlan, target: Target) -> None:
+    """Copy every segment up to the end of the log; the last one keeps its length."""
+    rows = spark.createDataFrame(
+        [(s.base, s.stop) for s in plan.segments] or [(0, 0)], "b long, s long"
+    )
+    rows.repartition(max(1, len(plan.segments))).mapInArrow(_copier(target), RESULT).collect()
+
+
+def _copier(target: Target) -> Task:
+    def copy(batches: Batches) -> Batches:
+        plan = plan_of(target.plan)
+        for batch in batches:
+            for base, stop in zip(
+                *(column.tolist() for column in _columns(batch, "b", "s")), strict=True
+            ):
+                if stop > base:
+                    _copy_segment(plan, target, base, stop - base)
+            yield _told([])
+
+    return copy
+
+
+def _copy_segment(plan: LogPlan, target: Target, base: int, length: int) -> None:
+    name = segment_name(base)
+    source = files_of(plan.root).path(f"{SHARD}/log/{name}")
+    final = Path(target.out) / SHARD / "log" / name
+    temporary = final.with_name(f"{name}.{uuid.uuid4().hex}")
+    storage = target.storage
+    file = storage.open(str(temporary.relative_to(target.out)), create=True)
+    with source.open("rb") as content:
+        at = 0
+        while at < length:
+            chunk = content.read(min(_COPY_BYTES, length - at))
+            file.write(at, chunk)
+            at += len(chunk)
+        file.allocate(plan.segment_bytes)
+    file.sync()
+    file.close()
+    temporary.replace(final)
+
+
+# --- groups of sorted batches -------------------------------------------------------------------
+
+
+def groups_of(
+    batches: Batches, by: list[str], rest: list[str]
+) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """(values of the columns `by`, columns `rest`) of sorted batches; a group may come in several pieces."""
+    for batch in batches:
+        keys = _columns(batch, *by)
+        columns = _columns(batch, *rest)
+        if not len(keys[0]):
+            continue
+        changes = np.zeros(len(keys[0]) - 1, bool)
+        for key in keys:
+            changes |= key[1:] != key[:-1]
+        cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(keys[0])]
+        for first, stop in pairwise(cuts):
+            group = tuple(int(key[first]) for key in keys)
+            yield group, [column[first:stop] for column in columns]
+
+
+def heads_at(plan: LogPlan, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """HEAD rows of the message records at these log positions."""
+    found = np.zeros(len(positions), HEAD)
+    bases = positions - positions % plan.segment_bytes
+    for base in np.unique(bases).tolist():
+        raw = mapped(plan.root, base)
+        assert raw is not None, "a segment was removed while it was read"
+        mine = np.flatnonzero(bases == base)
+        found[mine] = gather(raw, positions[mine] - base, HEAD)
+    return found
+
+
+def records_at(
+    plan: LogPlan, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> list[memoryview]:
+    """The records at these log positions."""
+    views: dict[int, memoryview] = {}
+    found = []
+    for position, size in zip(positions.tolist(), sizes.tolist(), strict=True):
+        base = position - position % plan.segment_bytes
+        if base not in views:
+            raw = mapped(plan.root, base)
+            assert raw is not None, "a segment was removed while it was read"
+            views[base] = raw.data
+        found.append(views[base][position - base : position - base + size])
+    return found
+
+
+# --- consume queues -----------------------------------------------------------------------------
+
+
+def write_queues(target: Target) -> Task:
+    """Rows of (topic, queue, file), by queue offset, become that file."""
+
+    def write(batches: Batches) -> Batches:
+        plan, storage = plan_of(target.plan), target.storage
+        parts: dict[tuple[int, ...], list[Any]] = {}
+        told = []
+        by = ["topic", "queue", "file"]
+        for group, columns in groups_of(batches, by, ["queue_offset", "position", "size"]):
+            if group not in parts and parts:
+                told.append(_write_queue(plan, storage, *parts.popitem()))
+            parts.setdefault(group, []).append(columns)
+        if parts:
+            told.append(_write_queue(plan, storage, *parts.popitem()))
+        yield _told(told)
+
+    return write
+
+
+def _write_queue(
+    plan: LogPlan, storage: Disk, group: tuple[int, ...], pieces: list[Any]
+) -> dict[str, Any]:
+    topic, queue, number = group
+    offset, position, size = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    first = number * QUEUE_FILE_UNITS
+    whole = bool((offset == first + np.arange(len(offset))).all())
+    units = np.empty(len(offset), UNIT)
+    units["position"], units["size"] = position, size
+    units["tags"] = heads_at(plan, position)["tags"]
+    place = f"{SHARD}/queues/{queue_dir_name(topic, queue)}"
+    storage.make_dir(place)
+    name = f"{place}/{queue_file_name(first)}"
+    temporary = f"{name}.{uuid.uuid4().hex}"
+    file = storage.open(temporary, create=True)
+    file.write(0, units.tobytes())
+    file.sync()
+    file.close()
+    storage.rename(temporary, name)
+    storage.sync_dir(place)
+    return {"topic": topic, "queue": queue, "first": first, "count": len(offset) if whole else -1}
+
+
+# --- hours --------------------------------------------------------------------------------------
+
+
+def write_hours(target: Target) -> Task:
+    """Rows of an hour, in log order, become that hour's files; gives rows of a checkpoint's registry."""
+
+    def write(batches: Batches) -> Batches:
+        plan, storage = plan_of(target.plan), target.storage
+        number, hour, place = -1, None, ""
+        told = []
+        for (due_hour,), (position, size) in groups_of(batches, ["hour"], ["position", "size"]):
+            if due_hour != number:
+                if hour is not None:
+                    told.append(_finish_hour(storage, hour, place))
+                number = due_hour
+                place = f"{SHARD}/hours/{number:010d}.{uuid.uuid4().hex}"
+                hour = Hour(storage, place, number)
+            assert hour is not None
+            for first in range(0, len(position), _FILE_ROWS):
+                rows = slice(first, first + _FILE_ROWS)
+                hour.file(_filing(plan, position[rows], size[rows]))
+        if hour is not None:
+            told.append(_finish_hour(storage, hour, place))
+        yield _told(told)
+
+    return write
+
+
+def _filing(plan: LogPlan, position: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> Filing:
+    heads = heads_at(plan, position)
+    records = records_at(plan, position, size)
+    origin = position.astype(np.uint64)
+    return Filing(
+        heads["due_ms"],
+        origin,
+        size,
+        heads["key"],
+        heads["topic"],
+        heads["tags"],
+        record_crcs(records, origin),
+        b"".join(records),
+    )
+
+
+def _finish_hour(storage: Disk, hour: Hour, place: str) -> dict[str, Any]:
+    _, state = hour.capture()
+    file = storage.open(f"{place}/{state_name(hour.version)}", create=True)
+    file.write(0, encode_state(state))
+    file.sync()
+    file.close()
+    for path in hour.sync_paths():
+        file = storage.open(path)
+        file.sync()
+        file.close()
+    hour.close()
+    storage.sync_dir(place)
+    final = f"{SHARD}/hours/{hour.hour:010d}"
+    if storage.exists(final):
+        storage.remove_dir(place)  # another try of this task was first
+    else:
+        storage.rename(place, final)
+    return {
+        "hour": hour.hour,
+        "version": hour.version,
+        "count": hour.count,
+        "log_bytes": hour.log_bytes,
+        "waiting": hour.waiting,
+    }
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def write_runs(target: Target) -> Task:
+    """A partition sorted by (due time, log position) becomes a run; gives rows of a checkpoint's registry."""
+
+    def write(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        plan, storage = plan_of(target.plan), target.storage
+        pieces = [_columns(batch, "position", "size") for batch in batches]
+        if not sum(len(piece[0]) for piece in pieces):
+            yield _told([])
+            return
+        position, size = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        context = TaskContext.get()
+        assert context is not None
+        name = f"{context.partitionId() + 1:010d}"
+        yield _told([_write_run(plan, storage, name, position, size)])
+
+    return write
+
+
+def _write_run(
+    plan: LogPlan,
+    storage: Disk,
+    name: str,
+    position: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int64],
+) -> dict[str, Any]:
+    place, temporary = f"{SHARD}/runs", f"{name}.{uuid.uuid4().hex}"
+    writer = RunWriter(storage, place, temporary, log_id=plan.log_id, rows=len(position))
+    for first in range(0, len(position), _FILE_ROWS):
+        rows = slice(first, first + _FILE_ROWS)
+        heads = heads_at(plan, position[rows])
+        records = records_at(plan, position[rows], size[rows])
+        entries = np.zeros(len(heads), ENTRY)
+        entries["size"], entries["local"] = size[rows], heads["tags"].view(np.uint32)
+        entries["due_ms"], entries["key"] = heads["due_ms"], heads["key"]
+        entries["topic"], entries["origin"] = heads["topic"], position[rows]
+        entries["crc"] = record_crcs(records, entries["origin"])
+        writer.add(entries, records)
+    info = writer.finish()
+    storage.rename(f"{place}/{temporary}.run", f"{place}/{name}.run")
+    return {
+        "name": name,
+        "level": 1,
+        "rows": info.rows,
+        "cursor": 0,
+        "limit": info.rows,
+        "limit_ms": info.last_ms + 1,
+        "waiting": info.rows,
+        "version": 0,
+        "first_ms": info.first_ms,
+        "last_ms": info.last_ms,
+    }

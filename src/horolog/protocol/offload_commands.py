@@ -1,0 +1,150 @@
+"""Commands of offloads: what is due far ahead goes to the lake; what all of it does stands in `broker.offloads`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(slots=True, frozen=True)
+class BeginOffload:
+    """Freeze what is due at or after `from_ms`, or go on with the open offload of that app; gives `OffloadView`."""
+
+    app: str
+    from_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class FreezeOffload:
+    """All of it lies in runs now: remember from here on what is recalled; gives `OffloadView`.
+
+    TOO_MANY_REQUESTS while far buffers are still being written as runs.
+    """
+
+    number: int
+
+
+@dataclass(slots=True, frozen=True)
+class CommitOffload:
+    """The lake has all rows of the frozen runs, which the caller has compared; gives `OffloadView`."""
+
+    number: int
+    rows: int
+    uri: str
+
+
+@dataclass(slots=True, frozen=True)
+class AbortOffload:
+    """Thaw what is frozen; gives whether there was something to abort."""
+
+    number: int
+
+
+@dataclass(slots=True, frozen=True)
+class DescribeOffload:
+    """One offload, with its frozen runs; gives `OffloadView`."""
+
+    number: int
+
+
+@dataclass(slots=True, frozen=True)
+class DescribeLake:
+    """What waits in the lake; gives `LakeView`."""
+
+    to_ms: int  # hours that begin before it are listed
+
+
+@dataclass(slots=True, frozen=True)
+class LakeGone:
+    """What was recalled of an offload and hour, so that it is left out; gives list[(position, row)]."""
+
+    number: int
+    hour: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class TellLakeProblem:
+    """Why the lake cannot be read, for the broker's health; "": it can; gives None."""
+
+    why: str
+
+
+class LakeRow(NamedTuple):
+    """A message as the lake's table has it."""
+
+    number: int
+    position: int  # origin
+    row: int
+    due_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class RecallFromLake:
+    """Recall a message wherever it is: here, and the rows that were found in the table; gives `Recalled`."""
+
+    topic: str
+    message_id: str
+    due_ms: int
+    rows: list[LakeRow]
+    looked: list[int] = field(default_factory=list)  # numbers of the offloads that were searched
+
+
+class FrozenView(NamedTuple):
+    """Rows [first, stop) of a run that is frozen.
+
+    gone     a bit for each row, packed, little-endian; b"": none
+    adopted  of an adopted run: position of its adoption, and number there of the file's row 0
+    """
+
+    path: str  # in the data directory
+    first: int
+    stop: int
+    gone: bytes
+    adopted: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class OffloadView:
+    """An offload: `stage` is sealing, frozen, lake or broken."""
+
+    number: int
+    app: str
+    from_ms: int
+    stage: str
+    uri: str = ""
+    rows: int = 0
+    waiting: int = 0  # in the lake
+    log_id: int = 0
+    runs: list[FrozenView] = field(default_factory=list)
+
+
+class LakeHour(NamedTuple):
+    """What waits of an offload, hour and topic."""
+
+    number: int
+    hour: int
+    topic: int
+    topic_name: str
+    waiting: int
+
+
+@dataclass(slots=True)
+class LakeView:
+    """All offloads, and what waits of them in the hours that were asked for, ascending."""
+
+    waiting: int
+    offloads: list[OffloadView]
+    hours: list[LakeHour]
+
+
+OffloadCommand = (
+    BeginOffload
+    | FreezeOffload
+    | CommitOffload
+    | AbortOffload
+    | DescribeOffload
+    | DescribeLake
+    | LakeGone
+    | RecallFromLake
+    | TellLakeProblem
+)

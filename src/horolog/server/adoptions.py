@@ -1,0 +1,221 @@
+"""Adoptions of the running broker: staging directories, and the file work of commits in threads.
+
+    begin → a staging directory → files, written there directly or by `put` → commit:
+        in a thread   check and sync the files; read a small transaction, or move its files into `runs`
+        in the core   append the ADOPT record
+        in a thread   remove the staging directory
+
+What is decided, and what a crash leaves, say `broker.adoptions` and `broker.staging`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+from xxhash import xxh64_intdigest
+
+from horolog.broker import staging
+from horolog.broker.staging import Begun, Claim, Place, refused
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
+from horolog.protocol.adoption_commands import (
+    Adopt,
+    Adopted,
+    AdoptionBegun,
+    BeginAdoption,
+    DescribeAdoption,
+)
+from horolog.protocol.commands import Command
+
+_log = logging.getLogger("horolog.adoptions")
+BORN_HOST = "127.0.0.1:0"  # messages of files come from no connection
+
+
+class Core(Protocol):
+    """What adoptions need of the engine."""
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's clock."""
+        ...
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """A future of the command's result."""
+        ...
+
+
+class Adoptions:
+    """All transactions of a broker.  Belongs to the event loop's thread but for the file work."""
+
+    def __init__(self, engine: Core, place: Place, directory: Path, segment_bytes: int) -> None:
+        self._engine = engine
+        self._place = place
+        self._directory = directory  # of the staging directories, as other processes see it
+        self.inline_bytes = min(ADOPTION_INLINE_BYTES, segment_bytes // 8)
+        self._busy: dict[str, asyncio.Lock] = {}  # one commit or abort of a transaction at a time
+
+    async def begin(
+        self, app: str, version: int, topic: str, *, join: bool = False
+    ) -> dict[str, Any]:
+        """Make a staging directory, or join that of the same transaction; errors as `broker.adoptions.begin`."""
+        begun: AdoptionBegun = await self._engine.submit(BeginAdoption(app, version, topic))
+        now_ms = self._engine.clock.wall_ms()
+        token = "" if begun.already else secrets.token_hex(8)
+        if join and token:
+            token = f"{xxh64_intdigest(orjson.dumps([app, version, topic])):016x}"
+        if token:
+            made = Begun(token, app, version, topic, now_ms)
+            async with self._lock(token):
+                await asyncio.to_thread(self._begin, made)
+            _log.info("begun app=%s version=%d topic=%s token=%s", app, version, topic, token)
+        return {
+            "already": begun.already,
+            "topic": begun.topic,
+            "topic_number": begun.topic_number,
+            "queues": begun.queues,
+            "log_id": f"{self._place.log_id:016x}",
+            "shard": 0,
+            "staging": str(self._directory.absolute() / token) if token else "",
+            "token": token,
+            "now_ms": now_ms,
+            "max_due_ms": begun.max_due_ms,
+            "born_host": BORN_HOST,
+        }
+
+    def _begin(self, begun: Begun) -> None:
+        for token in staging.sweep_staging(self._place, begun.begun_ms, keep=self._busy):
+            _log.info("swept token=%s", token)
+        with suppress(HorologError):
+            staging.find(self._place, begun.token)
+            return  # joined
+        staging.begin(self._place, begun)
+
+    async def put(self, token: str, name: str, offset: int, content: bytes) -> int:
+        """Write a piece of a staged file at its offset; the file's length after that."""
+        staging.check_name(name)
+        return await asyncio.to_thread(self._put, token, name, offset, content)
+
+    def _put(self, token: str, name: str, offset: int, content: bytes) -> int:
+        place = self._place
+        staging.find(place, token)
+        free = place.storage.free_bytes()
+        if free < CONTROL_RESERVE_BYTES + len(content):
+            raise HorologError(
+                ErrorCode.DISK_FULL,
+                f"disk: {free} bytes are free, {CONTROL_RESERVE_BYTES} are kept in reserve",
+                field="disk",
+                limit=f"{CONTROL_RESERVE_BYTES} bytes",
+            )
+        file = place.storage.open(f"{place.staging(token)}/{name}", create=True)
+        try:
+            if offset > file.size():
+                raise refused("offset", f"{offset} lies behind the end, {file.size()}")
+            file.write(offset, content)
+            return file.size()
+        finally:
+            file.close()
+
+    async def commit(
+        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
+    ) -> Adopted:
+        """Adopt all files of a transaction, or refuse with the field that is wrong and change nothing."""
+        work = self._commit(app, version, topic, token, claims)
+        # A caller that goes away must not let the next attempt begin while this one is in the core.
+        return await asyncio.shield(asyncio.create_task(work))
+
+    async def _commit(
+        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
+    ) -> Adopted:
+        async with self._lock(token):
+            begun: AdoptionBegun = await self._engine.submit(BeginAdoption(app, version, topic))
+            if begun.already:
+                await asyncio.to_thread(self._end, app, version, token)
+                return Adopted(True)
+            command = await self._prepared(app, version, topic, token, claims, begun)
+            result: Adopted = await self._engine.submit(command)
+            if result.already:  # by another transaction of that version, meanwhile
+                await asyncio.to_thread(self._end, app, version, token, undo=True)
+            else:
+                await asyncio.to_thread(self._end, app, version, token)
+            _log.info(
+                "committed app=%s version=%d rows=%d files=%d position=%d already=%s",
+                app, version, result.rows, result.files, result.position, result.already,
+            )  # fmt: skip
+            return result
+
+    async def _prepared(
+        self,
+        app: str,
+        version: int,
+        topic: str,
+        token: str,
+        claims: Sequence[Claim],
+        begun: AdoptionBegun,
+    ) -> Adopt:
+        found = await asyncio.to_thread(staging.find, self._place, token)
+        for name, told, was in (
+            ("app", app, found.app),
+            ("version", version, found.version),
+            ("topic", topic, found.topic),
+        ):
+            if told != was:
+                raise refused(name, f"the transaction was begun with {was!r}, not {told!r}")
+        now_ms = self._engine.clock.wall_ms()
+        return await asyncio.to_thread(self._work, begun, now_ms, found, claims)
+
+    def _work(
+        self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[Claim]
+    ) -> Adopt:
+        place = self._place
+        checked = staging.check(
+            place, found, claims, begun.topic_number, begun.queues, now_ms + HOUR_MS
+        )
+        for number, claim in enumerate(claims):
+            if claim.last_ms > begun.max_due_ms:
+                raise HorologError(
+                    ErrorCode.ILLEGAL_DELIVERY_TIME,
+                    f"files.{number}.last_ms: {claim.last_ms} is too far ahead; at most "
+                    f"{begun.max_due_ms} is allowed",
+                    field=f"files.{number}.last_ms",
+                    limit=f"{begun.max_due_ms}",
+                )
+        if sum(claim.bytes for claim in claims) <= self.inline_bytes:
+            records = staging.read_records(place, claims, checked, begun.queues)
+            return Adopt(found.app, found.version, found.topic, records=records)
+        staging.move(place, claims, checked)
+        return Adopt(found.app, found.version, found.topic, checked.files, [], checked.soon_bytes)
+
+    async def abort(self, app: str, version: int, token: str) -> bool:
+        """Remove what a transaction has staged, unless it is committed; whether it is."""
+        async with self._lock(token):
+            highest: int = await self._engine.submit(DescribeAdoption(app))
+            is_committed = version <= highest
+            await asyncio.to_thread(self._end, app, version, token, undo=not is_committed)
+            return is_committed
+
+    def _end(self, app: str, version: int, token: str, *, undo: bool = False) -> None:
+        """Remove the staging directory, with `undo` what was moved as well; of this transaction only."""
+        try:
+            found = staging.find(self._place, token)
+        except HorologError:
+            return  # ended before
+        if (found.app, found.version) != (app, version):
+            raise refused("token", f"is of version {found.version} of {found.app!r}")
+        if undo:
+            staging.undo(self._place, found)
+        else:
+            staging.end(self._place, token)
+
+    def _lock(self, token: str) -> asyncio.Lock:
+        for known in [name for name, lock in self._busy.items() if not lock.locked()]:
+            if known != token:
+                del self._busy[known]
+        return self._busy.setdefault(token, asyncio.Lock())

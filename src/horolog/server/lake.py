@@ -1,0 +1,129 @@
+"""Late promotion: what is still in the lake half an hour before it is due the broker fetches by itself.
+
+Usually `horolog pipeline promote` does it an hour and a half earlier.  If nobody has, the same job runs in a thread
+of the broker, through its own admin port: the transaction is the same, so it does not matter who comes first.  If
+the lake cannot be read that is a problem of the broker (its health is red), and tried again every minute; what is
+overdue by then is handed over as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from horolog.admin.status import UnreachableError
+from horolog.clock import Clock
+from horolog.delay.lake import Lake
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, PROMOTE_LATE_MS
+from horolog.protocol.offload_commands import TellLakeProblem
+from horolog.server.adoptions import Core
+
+_log = logging.getLogger("horolog.lake")
+_LOOK_S = 60.0
+_TIMEOUT_MS = 5_000  # for the broker's own answers; when it stops nobody waits longer
+
+
+class LatePromotion:
+    """Belongs to the event loop's thread but for the promotion itself.
+
+    lake   what waits, as the core counts it
+    url    of the broker's own admin port
+    """
+
+    def __init__(self, engine: Core, lake: Lake, url: str) -> None:
+        self._engine = engine
+        self._lake = lake
+        self._url = url
+        self._problem = ""
+        self._lock = asyncio.Lock()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's."""
+        return self._engine.clock
+
+    def due_in_ms(self) -> int | None:
+        """Until the first hour in the lake is late; None: nothing waits there."""
+        hour = self._lake.next_hour
+        return None if hour is None else hour * HOUR_MS - PROMOTE_LATE_MS - self.clock.wall_ms()
+
+    def least_in_ms(self, most: int) -> int:
+        """The same, for a simulated clock that is to be moved by `most` at most."""
+        due_in = self.due_in_ms()
+        return due_in if due_in is not None and 0 < due_in < most else most
+
+    async def look(self, *, again: bool = True) -> None:
+        """Promote what is late; returns when that is done, or has failed and is said.
+
+        again  also if it has just failed
+        """
+        late_ms = self.due_in_ms()
+        if (late_ms is None or late_ms > 0) and not self._problem:
+            return
+        if self._problem and not again:
+            return
+        async with self._lock:
+            late_ms = self.due_in_ms()
+            is_late = late_ms is not None and late_ms <= 0
+            await self._tell(await _in_thread(self._promote) if is_late else "")
+
+    async def stop(self) -> None:
+        """No further one begins."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_S)
+
+    def _promote(self) -> str:
+        """Why not; "" if it is done."""
+        try:
+            from horolog.pipeline.promote import promote_due
+
+            done = promote_due(self._url, ahead_ms=PROMOTE_LATE_MS + 1, timeout_ms=_TIMEOUT_MS)
+        except ImportError as error:
+            return f"{error}; install horolog[spark]"
+        except (HorologError, UnreachableError, OSError, RuntimeError, ValueError) as error:
+            return str(error).splitlines()[0]
+        except Exception as error:  # noqa: BLE001 - of native libraries; nothing may be lost silently
+            return f"{type(error).__name__}: {error}".splitlines()[0]
+        _log.warning("promoted late hours=%d rows=%d", done.hours, done.rows)
+        return ""
+
+    async def _tell(self, why: str) -> None:
+        if why == self._problem:
+            return
+        self._problem = why
+        said = f"lake: messages that are due soon cannot be read ({why})" if why else ""
+        if said:
+            _log.error("problem %s", said)
+        try:
+            await self._engine.submit(TellLakeProblem(said))
+        except HorologError as error:
+            if error.code is not ErrorCode.INTERNAL:  # the broker is stopping
+                raise
+
+
+async def _in_thread(work: Callable[[], str]) -> str:
+    """In a thread that nobody waits for when the process ends."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str] = loop.create_future()
+
+    def run() -> None:
+        result = work()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle, done, result)
+
+    threading.Thread(target=run, name="horolog-lake", daemon=True).start()
+    return await done
+
+
+def _settle(done: asyncio.Future[str], result: str) -> None:
+    if not done.done():
+        done.set_result(result)

@@ -1,0 +1,205 @@
+"""Offloads of the running broker: what takes its time is done in threads, what is decided in the core.
+
+    begin    freeze, wait until all of it lies in runs, and name the files
+    commit   sum up the frozen rows in a thread, compare with what the lake has, and let the core cut them
+
+What the steps mean says `broker.offloads`; who reads the files and writes the table is `pipeline.offload`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from horolog.delay.lake import Lake
+from horolog.delay.row_sum import MASK, row_sum
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.pipeline.frozen_run import FrozenRun
+from horolog.protocol.commands import Recall, Recalled
+from horolog.protocol.offload_commands import (
+    AbortOffload,
+    BeginOffload,
+    CommitOffload,
+    DescribeLake,
+    DescribeOffload,
+    FreezeOffload,
+    FrozenView,
+    LakeGone,
+    LakeRow,
+    LakeView,
+    OffloadView,
+    RecallFromLake,
+)
+from horolog.protocol.rocketmq.message import key_hash
+from horolog.server.adoptions import Core
+from horolog.server.lake import LatePromotion
+
+_log = logging.getLogger("horolog.offloads")
+_LOOK_S = 0.02  # between two looks whether far buffers have become runs
+_LOOKS_MAX = 6_000  # two minutes
+_SUM_ROWS = 262_144
+
+
+class Offloads:
+    """Belongs to the event loop's thread but for the summing up."""
+
+    def __init__(self, engine: Core, lake: Lake, data_dir: Path) -> None:
+        self._engine = engine
+        self._lake = lake
+        self._data_dir = data_dir.absolute()
+        self.late: LatePromotion | None = None
+
+    def promote_late(self, url: str) -> None:
+        """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
+        self.late = LatePromotion(self._engine, self._lake, url)
+
+    async def close(self) -> None:
+        """Fetch no more."""
+        late, self.late = self.late, None
+        if late is not None:
+            await late.stop()
+
+    async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
+        """Freeze, or go on with what is frozen; returns when the runs may be read."""
+        view: OffloadView = await self._engine.submit(BeginOffload(app, from_ms))
+        _log.info("frozen number=%d app=%s from_ms=%d", view.number, app, view.from_ms)
+        await self._when_sealed(view.number)
+        view = await self._engine.submit(DescribeOffload(view.number))
+        return self.shown(view)
+
+    async def _when_sealed(self, number: int) -> None:
+        for _ in range(_LOOKS_MAX):
+            try:
+                await self._engine.submit(FreezeOffload(number))
+            except HorologError as error:
+                if error.code is not ErrorCode.TOO_MANY_REQUESTS:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"number: far buffers of offload {number} are still being written; try another time",
+            field="number",
+        )
+
+    async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
+        """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
+        view: OffloadView = await self._engine.submit(DescribeOffload(number))
+        if view.stage != "lake":
+            has = await asyncio.to_thread(summed, self._told(view.runs, view.log_id))
+            if has != (rows, checksum):
+                raise HorologError(
+                    ErrorCode.BAD_REQUEST,
+                    f"checksum: the lake has {rows} rows with sum {checksum}, the broker {has[0]} with {has[1]}; "
+                    "nothing was changed",
+                    field="checksum",
+                )
+            done = await self._engine.submit(CommitOffload(number, rows, uri))
+            _log.info("in the lake number=%d rows=%d lake=%s", number, rows, uri)
+            return {**self.shown(done), "already": False}
+        return {**self.shown(view), "already": True}
+
+    async def abort(self, number: int) -> bool:
+        """Thaw; whether there was something to abort."""
+        return bool(await self._engine.submit(AbortOffload(number)))
+
+    async def recall(self, command: Recall) -> Recalled:
+        """Recall a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
+        view: LakeView = await self._engine.submit(DescribeLake(command.due_ms + 1))
+        tables = {offload.number: offload.uri for offload in view.offloads}
+        places = [
+            (hour.number, hour.topic, tables[hour.number])
+            for hour in view.hours
+            if hour.hour == command.due_ms // HOUR_MS and hour.topic_name == command.topic
+        ]
+        rows = await asyncio.to_thread(_find, command, places)
+        looked = [number for number, _, _ in places]
+        found: Recalled = await self._engine.submit(
+            RecallFromLake(command.topic, command.message_id, command.due_ms, rows, looked)
+        )
+        return found
+
+    async def show(self, to_ms: int) -> dict[str, Any]:
+        """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
+        view: LakeView = await self._engine.submit(DescribeLake(to_ms))
+        return {
+            "waiting": view.waiting,
+            "offloads": [self.shown(each) for each in view.offloads],
+            "hours": [hour._asdict() for hour in view.hours],
+        }
+
+    async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
+        """Origins of what was recalled of an offload."""
+        found: list[tuple[int, int]] = await self._engine.submit(LakeGone(number, hour))
+        return found
+
+    def shown(self, view: OffloadView) -> dict[str, Any]:
+        """An offload as JSON; `runs` as `pipeline.frozen_run` takes them."""
+        return {
+            "number": view.number,
+            "app": view.app,
+            "from_ms": view.from_ms,
+            "stage": view.stage,
+            "lake": view.uri,
+            "rows": view.rows,
+            "waiting": view.waiting,
+            "log_id": f"{view.log_id:016x}",
+            "runs": self._told(view.runs, view.log_id),
+        }
+
+    def _told(self, runs: Sequence[FrozenView], log_id: int) -> list[dict[str, Any]]:
+        return [
+            {
+                **(
+                    {"position": run.adopted[0], "first_row": run.adopted[1]} if run.adopted else {}
+                ),
+                "path": str(self._data_dir / run.path),
+                "log_id": f"{log_id:016x}",
+                "first": run.first,
+                "stop": run.stop,
+                "gone": base64.b64encode(zlib.compress(run.gone)).decode() if run.gone else "",
+            }
+            for run in runs
+        ]
+
+
+def _find(command: Recall, places: Sequence[tuple[int, int, str]]) -> list[LakeRow]:
+    """Rows of a message in the tables of these offloads."""
+    due_ms, name = command.due_ms, command.message_id
+    key = key_hash(command.topic, name)
+    try:
+        from horolog.pipeline.lake import find_rows
+
+        return [
+            LakeRow(number, position, row, due_ms)
+            for number, topic, uri in places
+            for position, row in find_rows(uri, number, topic, name, key, due_ms)
+        ]
+    except (ImportError, OSError, HorologError, RuntimeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise HorologError(
+            ErrorCode.IN_LAKE,
+            f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",
+            field="deliver_at",
+        ) from error
+
+
+def summed(told: Sequence[dict[str, Any]]) -> tuple[int, str]:
+    """Count and checksum (16 hex digits) of frozen rows: what the lake must have."""
+    rows = checksum = 0
+    for each in told:
+        frozen = FrozenRun(each)
+        mine = frozen.rows_between(0, 1 << 62)
+        for first in range(0, len(mine), _SUM_ROWS):
+            entries = frozen.entries(mine[first : first + _SUM_ROWS])
+            positions, origin_rows = frozen.origins(entries)
+            checksum += row_sum(entries["key"], entries["due_ms"], positions, origin_rows)
+        rows += len(mine)
+    return rows, f"{checksum & MASK:016x}"

@@ -1,0 +1,151 @@
+"""Bulk load: a DataFrame of any size becomes scheduled messages, in sorted runs that the broker adopts at once.
+
+    from horolog.spark import bulk_load, make_session
+    df = make_session("campaign").read.parquet("campaign.parquet")
+    bulk_load(df, broker="http://127.0.0.1:8090", topic="campaign", job_id="campaign-2026-03")
+
+All rows or none: a row that may not become a message is an error of the whole load, unless `rejects` names a place
+for such rows.  A load that is repeated with its job id changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.failures import spark_failures
+from horolog.spark.session import need_spark
+from horolog.spark.watching import watched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from horolog.spark.load_job import Loaded
+    from horolog.spark.sink_options import SinkOptions
+    from horolog.spark.transaction import Transaction
+
+_SHOWN = 3  # reasons in an error
+
+
+class BulkLoadResult(NamedTuple):
+    """What a bulk load did.  `already`: a load with this job id was committed before, and nothing was changed."""
+
+    already: bool
+    rows: int
+    rejected: int
+    files: int
+    bytes: int
+    seconds: float
+    job_id: str
+    rejects: str  # the Parquet file of the refused rows; "" if there are none
+
+
+def bulk_load(
+    df: DataFrame,
+    *,
+    broker: str,
+    topic: str,
+    job_id: str = "",
+    rejects: str | Path = "",
+    staging: str = "auto",
+    timeout: str = "60s",
+    show_progress: bool = False,
+) -> BulkLoadResult:
+    """Load all rows of a DataFrame with the columns of the sink (`body`, `deliver_at`, …).
+
+    broker   URL of the admin port
+    job_id   names the load: with one that was committed, nothing is done; "": a new one
+    rejects  a directory; refused rows go there as Parquet, with the column `reason`, and all others are loaded
+    staging  auto, shared (tasks write into the broker's directory) or upload
+    timeout  how long to ask a broker that does not answer
+    """
+    need_spark()
+    from horolog.spark.sink_options import check_schema, sink_options
+    from horolog.spark.transaction import abort, begin
+
+    started = time.monotonic()
+    job_id = job_id or f"load-{uuid.uuid4()}"
+    options = sink_options(
+        {"broker": broker, "topic": topic, "staging": staging, "timeout": timeout}
+    )
+    check_schema(df.schema)
+    transaction = begin(options.broker, job_id, 0, topic, options.timeout_ms)
+    if transaction.already:
+        return BulkLoadResult(True, 0, 0, 0, 0, time.monotonic() - started, job_id, "")
+    try:
+        loaded, table = _loaded(df, options, transaction, rejects, show_progress=show_progress)
+        return _committed(loaded, table, options, transaction, started)
+    except BaseException:
+        abort(transaction)
+        raise
+
+
+def _loaded(
+    df: DataFrame,
+    options: SinkOptions,
+    transaction: Transaction,
+    rejects: str | Path,
+    *,
+    show_progress: bool,
+) -> tuple[Loaded, str]:
+    from horolog.spark.load_job import plan_of, run_load
+
+    quiet = not show_progress
+    with spark_failures("load"):
+        with watched(df.sparkSession, "counting", quiet=quiet):
+            plan = plan_of(df)
+        with watched(df.sparkSession, "loading", quiet=quiet):
+            loaded = run_load(df, plan, options, transaction)
+    if not loaded.rejected.num_rows:
+        return loaded, ""
+    if not rejects:
+        raise _refused(loaded)
+    return loaded, _write_rejects(loaded.rejected, Path(rejects), transaction)
+
+
+def _committed(
+    loaded: Loaded,
+    rejects: str,
+    options: SinkOptions,
+    transaction: Transaction,
+    started: float,
+) -> BulkLoadResult:
+    from horolog.spark.transaction import commit
+
+    done = commit(transaction, options.topic, loaded.files)
+    return BulkLoadResult(
+        done.already,
+        0 if done.already else sum(file.rows for file in loaded.files),
+        loaded.rejected.num_rows,
+        len(loaded.files),
+        sum(file.bytes for file in loaded.files),
+        time.monotonic() - started,
+        transaction.app,
+        rejects,
+    )
+
+
+def _write_rejects(table: pa.Table, directory: Path, transaction: Transaction) -> str:
+    """Durable before the commit; a name of its own, so that a second load does not hide the first one's."""
+    import pyarrow.parquet as pq
+
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"rejects-{transaction.token}.parquet"
+    pq.write_table(table, path)
+    return str(path)
+
+
+def _refused(loaded: Loaded) -> HorologError:
+    reasons = loaded.rejected.column("reason").to_pylist()
+    shown = "; ".join(list(dict.fromkeys(reasons))[:_SHOWN])
+    rows = len(reasons) + sum(file.rows for file in loaded.files)
+    return HorologError(
+        ErrorCode.MESSAGE_CORRUPTED,
+        f"rows: {len(reasons)} of {rows} may not become messages ({shown}), so nothing was loaded; "
+        "name a directory for such rows (rejects) to load the others",
+        field="rows",
+    )

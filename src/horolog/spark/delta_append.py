@@ -1,0 +1,132 @@
+"""Exactly once into a Delta table: micro-batches appended by (query, batch), without a jar.
+
+    stream.writeStream.foreachBatch(DeltaAppend("/tables/delivered")).option("checkpointLocation", …).start()
+
+Tasks write Parquet files under names of their own; one Delta commit names those of the attempts that count, together
+with the transaction (query, batch).  A batch that Spark repeats is found to be there and left out; files of attempts
+that lost are named by nobody, and the table's vacuum removes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horolog.errors import ErrorCode, HorologError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import RemoveAction
+    from pyspark.sql import DataFrame
+
+_FILES = "path string, size long, rows long"
+_REPEATING = frozenset({"topic", "tag", "file", "queue_id"})
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class DeltaAppend:
+    """What `foreachBatch` calls.
+
+    table  directory of the Delta table, on a disk that all tasks see; made with the first batch
+    query  names the query in the table's transactions; "" takes Spark's id, which lives in the checkpoint
+    """
+
+    def __init__(self, table: str, query: str = "") -> None:
+        self._table = str(Path(table).absolute())
+        self._query = query
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Append a batch, unless the table has it."""
+        from deltalake import DeltaTable
+        from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+        query = self._query or _query_id(frame)
+        table = self._opened(frame) if DeltaTable.is_deltatable(self._table) else None
+        if table is not None:
+            there = table.transaction_version(query)
+            if there is not None and there >= batch:
+                return
+        written = frame.mapInArrow(_Writer(self._table), _FILES).collect()
+        if table is None:
+            table = self._opened(frame)
+        now = time.time_ns() // 1_000_000
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(row.path, row.size, {}, now, True, json.dumps({"numRecords": row.rows}))
+            for row in written
+        ]
+        table.create_write_transaction(
+            adds,
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+        )
+
+    def _opened(self, frame: DataFrame) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        from horolog.spark.message_columns import arrow_schema
+
+        return DeltaTable.create(
+            self._table, arrow_schema(frame.schema), mode="ignore", raise_if_key_not_exists=False
+        )
+
+
+def _query_id(frame: DataFrame) -> str:
+    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            "query: Spark tells no query id here; name the query, as in DeltaAppend(table, 'audit')",
+            field="query",
+        )
+    return str(found)
+
+
+class _Writer:
+    """What a task does: one file of all its batches."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        name = f"part-{uuid.uuid4()}.parquet"
+        writer = None
+        rows = 0
+        os.makedirs(self._table, exist_ok=True)
+        path = f"{self._table}/{name}"
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                # Ids and bodies differ in every row: looking for repeats would be wasted.
+                few = [name for name in batch.schema.names if name in _REPEATING]
+                writer = pq.ParquetWriter(
+                    path, batch.schema, compression="zstd", use_dictionary=few or False
+                )
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            return
+        writer.close()
+        _sync(path)
+        yield pa.RecordBatch.from_pydict(
+            {"path": [name], "size": [os.path.getsize(path)], "rows": [rows]}
+        )
+
+
+def _sync(path: str) -> None:
+    """The Delta log must not name a file that a power cut takes away."""
+    for each in (path, os.path.dirname(path)):
+        fd = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,133 @@
+"""A lake's table as input of the due source: its Parquet files are sorted by due time, as runs are.
+
+Which files there are and from when to when says the Delta log; where a moment lies within one, its column `due_ms`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.due_runs import DueRows, Piece, SortedFiles, Span
+from horolog.spark.message_decode import Records
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+DELTA_LOG = "_delta_log"
+_DUE, _RECORD = "due_ms", "record"
+_COLUMNS_KEPT = 64  # due times of files that are being delivered: 8 bytes a row
+_CHUNK_ROWS = 16_384
+
+
+def is_lake(path: str) -> bool:
+    """Whether the directory is a Delta table."""
+    return Path(path, DELTA_LOG).is_dir()
+
+
+class LakeTable(SortedFiles):
+    """The files of a Delta table that `pipeline offload` has written, or one with the same columns."""
+
+    def __init__(self, path: str) -> None:
+        from deltalake import DeltaTable
+
+        self._path = path
+        self._table: DeltaTable = DeltaTable(path)
+        self._files: dict[str, Span] | None = None
+        self._due: OrderedDict[str, npt.NDArray[np.int64]] = OrderedDict()
+        names = {field.name for field in self._table.schema().fields}
+        if not {_DUE, _RECORD} <= names:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"option 'path': {path} is a Delta table without the columns {_DUE} and {_RECORD}",
+                field="path",
+            )
+
+    def refresh(self) -> None:
+        """Read what was committed since."""
+        version = self._table.version()
+        self._table.update_incremental()
+        if self._files is not None and self._table.version() == version:
+            return
+        found: dict[str, Any] = pa.table(self._table.get_add_actions(flatten=True)).to_pydict()
+        rows, firsts, lasts = (
+            found[name] for name in ("num_records", f"min.{_DUE}", f"max.{_DUE}")
+        )
+        self._files = {
+            name: Span(*span)
+            for name, *span in zip(found["path"], rows, firsts, lasts, strict=True)
+        }
+
+    def files(self) -> dict[str, Span]:
+        """What is there, by name."""
+        if self._files is None:
+            self.refresh()
+        assert self._files is not None
+        return self._files
+
+    def _column(self, name: str) -> npt.NDArray[np.int64]:
+        found = self._due.get(name)
+        if found is None:
+            column = pq.read_table(Path(self._path, name), columns=[_DUE], partitioning=None)
+            found = column.column(_DUE).to_numpy()
+            if bool((found[1:] < found[:-1]).any()):
+                raise HorologError(
+                    ErrorCode.DAMAGED, f"{name}: rows are not sorted by {_DUE}", field="path"
+                )
+            self._due[name] = found
+            if len(self._due) > _COLUMNS_KEPT:
+                self._due.popitem(last=False)
+        else:
+            self._due.move_to_end(name)
+        return found
+
+    def row_within(self, name: str, due_ms: int) -> int:
+        """By search in the column."""
+        return int(self._column(name).searchsorted(due_ms))
+
+    def due_of(self, name: str, row: int) -> int:
+        """From the column."""
+        return int(self._column(name)[row])
+
+
+def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:
+    """The rows of a piece, a row group at a time; bodies are compared with their CRCs, whatever `lossy` says."""
+    del lossy
+    with pq.ParquetFile(Path(path, piece.name)) as file:
+        if file.metadata.num_rows != piece.rows_in_file:
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"{piece.name}: has {file.metadata.num_rows} rows, had {piece.rows_in_file}",
+                field="path",
+            )
+        begin = 0
+        for group in range(file.metadata.num_row_groups):
+            end = begin + file.metadata.row_group(group).num_rows
+            first, stop = max(begin, piece.first), min(end, piece.stop)
+            if first < stop:
+                column = file.read_row_group(group, columns=[_RECORD]).column(0).combine_chunks()
+                for at in range(first, stop, _CHUNK_ROWS):
+                    until = min(stop, at + _CHUNK_ROWS)
+                    yield _rows(column.slice(at - begin, until - at), at)
+            begin = end
+
+
+def _rows(column: Any, first: int) -> DueRows:
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    wide = pa.types.is_large_binary(column.type)
+    ends = np.frombuffer(column.buffers()[1], np.int64 if wide else np.int32)
+    offsets: npt.NDArray[np.int64] = ends[column.offset : column.offset + len(column) + 1].astype(
+        np.int64
+    )
+    raw = np.frombuffer(column.buffers()[2], np.uint8)
+    sizes: npt.NDArray[np.int64] = np.diff(offsets)
+    records = Records(raw, offsets[:-1], sizes)
+    return DueRows(records, np.arange(first, first + len(column)))

@@ -1,0 +1,209 @@
+"""The due source (`mode=due`): pending messages become rows when their time comes, straight from sorted runs.
+
+The offset is the wall clock: {"due_ms", "rows", "below"}.  A micro-batch has the rows with start ≤ due < end, and
+end is never later than now, so nothing is early.  Nothing is kept between batches: the same two offsets give the
+same rows again after any restart, and `rows` proves that they are the same.  `below` counts what was due before
+the offset in the files that were there; if it has grown, rows came too late to be delivered, and the query says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from horolog.admin.client import AdminClient, path_of
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.due_lake import LakeTable, is_lake, read_lake_piece
+from horolog.spark.due_runs import (
+    DueRows,
+    Piece,
+    RunDirectory,
+    SortedFiles,
+    grouped,
+    read_piece,
+)
+from horolog.spark.message_columns import arrow_schema, fitted
+from horolog.spark.reading_options import DueOptions, due_options
+from horolog.spark.stream_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    limit_of,
+)
+from horolog.spark.topic_answers import patient
+
+_Offset = dict[str, int]
+
+
+@dataclass
+class DuePart(InputPartition):
+    """Pieces of run files for one task."""
+
+    pieces: tuple[Piece, ...]
+
+
+def now_ms(options: DueOptions) -> int:
+    """The clock that decides what is due."""
+    if not options.clock:
+        return time.time_ns() // 1_000_000
+    admin = AdminClient(options.clock)
+    return int(patient(lambda: admin.get(path_of("clock")), options.timeout_ms)["wall_ms"])
+
+
+def files_of(path: str) -> SortedFiles:
+    """The sorted files of a directory of runs, or of a lake's table."""
+    return LakeTable(path) if is_lake(path) else RunDirectory(path)
+
+
+def _parts(pieces: list[Piece], options: DueOptions) -> list[InputPartition]:
+    return [DuePart(group) for group in grouped(pieces, options.per_task)]
+
+
+def _read(part: InputPartition, options: DueOptions, schema: StructType) -> Iterator[Any]:
+    """Record batches of one task."""
+    if not isinstance(part, DuePart):  # Spark's own, when there is nothing to read
+        return
+    target = arrow_schema(schema)
+    read = read_lake_piece if is_lake(options.path) else read_piece
+    for piece in part.pieces:
+        for due in read(options.path, piece, lossy=not options.fail_on_loss):
+            due = _of_topic(due, options.topic)
+            if not len(due.rows) or not target.names:
+                continue
+            columns = due.records.columns(target.names)
+            if "topic" in target.names:
+                columns["topic"] = due.records.topics()
+            if "file" in target.names:
+                columns["file"] = pa.repeat(pa.scalar(piece.name, pa.string()), len(due.rows))
+            if "row" in target.names:
+                columns["row"] = pa.array(due.rows)
+            yield fitted(columns, target)
+
+
+def _of_topic(due: DueRows, topic: str) -> DueRows:
+    if not topic:
+        return due
+    ours = pc.equal(due.records.topics(), topic).to_numpy(zero_copy_only=False)
+    return due if ours.all() else DueRows(due.records.chosen(ours), due.rows[ours])
+
+
+class DueBatch(DataSourceReader):
+    """What is due by now, in [from, to)."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = due_options(options)
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Tasks of about the same size."""
+        options = self._options
+        runs = files_of(options.path)
+        runs.refresh()
+        end = now_ms(options)
+        if options.to_ms is not None:
+            end = min(end, options.to_ms)
+        return _parts(runs.between(options.from_ms or 0, end), options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Record batches of a task."""
+        return _read(partition, self._options, self._schema)
+
+
+class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What becomes due, as it becomes due."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = due_options(options)
+        self._schema = schema
+        self._runs: SortedFiles | None = None
+        self._target: int | None = None  # a query on what is due now ends there
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Mapped files stay in the process that plans."""
+        return {**self.__dict__, "_runs": None}
+
+    def _directory(self) -> SortedFiles:
+        if self._runs is None:
+            self._runs = files_of(self._options.path)
+        self._runs.refresh()
+        return self._runs
+
+    def initialOffset(self) -> _Offset:  # noqa: N802 - Spark's name
+        """Option `from`, or before everything."""
+        begin = self._options.from_ms or 0
+        return {"due_ms": begin, "rows": 0, "below": self._directory().below(begin)}
+
+    def _end(self) -> int:
+        moment = now_ms(self._options) if self._target is None else self._target
+        return moment if self._options.to_ms is None else min(moment, self._options.to_ms)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: _Offset | None = None, limit: ReadLimit | None = None
+    ) -> _Offset:
+        """Now, or as much later than `start` as the limit allows; `start` itself if nothing is due."""
+        # The clock first: a file that comes after this look is looked at with a later clock.
+        end = self._end()
+        runs = self._directory()
+        if start is None:
+            start = self.initialOffset()
+        begin = start["due_ms"]
+        self._check_not_late(start, runs.below(begin))
+        if end <= begin:
+            return start
+        most = limit_of(limit)
+        if most:
+            end = runs.reach(begin, end, most)
+        rows = _count(runs.between(begin, end))
+        if not rows:
+            return start  # a file that comes late is then not too late
+        return {"due_ms": end, "rows": rows, "below": runs.below(end)}
+
+    def _check_not_late(self, start: _Offset, below: int) -> None:
+        if self._options.fail_on_loss and below > start["below"]:
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"{self._options.path}: {below - start['below']} rows that are due before "
+                f"{start['due_ms']} came after that time was delivered; files must be there before "
+                "their first row is due (failOnDataLoss=false leaves these rows out)",
+                field="failOnDataLoss",
+            )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Option maxRowsPerTrigger."""
+        limit = self._options.per_trigger
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What becomes due from here on is left for another query."""
+        self._target = now_ms(self._options)
+
+    def partitions(self, start: _Offset, end: _Offset) -> list[InputPartition]:
+        """Tasks of about the same size."""
+        pieces = self._directory().between(start["due_ms"], end["due_ms"])
+        found = _count(pieces)
+        if self._options.fail_on_loss and start != end and found != end["rows"]:
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"{self._options.path}: {found} rows are due from {start['due_ms']} to "
+                f"{end['due_ms']}, but the batch was begun with {end['rows']}; files have come or gone "
+                "meanwhile (failOnDataLoss=false goes on)",
+                field="failOnDataLoss",
+            )
+        return _parts(pieces, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Record batches of a task."""
+        return _read(partition, self._options, self._schema)
+
+
+def _count(pieces: list[Piece]) -> int:
+    return int(np.sum([piece.stop - piece.first for piece in pieces], dtype=np.int64))

@@ -1,0 +1,168 @@
+"""The Spark half of a bulk load: histogram, slices, shuffle, and a task a slice that stages a sorted run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.load_plan import LoadPlan, plan_slices, slice_rows
+from horolog.spark.sink_columns import ARROW_TYPES
+from horolog.spark.sink_options import SinkOptions
+from horolog.spark.staged_runs import Rejected, Task, stage
+from horolog.spark.transaction import StagedRun, Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_MINUTE, _SLICE = "__horolog_minute", "__horolog_slice"
+REJECTED_MAX = 1_000_000  # rows that the driver takes from one task; more bad ones fail the job
+
+
+class Loaded(NamedTuple):
+    """What the tasks have done."""
+
+    files: list[StagedRun]
+    rejected: pa.Table  # the refused rows, and the column `reason`
+
+
+def histogram(df: DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(minutes since 1970, rows), ascending; rows without a due time are not counted."""
+    from pyspark.sql import functions as sql
+
+    counted = df.select(_minute(df).alias(_MINUTE)).groupBy(_MINUTE).agg(sql.count("*").alias("n"))
+    table = counted.where(sql.col(_MINUTE).isNotNull()).toArrow()
+    minutes = table.column(_MINUTE).to_numpy().astype(np.int64)
+    counts = table.column("n").to_numpy().astype(np.int64)
+    order = np.argsort(minutes)
+    return minutes[order], counts[order]
+
+
+def plan_of(df: DataFrame) -> LoadPlan:
+    """Slices for these rows."""
+    minutes, counts = histogram(df)
+    parallelism = df.sparkSession.sparkContext.defaultParallelism
+    return plan_slices(minutes, counts, slice_rows(int(counts.sum()), parallelism))
+
+
+def run_load(
+    df: DataFrame, plan: LoadPlan, options: SinkOptions, transaction: Transaction
+) -> Loaded:
+    """Shuffle the rows into their slices and stage them; gives what is to be committed."""
+    sliced = _shuffled(df, plan).select(*df.columns)
+    told = _told_schema(df.schema)
+    work = _staging(options, transaction, _arrow_schema(df.schema))
+    table = sliced.mapInArrow(work, told).toArrow()
+    files, rejected = [], []
+    for batch in table.to_batches():
+        is_file = np.asarray(batch.column("file").is_valid())
+        files += [StagedRun(**row) for row in batch.column("file").to_pylist() if row is not None]
+        rejected.append(batch.filter(pa.array(~is_file)))
+    refused = pa.Table.from_batches(rejected, table.schema).drop_columns(["file"])
+    return Loaded(sorted(files), refused)
+
+
+def _told_schema(schema: StructType) -> StructType:
+    """What a task tells: one row for each file, and one for each refused row."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    numbers = [StructField(name, LongType()) for name in StagedRun._fields[1:]]
+    file = StructType([StructField("name", StringType()), *numbers])
+    given = [StructField(field.name, field.dataType) for field in schema.fields]
+    return StructType([StructField("file", file), StructField("reason", StringType()), *given])
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """The same for Arrow; the columns are checked, so there are few types."""
+    numbers = [(name, pa.int64()) for name in StagedRun._fields[1:]]
+    file = pa.struct([("name", pa.string()), *numbers])
+    given = [(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in schema.fields]
+    return pa.schema([("file", file), ("reason", pa.string()), *given])
+
+
+def _minute(df: DataFrame) -> Column:
+    from pyspark.sql import functions as sql
+
+    if dict(df.dtypes)["deliver_at"] == "timestamp":
+        return sql.expr("unix_seconds(deliver_at) div 60")
+    return sql.expr("deliver_at div 60000")
+
+
+def _shuffled(df: DataFrame, plan: LoadPlan) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    if plan.slices == 1:
+        return df.coalesce(1)
+    session = df.sparkSession
+    slices = session.createDataFrame(
+        pa.table({_MINUTE: plan.minutes, "first": plan.first, "salts": plan.salts})
+    )
+    # By content and place: a task that runs again deals every row to the same slice.  An input that has changed
+    # since the histogram, and rows that will be refused, are spread over all.
+    hashed = [
+        name for name, kind in df.dtypes if not kind.startswith("map")
+    ]  # Spark hashes no maps
+    dealt = sql.xxhash64(*hashed, sql.spark_partition_id())
+    place = sql.expr(
+        f"cast(coalesce(first + pmod(dealt, salts), pmod(dealt, {plan.slices})) as int)"
+    )
+    joined = (
+        df.withColumn(_MINUTE, _minute(df))
+        .withColumn("dealt", dealt)
+        .join(sql.broadcast(slices), _MINUTE, "left")
+        .select(*df.columns, place.alias(_SLICE))
+    )
+    if hasattr(joined, "repartitionById"):
+        return joined.repartitionById(plan.slices, sql.col(_SLICE))
+    return joined.repartition(plan.slices, sql.col(_SLICE))
+
+
+def _staging(
+    options: SinkOptions, transaction: Transaction, told: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The work of a task."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task = Task(
+            transaction,
+            options.staging,
+            options.rows_per_file,
+            context.partitionId(),
+            int(context.taskAttemptId()),
+        )
+        rejects: list[Rejected] = []
+        files = stage(task, batches, rejects)
+        count = sum(len(group.reasons) for group in rejects)
+        if count > REJECTED_MAX:
+            raise HorologError(
+                ErrorCode.MESSAGE_CORRUPTED,
+                f"rows: {count} of one part may not become messages, the first because of "
+                f"{rejects[0].reasons[0]}; at most {REJECTED_MAX} are kept",
+                field="rows",
+                limit=f"{REJECTED_MAX} rows",
+            )
+        yield from _told(files, rejects, told)
+
+    return work
+
+
+def _told(
+    files: list[StagedRun], rejects: list[Rejected], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    nothing = dict.fromkeys(schema.names)
+    rows = [{**nothing, "file": file._asdict()} for file in files]
+    yield from pa.Table.from_pylist(rows, schema).to_batches()
+    for group in rejects:
+        columns = {name: group.rows.column(name) for name in group.rows.column_names}
+        columns["reason"] = pa.array(group.reasons)
+        columns["file"] = pa.nulls(len(group.reasons), schema.field("file").type)
+        ordered = pa.table({name: columns[name] for name in schema.names})
+        yield from ordered.cast(schema).combine_chunks().to_batches()

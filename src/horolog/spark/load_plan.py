@@ -1,0 +1,91 @@
+"""How rows are cut into slices before they are shuffled: from a histogram by minute, without a sampling pass.
+
+A slice becomes one sorted run.  Hours with few rows share a slice; an hour with many has its own, cut between
+minutes; a minute with too many (half of an hour due in one millisecond) is dealt out over several slices of the
+same time.  So slices are of about one size whatever the due times are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.limits import ADOPTION_FILES_MAX
+
+SLICE_ROWS = 300_000
+SLICE_ROWS_MIN = 50_000  # below it a task costs more than its rows
+MINUTES = 60
+_FULL = 1.25  # a slice is closed before it would grow beyond this share of the wanted size
+
+Ints = npt.NDArray[np.int64]
+
+
+class LoadPlan(NamedTuple):
+    """Rows of `minutes[i]` go to one of the `salts[i]` slices from `first[i]` on."""
+
+    minutes: Ints
+    first: Ints
+    salts: Ints
+    slices: int
+
+
+def slice_rows(rows: int, parallelism: int) -> int:
+    """Rows wanted in a slice: enough slices for all cores, and not more files than a transaction may have."""
+    wanted = min(SLICE_ROWS, max(SLICE_ROWS_MIN, rows // max(1, 2 * parallelism)))
+    return max(wanted, 2 * rows // ADOPTION_FILES_MAX)
+
+
+def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
+    """Slices of about `wanted` rows; `minutes` (since 1970) ascend, each with its count of rows."""
+    if not len(minutes):
+        return LoadPlan(minutes, minutes, minutes, 1)
+    first = np.zeros(len(minutes), np.int64)
+    salts = np.ones(len(minutes), np.int64)
+    hours = minutes // MINUTES
+    starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
+    packer = _Packer(wanted)
+    for at, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(minutes)], strict=True):
+        total = int(counts[at:stop].sum())
+        if total < wanted:
+            first[at:stop] = packer.put(total)
+            continue
+        packer.close()
+        for i, count in enumerate(counts[at:stop].tolist(), at):
+            if count > _FULL * wanted:
+                salts[i] = -(-count // wanted)
+                first[i] = packer.deal(int(salts[i]))
+            else:
+                first[i] = packer.put(count)
+        packer.close()
+    packer.close()
+    return LoadPlan(minutes, first, salts, packer.slices)
+
+
+class _Packer:
+    """Numbers slices, and fills the open one."""
+
+    def __init__(self, wanted: int) -> None:
+        self.slices = 0  # closed ones
+        self._wanted = wanted
+        self._rows = 0  # in the open one
+
+    def put(self, rows: int) -> int:
+        """The slice that these rows go to."""
+        if self._rows and self._rows + rows > _FULL * self._wanted:
+            self.close()
+        self._rows += rows
+        return self.slices
+
+    def deal(self, slices: int) -> int:
+        """The first of so many slices of their own."""
+        self.close()
+        self.slices += slices
+        return self.slices - slices
+
+    def close(self) -> None:
+        """What follows goes to another slice."""
+        if self._rows:
+            self.slices += 1
+            self._rows = 0

@@ -1,0 +1,100 @@
+"""The columns of a message, and the Arrow schema that Spark expects of a batch.
+
+A reader gives the columns of the user's schema, in its order: a schema is a projection, and what it leaves out
+is not decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from horolog.errors import ErrorCode, HorologError
+
+MESSAGE_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queue_id", IntegerType()),
+        StructField("queue_offset", LongType()),
+        StructField("message_id", StringType()),
+        StructField("tag", StringType()),
+        StructField("keys", ArrayType(StringType())),
+        StructField("properties", MapType(StringType(), StringType())),
+        StructField("body", BinaryType()),
+        StructField("born_at", TimestampType()),
+        StructField("stored_at", TimestampType()),
+        StructField("deliver_at", TimestampType()),
+        StructField("reconsume_times", IntegerType()),
+    ]
+)
+"""A visible message; `deliver_at` is null for one that was never scheduled."""
+
+DUE_SCHEMA = StructType(
+    [
+        StructField("deliver_at", TimestampType()),
+        StructField("topic", StringType()),
+        StructField("message_id", StringType()),
+        StructField("tag", StringType()),
+        StructField("keys", ArrayType(StringType())),
+        StructField("properties", MapType(StringType(), StringType())),
+        StructField("body", BinaryType()),
+        StructField("born_at", TimestampType()),
+        StructField("file", StringType()),
+        StructField("row", LongType()),
+    ]
+)
+"""A pending message that has become due; (`file`, `row`) is its identity."""
+
+
+def check_projection(wanted: StructType, known: StructType) -> None:
+    """BAD_REQUEST that names the first column which does not exist or has another type."""
+    types: dict[str, DataType] = {field.name: field.dataType for field in known.fields}
+    for field in wanted.fields:
+        there = types.get(field.name)
+        if there is None:
+            raise _refused(field.name, f"there is no such column; there are {', '.join(types)}")
+        if not _is_same(there, field.dataType):
+            raise _refused(
+                field.name,
+                f"is {there.simpleString()}, not {field.dataType.simpleString()}; cast it in the query",
+            )
+
+
+def _is_same(one: DataType, other: DataType) -> bool:
+    """Equal but for whether elements may be null."""
+    return one.simpleString() == other.simpleString()
+
+
+def _refused(column: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"schema: column {column!r}: {why}", field="schema")
+
+
+def arrow_schema(wanted: StructType) -> Any:
+    """What the batches of a reader must look like, exactly."""
+    try:
+        return to_arrow_schema(wanted, timezone="UTC")
+    except TypeError:  # of Spark 4.0 and 4.1
+        return to_arrow_schema(wanted)
+
+
+def fitted(columns: dict[str, Any], schema: Any) -> Any:
+    """A record batch of these columns; types differ from the schema's at most in names of nested fields."""
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        arrays.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

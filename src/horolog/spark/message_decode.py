@@ -1,0 +1,227 @@
+"""Records of visible messages as Arrow columns: numpy over the fixed fields, one join for each variable part."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from isal.isal_zlib import crc32
+
+from horolog.broker.columns import get
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.rocketmq import layout, properties
+from horolog.spark.property_columns import PropertyColumns, pairs_of
+
+Rows = npt.NDArray[np.int64]
+_DUE_AT = 8  # in the record's envelope
+_BODY_CRC_AT = 8  # in the layout
+_BORN_MS_AT = 40
+_RECONSUME_AT = 72
+_BODY_LENGTH_AT = 84
+_HEAD = layout.HEAD.size
+_OF_PROPERTIES = {"message_id", "tag", "keys", "properties"}
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+class Records:
+    """Message records in one buffer.
+
+    raw       the buffer: a segment that is mapped, a run, or an answer of the broker
+    at        where each record begins in it
+    sizes     of the records
+    verified  they have been compared with CRCs of their own; else bodies are, with those in their layouts
+
+    DAMAGED when a record is not one: where a layout ends does not agree with the record's size.
+    """
+
+    def __init__(
+        self, raw: npt.NDArray[np.uint8], at: Rows, sizes: Rows, *, verified: bool = False
+    ) -> None:
+        self._raw = raw
+        self._verified = verified
+        self._at = at
+        self._layout = at + HEAD_BYTES
+        if len(at) and int(at[-1] + sizes[-1]) > len(raw):
+            raise _damaged("a record is cut short")
+        flags = get(raw, self._layout + layout.SYS_FLAG_AT, ">u4")
+        self._flags = flags
+        self._born_shift = np.where(flags & layout.BORN_HOST_V6, 12, 0)
+        shift = self._born_shift + np.where(flags & layout.STORE_HOST_V6, 12, 0)
+        self._shift = shift
+        self._body_at = self._layout + _HEAD + shift
+        length = get(raw, self._layout + _BODY_LENGTH_AT + shift, ">u4").astype(np.int64)
+        self._body_end = self._body_at + length
+        ends = at + sizes
+        if bool((self._body_end + 3 > ends).any()):
+            raise _damaged("a body is longer than its record")
+        topic_bytes = raw[self._body_end].astype(np.int64)
+        self._properties_at = self._body_end + 1 + topic_bytes + 2
+        if bool((self._properties_at > ends).any()):
+            raise _damaged("a topic is longer than its record")
+        length = get(raw, self._properties_at - 2, ">u2").astype(np.int64)
+        self._properties_end = self._properties_at + length
+        magic = get(raw, self._layout + 4, ">u4")
+        if bool((self._properties_end != ends).any()) or bool((magic != layout.MAGIC).any()):
+            raise _damaged("a record is not a message")
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._at)
+
+    def chosen(self, rows: npt.NDArray[Any]) -> Records:
+        """Only these of them (a mask or row numbers)."""
+        return Records(
+            self._raw,
+            self._at[rows],
+            self._properties_end[rows] - self._at[rows],
+            verified=self._verified,
+        )
+
+    def as_bytes(self) -> list[bytes]:
+        """Each as it lies in the log."""
+        view = self._raw.data
+        starts, ends = self._at.tolist(), self._properties_end.tolist()
+        return [bytes(view[a:b]) for a, b in zip(starts, ends, strict=True)]
+
+    @property
+    def queue_offsets(self) -> Rows:
+        """Queue offset of each."""
+        return get(self._raw, self._layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """Queue of each."""
+        return get(self._raw, self._layout + layout.QUEUE_ID_AT, ">i4").astype(np.int32)
+
+    @property
+    def positions(self) -> Rows:
+        """Log position that each says it has."""
+        return get(self._raw, self._layout + layout.POSITION_AT, ">i8").astype(np.int64)
+
+    @property
+    def store_ms(self) -> Rows:
+        """When each became visible."""
+        at = self._layout + layout.STORE_MS_AT + self._born_shift
+        return get(self._raw, at, ">i8").astype(np.int64)
+
+    @property
+    def due_ms(self) -> Rows:
+        """When each was due; 0 for one that was never scheduled."""
+        return get(self._raw, self._at + _DUE_AT, "<i8").astype(np.int64)
+
+    def columns(self, wanted: Sequence[str]) -> dict[str, Any]:
+        """These columns as Arrow arrays; `topic` is not among them, because the reader knows it."""
+        found: dict[str, Any] = {}
+        if not _OF_PROPERTIES.isdisjoint(wanted):
+            found.update(self._property_columns(wanted))
+        for name in wanted:
+            if name in found:
+                continue
+            match name:
+                case "queue_id":
+                    found[name] = pa.array(self.queue_ids)
+                case "queue_offset":
+                    found[name] = pa.array(self.queue_offsets)
+                case "body":
+                    found[name] = self._bodies()
+                case "born_at":
+                    born = get(self._raw, self._layout + _BORN_MS_AT, ">i8").astype(np.int64)
+                    found[name] = _timestamps(born)
+                case "stored_at":
+                    found[name] = _timestamps(self.store_ms)
+                case "deliver_at":
+                    due = self.due_ms
+                    found[name] = _timestamps(due, due == 0)
+                case "reconsume_times":
+                    at = self._layout + _RECONSUME_AT + self._shift
+                    found[name] = pa.array(get(self._raw, at, ">u4").astype(np.int32))
+        return found
+
+    def _property_columns(self, wanted: Sequence[str]) -> dict[str, Any]:
+        content = self._joined(self._properties_at, self._properties_end)
+        ends = np.cumsum(self._properties_end - self._properties_at)
+        columns = PropertyColumns(pairs_of(content, ends))
+        found: dict[str, Any] = {}
+        if "message_id" in wanted:
+            found["message_id"] = columns.text(properties.UNIQ_KEY)
+        if "tag" in wanted:
+            found["tag"] = columns.text(properties.TAGS)
+        if "keys" in wanted:
+            found["keys"] = columns.words()
+        if "properties" in wanted:
+            found["properties"] = columns.user()
+        return found
+
+    def _joined(self, starts: Rows, ends: Rows) -> bytes:
+        """The stretches [start, end) one behind the other."""
+        lengths = ends - starts
+        if len(starts) and int(lengths[0]) and bool((lengths == lengths[0]).all()):
+            # All of one length, as ids and properties often are: no Python object for each.
+            windows = np.lib.stride_tricks.sliding_window_view(self._raw, int(lengths[0]))
+            return windows[starts].tobytes()
+        view = self._raw.data
+        return b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+
+    def _bodies(self) -> Any:
+        if not self._verified:
+            self._verify_bodies()
+        packed = np.flatnonzero(self._flags & layout.COMPRESSED)
+        if len(packed):
+            return self._unpacked(packed.tolist())
+        content = self._joined(self._body_at, self._body_end)
+        offsets = np.zeros(len(self) + 1, np.int32)
+        np.cumsum(self._body_end - self._body_at, out=offsets[1:])
+        return pa.Array.from_buffers(
+            pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        )
+
+    def _verify_bodies(self) -> None:
+        """Each body against the CRC in its layout: what a file or a wire has changed is never passed on."""
+        stated = get(self._raw, self._layout + _BODY_CRC_AT, ">u4")
+        view = self._raw.data
+        starts, ends = self._body_at.tolist(), self._body_end.tolist()
+        found = np.array([crc32(view[a:b]) for a, b in zip(starts, ends, strict=True)], np.uint32)
+        wrong = (found & 0x7FFFFFFF) != stated
+        if wrong.any():
+            raise _damaged(
+                f"the body of queue offset {int(self.queue_offsets[wrong][0])} does not match its CRC"
+            )
+
+    def _unpacked(self, packed: list[int]) -> Any:
+        view = self._raw.data
+        starts, ends = self._body_at.tolist(), self._body_end.tolist()
+        bodies = [bytes(view[a:b]) for a, b in zip(starts, ends, strict=True)]
+        for row in packed:
+            bodies[row] = inflated(bodies[row])
+        return pa.array(bodies, pa.binary())
+
+    def topics(self) -> Any:
+        """The topic that each message names itself."""
+        content = self._joined(self._body_end + 1, self._properties_at - 2)
+        offsets = np.zeros(len(self) + 1, np.int32)
+        np.cumsum(self._properties_at - 2 - (self._body_end + 1), out=offsets[1:])
+        return pa.StringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(content))
+
+
+def inflated(body: bytes) -> bytes:
+    """A body that its producer compressed; as it is if it is neither gzip nor zlib."""
+    try:
+        if body[:2] == b"\x1f\x8b":
+            return gzip.decompress(body)
+        return zlib.decompress(body)
+    except (OSError, EOFError, zlib.error):
+        return body
+
+
+def _timestamps(epoch_ms: Rows, missing: npt.NDArray[np.bool_] | None = None) -> Any:
+    return pa.array(epoch_ms * 1000, pa.int64(), mask=missing).view(_TIMESTAMP)
+
+
+def _damaged(what: str) -> HorologError:
+    return HorologError(ErrorCode.DAMAGED, f"messages: {what}")

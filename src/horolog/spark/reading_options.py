@@ -1,0 +1,289 @@
+"""The options of a source, checked before any job starts; every refusal names its option."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.units import parse_duration_ms, parse_time_ms
+
+EARLIEST, LATEST = "earliest", "latest"
+TOPIC, DUE = "topic", "due"
+_TOPIC_OPTIONS = {
+    "mode",
+    "broker",
+    "path",
+    "topic",
+    "startingOffsets",
+    "endingOffsets",
+    "from",
+    "to",
+    "queues",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+    "timeout",
+}
+_DUE_OPTIONS = {
+    "mode",
+    "path",
+    "clock",
+    "topic",
+    "from",
+    "to",
+    "maxRowsPerTrigger",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "timeout",
+}
+READING_OPTIONS = frozenset(_TOPIC_OPTIONS | _DUE_OPTIONS)
+"""A writer with the options of a view lets these pass."""
+# A view is read and written with the same options; those of a write say nothing to a read.
+_WRITING_OPTIONS = {
+    "jobId",
+    "txnAppId",
+    "staging",
+    "rowsPerFile",
+    "checkpointLocation",
+    "queryName",
+}
+_RECORDS_PER_PARTITION = 250_000
+_TIMEOUT = "60s"
+
+
+def refused(option: str, why: str, limit: str = "") -> HorologError:
+    """BAD_REQUEST that names the option."""
+    return HorologError(
+        ErrorCode.BAD_REQUEST, f"option {option!r}: {why}", field=option, limit=limit
+    )
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Where to begin or end: a word, or queue offsets with a word for the queues that are not named."""
+
+    word: str
+    of_queue: dict[int, int]
+
+
+@dataclass(frozen=True)
+class TopicOptions:
+    """What to read of a topic.
+
+    broker        URL of the admin API, "" when only files are read
+    path          the broker's data directory on a disk that all tasks see, "" to read through the broker
+    from_ms       only messages stored at or after it; to_ms: before it
+    queues        only these; empty: all
+    per_task      messages of one task
+    per_trigger   messages of one micro-batch; 0: all there are
+    timeout_ms    how long a broker may be silent before a task fails
+    """
+
+    topic: str
+    broker: str
+    path: str
+    starting: Offsets | None
+    ending: Offsets
+    from_ms: int | None
+    to_ms: int | None
+    queues: tuple[int, ...]
+    per_task: int
+    per_trigger: int
+    fail_on_loss: bool
+    timeout_ms: int
+
+
+@dataclass(frozen=True)
+class DueOptions:
+    """Where the pending messages are, and whose clock says that they are due.
+
+    path         a directory of run files
+    clock        URL of a broker, or "" for this machine's clock
+    from_ms      due times to begin with, None: the first there is; to_ms: to stop before
+    per_trigger  rows of one micro-batch; 0: all that are due
+    """
+
+    path: str
+    clock: str
+    topic: str
+    from_ms: int | None
+    to_ms: int | None
+    per_task: int
+    per_trigger: int
+    fail_on_loss: bool
+    timeout_ms: int
+
+
+class Given:
+    """Options as Spark gives them: text, by names without regard to case."""
+
+    def __init__(self, options: Mapping[str, str], known: set[str]) -> None:
+        self._options = {name.lower(): str(setting) for name, setting in options.items()}
+        names = {name.lower() for name in known | _WRITING_OPTIONS}
+        for name in self._options:
+            if name not in names and "." not in name:  # names with a dot are Spark's own
+                raise refused(
+                    name, f"there is no such option; there are {', '.join(sorted(known))}"
+                )
+
+    def text(self, name: str, default: str = "") -> str:
+        """An option, or the default."""
+        return self._options.get(name.lower(), default).strip()
+
+    def count(self, name: str, default: int) -> int:
+        """A number above 0, or the default."""
+        text = self.text(name)
+        if not text:
+            return default
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) < 1 << 62:
+            raise refused(name, f"{text!r} is not a number above 0")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """true or false."""
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise refused(name, f"{text!r} is neither true nor false")
+        return default if not text else text == "true"
+
+    def time_ms(self, name: str) -> int | None:
+        """A time with its zone, or epoch milliseconds; None if it is not given."""
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            return parse_time_ms(text, field=name)
+        except HorologError as error:
+            raise refused(name, error.message.removeprefix(f"{name}: ")) from None
+
+    def duration_ms(self, name: str, default: str) -> int:
+        """A duration such as 90s."""
+        try:
+            return parse_duration_ms(self.text(name, default), field=name)
+        except HorologError as error:
+            raise refused(name, error.message.removeprefix(f"{name}: ")) from None
+
+    def url(self, name: str) -> str:
+        """The URL of a broker's admin API, "" if it is not given."""
+        text = self.text(name)
+        if not text:
+            return ""
+        parts = urlsplit(text)
+        try:
+            is_url = parts.scheme == "http" and bool(parts.hostname and parts.port)
+        except ValueError:
+            is_url = False
+        if not is_url or parts.path not in ("", "/"):
+            raise refused(name, f"{text!r} is not a URL such as http://127.0.0.1:8090")
+        return f"http://{parts.netloc}"
+
+    def directory(self, name: str) -> str:
+        """A directory on a disk that all tasks see, as a path or as a file: URL."""
+        text = self.text(name)
+        return unquote(urlsplit(text).path) if text.startswith("file:") else text
+
+    def queues(self) -> tuple[int, ...]:
+        """Queue numbers as in 0,1,5."""
+        text = self.text("queues")
+        if not text:
+            return ()
+        words = [word.strip() for word in text.split(",")]
+        if not all(word.isascii() and word.isdigit() for word in words):
+            raise refused("queues", f"{text!r} is not a list of queue numbers such as 0,1")
+        return tuple(sorted({int(word) for word in words}))
+
+    def offsets(self, name: str, default: str) -> Offsets:
+        """`earliest`, `latest`, or a JSON object of queue offsets such as {"0": 100}.
+
+        Queues that it does not name begin and end as `default` says.
+        """
+        text = self.text(name, default)
+        if text.lower() in (EARLIEST, LATEST):
+            return Offsets(text.lower(), {})
+        try:
+            found = json.loads(text)
+            of_queue = {int(queue): int(offset) for queue, offset in found.items()}
+            if all(queue >= 0 and offset >= 0 for queue, offset in of_queue.items()):
+                return Offsets(default, of_queue)
+        except (ValueError, AttributeError, TypeError):
+            pass
+        raise refused(
+            name, f'{text!r} is neither earliest nor latest nor offsets such as {{"0": 100}}'
+        )
+
+
+def mode_of(options: Mapping[str, str]) -> str:
+    """`topic` or `due`."""
+    text = {name.lower(): setting for name, setting in options.items()}.get("mode", TOPIC)
+    if text.lower() not in (TOPIC, DUE):
+        raise refused("mode", f"{text!r} is neither topic nor due")
+    return text.lower()
+
+
+def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
+    """Options of a topic source."""
+    given = Given(options, _TOPIC_OPTIONS)
+    topic = given.text("topic")
+    if not topic:
+        raise refused("topic", "is missing; it names the topic to read")
+    try:
+        check_topic(topic)
+    except HorologError as error:
+        raise refused("topic", error.message.removeprefix("topic: ")) from None
+    broker, path = given.url("broker"), given.directory("path")
+    if not broker and (is_stream or not path):
+        raise refused(
+            "broker", "is missing; it is the URL of the admin API, as in http://127.0.0.1:8090"
+        )
+    begin = given.text("startingOffsets")
+    found = TopicOptions(
+        topic,
+        broker,
+        path,
+        given.offsets("startingOffsets", LATEST if is_stream else EARLIEST)
+        if begin or not is_stream
+        else None,
+        given.offsets("endingOffsets", LATEST),
+        given.time_ms("from"),
+        given.time_ms("to"),
+        given.queues(),
+        given.count("maxRecordsPerPartition", _RECORDS_PER_PARTITION),
+        given.count("maxOffsetsPerTrigger", 0),
+        given.flag("failOnDataLoss", True),
+        given.duration_ms("timeout", _TIMEOUT),
+    )
+    if found.ending.word == EARLIEST and not found.ending.of_queue:
+        raise refused("endingOffsets", "a read that ends at earliest has nothing in it")
+    _check_times(found.from_ms, found.to_ms)
+    return found
+
+
+def due_options(options: Mapping[str, str]) -> DueOptions:
+    """Options of a due source."""
+    given = Given(options, _DUE_OPTIONS)
+    path = given.directory("path")
+    if not path:
+        raise refused("path", "is missing; it is the directory of the run files")
+    clock = given.text("clock", "system")
+    found = DueOptions(
+        path,
+        "" if clock == "system" else given.url("clock"),
+        given.text("topic"),
+        given.time_ms("from"),
+        given.time_ms("to"),
+        given.count("maxRecordsPerPartition", _RECORDS_PER_PARTITION),
+        given.count("maxRowsPerTrigger", 0),
+        given.flag("failOnDataLoss", True),
+        given.duration_ms("timeout", _TIMEOUT),
+    )
+    _check_times(found.from_ms, found.to_ms)
+    return found
+
+
+def _check_times(from_ms: int | None, to_ms: int | None) -> None:
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise refused("to", "is not after `from`")

@@ -1,0 +1,164 @@
+"""Which rows of an Arrow table may not become messages, and why, in the words of a send.
+
+A quick look at whole columns finds the rows that might be refused; each of these then goes through the same
+`encode` as a message that is sent, whose refusal is the reason.  So the quick look may be too strict, never too
+lenient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog import limits
+from horolog.errors import HorologError
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq import properties as names
+from horolog.protocol.rocketmq.message import encode
+from horolog.spark.sink_columns import Target
+
+_CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
+_CONTROL_OR_SPACE = r"[\x00-\x20\x7f-\x{9f}]"
+_CONTROL_OR_BAR = r"[\x00-\x1f\x7f-\x{9f}|]"
+_TOLD = 60  # characters of a value that is named in a reason
+
+Mask = npt.NDArray[np.bool_]
+
+
+def refusals(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> dict[int, str]:
+    """Row → reason, for the rows that may not become messages; columns as `sink_columns` normalises them.
+
+    due_ms  of every row, 0 where `deliver_at` is null
+    """
+    suspect = np.flatnonzero(_suspects(table, due_ms, target))
+    found = {}
+    for row in suspect.tolist():
+        reason = _reason(table, int(due_ms[row]), target, row)
+        if reason:
+            found[row] = reason
+    return found
+
+
+def described(table: pa.Table, row: int) -> str:
+    """The values of a row for a person: "deliver_at=…, tag=…, body=…"."""
+    told = []
+    for name in table.column_names:
+        value = table.column(name)[row].as_py()
+        if value is not None:
+            told.append(f"{name}={str(value)[:_TOLD]}")
+    return ", ".join(told)
+
+
+def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> Mask:
+    suspect: Mask = (due_ms <= 0) | (due_ms > target.max_due_ms)
+    body = table.column("body")
+    size = _numbers(pc.binary_length(body))
+    suspect |= (size == 0) | (size > limits.BODY_MAX)
+    total = np.zeros(len(due_ms), np.int64)
+    columns = set(table.column_names)
+    if "message_id" in columns:
+        suspect |= _suspect_text(table.column("message_id"), _CONTROL_OR_SPACE, null_is_bad=True)
+        size = _numbers(pc.binary_length(table.column("message_id")))
+        suspect |= size > limits.MESSAGE_ID_MAX
+    if "tag" in columns:
+        suspect |= _suspect_text(table.column("tag"), _CONTROL_OR_BAR, null_is_bad=False)
+        total += _numbers(pc.binary_length(table.column("tag")))
+    if "keys" in columns:
+        total += _look_into(table.column("keys"), suspect)
+    if "properties" in columns:
+        total += _look_into_properties(table.column("properties"), suspect)
+    return suspect | (total > limits.PROPERTIES_MAX)
+
+
+def _look_into(lists: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
+    """Marks rows whose list holds a suspect text; gives the bytes of each row's texts."""
+    array = _one(lists)
+    texts, parents = array.flatten(), _numbers(pc.list_parent_indices(array))
+    suspect[parents[_suspect_text(texts, _CONTROL, null_is_bad=True)]] = True
+    return _sums(texts, parents, len(suspect))
+
+
+def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
+    array = _one(maps)
+    entries = array.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
+    parents = _numbers(pc.list_parent_indices(entries))
+    flat = entries.flatten()
+    keys, values = flat.field("key"), flat.field("value")
+    bad = _suspect_text(keys, _CONTROL, null_is_bad=True)
+    bad |= _true(pc.match_substring_regex(values, _CONTROL)) | _true(pc.is_null(values))
+    bad |= _true(pc.is_in(keys, pa.array(sorted(names.RESERVED))))
+    suspect[parents[bad]] = True
+    count = np.bincount(parents, minlength=len(suspect))
+    suspect |= count > limits.USER_PROPERTIES_MAX
+    return _sums(keys, parents, len(suspect)) + _sums(values, parents, len(suspect))
+
+
+def _suspect_text(texts: Any, pattern: str, *, null_is_bad: bool) -> Mask:
+    bad = _true(pc.match_substring_regex(texts, pattern)) | _true(pc.utf8_is_space(texts))
+    bad |= _numbers(pc.fill_null(pc.binary_length(texts), -1 if not null_is_bad else 0)) == 0
+    return bad
+
+
+def _sums(texts: pa.Array, parents: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+    sizes = _numbers(pc.binary_length(texts))
+    return np.bincount(parents, sizes, minlength=rows).astype(np.int64)
+
+
+def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
+    """Why this row is refused; "" if it is not."""
+    cells = {name: table.column(name)[row].as_py() for name in table.column_names}
+    if cells["deliver_at"] is None:
+        return "deliver_at: is null"
+    if due_ms <= 0:
+        return f"deliver_at: {due_ms} ms is not after 1970"
+    if due_ms > target.max_due_ms:
+        return f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, {target.max_due_ms} ms"
+    if cells["body"] is None:
+        return "body: is null"
+    if "message_id" in cells and cells["message_id"] is None:
+        return "message_id: is null"
+    keys = _keys(cells.get("keys"))
+    user = dict(cells.get("properties") or ())
+    if None in keys or None in user.values():
+        return f"{'keys' if None in keys else 'properties'}: holds a null"
+    try:
+        encode(
+            topic=target.topic,
+            body=cells["body"],
+            message_id=cells.get("message_id", "0"),
+            type=MessageType.DELAY,
+            due_ms=due_ms,
+            tag=cells.get("tag"),
+            keys=keys,
+            user_properties=user,
+        )
+    except HorologError as refusal:
+        return refusal.message.replace("user_properties:", "properties:", 1)
+    return ""
+
+
+def _keys(cell: Any) -> Sequence[str]:
+    if cell is None:
+        return ()
+    return list(cell)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _numbers(array: Any) -> npt.NDArray[np.int64]:
+    filled = pc.fill_null(array, 0)
+    found: npt.NDArray[np.int64] = np.asarray(filled).astype(np.int64, copy=False)
+    return found
+
+
+def _true(array: Any) -> Mask:
+    found: Mask = np.asarray(pc.fill_null(array, False)).astype(bool)
+    return found

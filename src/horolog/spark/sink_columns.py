@@ -1,0 +1,83 @@
+"""The columns of the sink: which there may be, of which types, and the one form they are encoded from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_TEXTS = frozenset({"string"})
+SINK_TYPES: dict[str, frozenset[str]] = {
+    "body": frozenset({"binary", "string"}),
+    "deliver_at": frozenset({"timestamp", "bigint"}),
+    "message_id": _TEXTS,
+    "tag": _TEXTS,
+    "keys": frozenset({"string", "array<string>"}),
+    "properties": frozenset({"map<string,string>"}),
+}
+"""Column → names of the Spark types it may have.  `bigint` is epoch milliseconds."""
+ARROW_TYPES = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "bigint": pa.int64(),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+REQUIRED = ("body", "deliver_at")
+
+
+class Target(NamedTuple):
+    """Where rows go, as the broker described it when the transaction began."""
+
+    topic: str
+    topic_number: int
+    queues: int
+    log_id: int
+    max_due_ms: int
+    born_ms: int
+    born_host: tuple[bytes, int]
+
+
+def normalised(table: pa.Table) -> pa.Table:
+    """`body` as binary, texts as string, `keys` as list<string>; no views and no 64-bit offsets."""
+    columns = {}
+    for name in table.column_names:
+        if name not in SINK_TYPES:
+            continue
+        column = table.column(name)
+        kind = column.type
+        if name == "body":
+            column = column.cast(pa.binary())
+        elif name == "keys":
+            if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+                column = _single(column.cast(pa.string()))
+            else:
+                column = column.cast(pa.list_(pa.string()))
+        elif name in ("tag", "message_id"):
+            column = column.cast(pa.string())
+        elif name == "properties":
+            column = column.cast(pa.map_(pa.string(), pa.string()))
+        columns[name] = column
+    return pa.table(columns)
+
+
+def _single(texts: pa.ChunkedArray) -> pa.Array:
+    """A list of one text for each text, null for null."""
+    array = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(np.asarray(pc.is_valid(array)), out=offsets[1:])
+    is_null = np.append(np.asarray(pc.is_null(array)), False)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32(), mask=is_null), array.drop_null())
+
+
+def due_of(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Due ms of each row, 0 for null.  Microseconds are rounded up: never early."""
+    column = table.column("deliver_at")
+    if pa.types.is_timestamp(column.type):
+        micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+        return -(-np.asarray(pc.fill_null(micros, 0)).astype(np.int64) // 1_000)
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), 0)).astype(np.int64)

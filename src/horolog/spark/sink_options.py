@@ -1,0 +1,110 @@
+"""Options and schema of the sink, checked before any job starts; every refusal names the option or the column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from pyspark.sql.types import StructType
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.spark.reading_options import READING_OPTIONS
+from horolog.spark.sink_columns import REQUIRED, SINK_TYPES
+from horolog.units import parse_duration_ms
+
+RUN_ROWS = 400_000  # rows of one file at most: about 100 MiB of usual messages
+TIMEOUT_MS = 60_000
+
+
+class Staging(StrEnum):
+    """How files come to the broker."""
+
+    AUTO = "auto"  # into its staging directory where that is reachable, else as upload
+    SHARED = "shared"
+    UPLOAD = "upload"
+
+
+class SinkOptions(NamedTuple):
+    """What `option(…)` may say of a write."""
+
+    broker: str
+    topic: str
+    staging: Staging = Staging.AUTO
+    job_id: str = ""  # of a batch; "": one of its own
+    txn_app_id: str = ""  # of a stream; "": the id of the query
+    timeout_ms: int = TIMEOUT_MS
+    rows_per_file: int = RUN_ROWS
+
+
+NAMES = ("broker", "topic", "staging", "jobId", "txnAppId", "timeout", "rowsPerFile")
+_SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a write; BAD_REQUEST, naming the option, when one is missing, unknown or wrong."""
+    given = {name.lower(): text for name, text in options.items()}
+    known = {name.lower() for name in NAMES} | _SPARK_OWN | _reading_options()
+    for name in given:
+        if name not in known:
+            raise _refused(name, f"there is no such option; there are {', '.join(NAMES)}")
+    for name in ("broker", "topic"):
+        if not given.get(name, "").strip():
+            raise _refused(name, "is required")
+    broker = _broker_url(given["broker"])
+    staging = given.get("staging", Staging.AUTO).lower()
+    if staging not in set(Staging):
+        raise _refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
+    rows = given.get("rowsperfile", str(RUN_ROWS))
+    if not rows.isascii() or not rows.isdigit() or not 1 <= int(rows[:20]) <= 10_000_000:
+        raise _refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
+    timeout = given.get("timeout", "")
+    return SinkOptions(
+        broker,
+        check_topic(given["topic"]),
+        Staging(staging),
+        given.get("jobid", ""),
+        given.get("txnappid", ""),
+        parse_duration_ms(timeout, field="timeout") if timeout else TIMEOUT_MS,
+        int(rows),
+    )
+
+
+def _broker_url(text: str) -> str:
+    from horolog.admin.client import AdminClient
+
+    try:
+        return AdminClient(text).url
+    except HorologError as error:
+        raise _refused("broker", error.message.removeprefix("--admin: ")) from None
+
+
+def _reading_options() -> frozenset[str]:
+    """A view `USING horolog` is read and written with the same options."""
+    return frozenset(name.lower() for name in READING_OPTIONS)
+
+
+def check_schema(schema: StructType) -> None:
+    """BAD_REQUEST that names the first column which is missing, unknown or of another type."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in REQUIRED:
+        if name not in found:
+            there = ", ".join(found) or "none"
+            raise _column(name, f"is required; there are {there}")
+    for name, kind in found.items():
+        allowed = SINK_TYPES.get(name)
+        if allowed is None:
+            raise _column(
+                name, f"there is no such column of a message; there are {', '.join(SINK_TYPES)}"
+            )
+        if kind not in allowed:
+            raise _column(name, f"is {kind}; it must be {' or '.join(sorted(allowed))}")
+
+
+def _refused(option: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"option {option!r}: {why}", field=option)
+
+
+def _column(name: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"column {name!r}: {why}", field=name)

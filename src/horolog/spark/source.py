@@ -1,0 +1,59 @@
+"""The Spark data source `horolog`: topics as tables and streams, and DataFrames as scheduled messages.
+
+    df.write.format("horolog").option("broker", "http://127.0.0.1:8090").option("topic", "t") …
+
+Spark finds it through the package `pyspark_horolog`.  The methods are called by keyword, so the names
+of their parameters are Spark's.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+
+class HorologDataSource(DataSource):
+    """Options and columns: docs/guides/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(…)`."""
+        return "horolog"
+
+    def schema(self) -> StructType:
+        """Columns of a topic that is read without a schema of the user's."""
+        from horolog.spark.reading import schema_of
+
+        return schema_of(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch over a topic."""
+        from horolog.spark.reading import batch_reader
+
+        return batch_reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A stream of a topic, or of what becomes due (`mode=due`)."""
+        from horolog.spark.reading import stream_reader
+
+        return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Schedule the rows of a DataFrame, all or none."""
+        from horolog.spark.writing import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Schedule the rows of every micro-batch, exactly once."""
+        from horolog.spark.writing import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

@@ -1,0 +1,202 @@
+"""What a task does: rows → sorted runs in the broker's staging directory, or sent to it.
+
+Names hold the task attempt and a random part, so a second attempt, a speculative one or the same task of a
+replayed batch never writes another's file; only what the manifest names is adopted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from isal.isal_zlib import crc32
+from xxhash import xxh64_intdigest
+
+from horolog.delay.run_format import FOOTER_BYTES
+from horolog.delay.run_writer import RunWriter
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.row_checks import described, refusals
+from horolog.spark.rows import encode_rows, made_ids
+from horolog.spark.sink_columns import due_of, normalised
+from horolog.spark.sink_options import Staging
+from horolog.spark.transaction import StagedRun, Transaction, is_reachable, upload
+from horolog.storage.disk import Disk
+
+_STEP_ROWS = 16_384  # rows encoded at once: their records stay in the processor's cache
+_RUN_BYTES = 192 << 20  # of columns gathered for one run: bounds the memory of a task
+_SHARED_ONLY = (
+    "staging: the broker's directory {} is not reachable from this machine; use staging=upload"
+)
+
+
+class Task(NamedTuple):
+    """Which task this is, and how it stages."""
+
+    transaction: Transaction
+    staging: Staging
+    rows_per_file: int
+    partition: int
+    attempt: int
+
+
+class Rejected(NamedTuple):
+    """Rows that may not become messages, as they were given, and why not."""
+
+    rows: pa.Table
+    reasons: list[str]
+
+
+def stage(
+    task: Task, batches: Iterable[pa.RecordBatch], rejects: list[Rejected] | None = None
+) -> list[StagedRun]:
+    """Write all rows to runs, each sorted; gives the files for the manifest.
+
+    rejects  takes the rows that are refused; None: the first one is an error
+    Either all files are staged when this returns, or none of them is named anywhere.
+    """
+    with _Place(task) as place:
+        files = []
+        first = 0
+        for table in _gathered(batches, task.rows_per_file):
+            rows = table.num_rows
+            files += place.write(table, first, rejects)
+            first += rows
+        return files
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator[pa.Table]:
+    """Tables of about so many rows, one for each run."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, rows_per_file - rows)
+            batch = batch.slice(part.num_rows)
+            waiting.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+            if rows == rows_per_file or size >= _RUN_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
+class _Place:
+    """Where the runs of a task are written: the staging directory, or one of our own and then the wire."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._own = ""
+        transaction = task.transaction
+        shared = task.staging is not Staging.UPLOAD and is_reachable(transaction)
+        if task.staging is Staging.SHARED and not shared:
+            raise HorologError(
+                ErrorCode.CONFIG, _SHARED_ONLY.format(transaction.staging), field="staging"
+            )
+        self._shared = shared
+        self._seed = xxh64_intdigest(f"{transaction.app}\0{transaction.version}".encode())
+
+    def __enter__(self) -> _Place:
+        if not self._shared:
+            self._own = tempfile.mkdtemp(prefix="horolog-stage-")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._own:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    def write(self, table: pa.Table, first: int, rejects: list[Rejected] | None) -> list[StagedRun]:
+        """One run of these rows of the partition, which begin at `first`; none if all are refused."""
+        task = self._task
+        given, table = table, normalised(table)
+        due = due_of(table)
+        ids = None
+        if "message_id" not in table.column_names:
+            ids = made_ids(self._seed, task.partition, first, table.num_rows)
+        bad = refusals(table, due, task.transaction.target)
+        order = _order(due, bad)
+        if bad:
+            _reject(given, bad, first, task.partition, rejects)
+        if order is not None:
+            table, due = table.take(order), due[order]
+            ids = ids.take(pa.array(order)) if ids is not None else None
+        if not len(due):
+            return []
+        return [self._write_run(table.combine_chunks(), due, ids)]
+
+    def _write_run(
+        self, table: pa.Table, due: npt.NDArray[np.int64], ids: pa.Array | None
+    ) -> StagedRun:
+        task = self._task
+        name = f"p{task.partition:06d}-{task.attempt}-{uuid.uuid4().hex}"
+        folder = self._own or task.transaction.staging
+        target = task.transaction.target
+        n = len(due)
+        queue = task.partition * 7919  # so that small partitions do not all begin with queue 0
+        writer = RunWriter(
+            Disk(Path(folder)), ".", name, log_id=target.log_id, rows=n, adopted=True
+        )
+        try:
+            for at in range(0, n, _STEP_ROWS):
+                rows = slice(at, min(n, at + _STEP_ROWS))
+                part = table.slice(at, _STEP_ROWS)
+                part_ids = part.column("message_id").combine_chunks() if ids is None else ids[rows]
+                writer.add(
+                    *encode_rows(
+                        part, due[rows], part_ids, target, first_row=at, first_queue=queue + at
+                    )
+                )
+            done = writer.finish()
+        except BaseException:
+            with suppress(HorologError):
+                writer.abandon()
+            raise
+        path = Path(folder) / f"{name}.run"
+        staged = StagedRun(
+            path.name, done.rows, done.size, done.first_ms, done.last_ms, _footer_crc(path)
+        )
+        if self._own:
+            upload(task.transaction, path, path.name)
+            path.unlink()
+        return staged
+
+
+def _order(due: npt.NDArray[np.int64], bad: dict[int, str]) -> npt.NDArray[np.int64] | None:
+    """Rows by due time, without the bad ones; None: all of them as they are."""
+    if not bad and bool((due[1:] >= due[:-1]).all()):
+        return None
+    order = np.argsort(due, kind="stable")
+    if bad:
+        order = order[~np.isin(order, np.fromiter(bad, np.int64))]
+    return order
+
+
+def _reject(
+    table: pa.Table, bad: dict[int, str], first: int, partition: int, rejects: list[Rejected] | None
+) -> None:
+    if rejects is None:
+        row, reason = next(iter(sorted(bad.items())))
+        more = f" ({len(bad)} such rows in this part)" if len(bad) > 1 else ""
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"{reason}; partition {partition}, row {first + row}: {described(table, row)}{more}",
+            field=reason.partition(":")[0],
+        )
+    rows, reasons = zip(*sorted(bad.items()), strict=True)
+    rejects.append(Rejected(table.take(list(rows)), list(reasons)))
+
+
+def _footer_crc(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(-FOOTER_BYTES, os.SEEK_END)
+        return crc32(file.read(FOOTER_BYTES))

@@ -1,0 +1,136 @@
+"""A topic through the broker's admin API: no disk is shared."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+
+from horolog.admin.client import AdminClient, path_of
+from horolog.admin.status import UnreachableError, error_from_body
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADMIN_READ_MAX
+from horolog.protocol.queue_read import ReadAnswer, decode_read
+from horolog.spark.message_decode import Records
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_ONE_CALL_S = 30.0
+_Result = TypeVar("_Result")
+
+
+class Bounds(NamedTuple):
+    """Queue offsets that can be read: [first, stop)."""
+
+    first: int
+    stop: int
+
+
+def patient(call: Callable[[], _Result], timeout_ms: int) -> _Result:
+    """The result of a call to a broker that may be restarting; the last failure when the time is over."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    pause = _FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except UnreachableError as error:
+            if time.monotonic() + pause >= deadline:
+                raise HorologError(
+                    ErrorCode.INTERNAL, f"option 'broker': {error}", field="broker"
+                ) from None
+        time.sleep(pause)
+        pause = min(_LONGEST_PAUSE_S, pause * 2)
+
+
+class TopicAnswers:
+    """One topic of a broker that is asked over HTTP."""
+
+    def __init__(self, url: str, topic: str, timeout_ms: int) -> None:
+        self._url = url
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._connection: http.client.HTTPConnection | None = None
+
+    def bounds(self) -> dict[int, Bounds]:
+        """What can be read of each queue now."""
+        admin = AdminClient(self._url)
+        view = patient(lambda: admin.get(path_of("topics", self._topic)), self._timeout_ms)
+        stops: list[int] = view["queue_offsets"]
+        firsts: list[int] = view.get("min_offsets") or [0] * len(stops)
+        pairs = zip(firsts, stops, strict=True)
+        return {queue: Bounds(first, stop) for queue, (first, stop) in enumerate(pairs)}
+
+    def commit_position(self) -> int:
+        """How far the log is committed."""
+        admin = AdminClient(self._url)
+        view = patient(lambda: admin.get(path_of("broker")), self._timeout_ms)
+        return int(view["commit_position"])
+
+    def store_ms(self, queue: int, offset: int) -> int:
+        """When the message at an offset, or the next one behind it, became visible; −1 if there is none."""
+        records = _records(self._ask(queue, offset, 1))
+        return int(records.store_ms[0]) if len(records) else -1
+
+    def read(self, queue: int, first: int, stop: int) -> Iterator[Records]:
+        """The messages [first, stop) of a queue, in order, in pieces."""
+        while first < stop:
+            answer = self._ask(queue, first, min(stop - first, ADMIN_READ_MAX))
+            if answer.next_offset <= first:
+                raise HorologError(
+                    ErrorCode.NOT_FOUND,
+                    f"topic {self._topic!r}: queue {queue} ends at {answer.max_offset}, before {stop}",
+                    field="queue_offset",
+                )
+            first = answer.next_offset
+            records = _records(answer)
+            if first > stop:  # holes let an answer reach further
+                records = records.chosen(records.queue_offsets < stop)
+            if len(records):
+                yield records
+
+    def _ask(self, queue: int, first: int, limit: int) -> ReadAnswer:
+        path = path_of("topics", self._topic, "queues", str(queue), "messages")
+        return patient(
+            lambda: decode_read(self._get(f"{path}?from={first}&limit={limit}")), self._timeout_ms
+        )
+
+    def _get(self, path: str) -> bytes:
+        """A body of bytes; the connection is kept for the next one."""
+        parts = urlsplit(self._url)
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(
+                parts.hostname or "", parts.port or 80, timeout=_ONE_CALL_S
+            )
+        try:
+            self._connection.request("GET", quote(path, safe="/?=&%"))
+            response = self._connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise UnreachableError(f"no broker answers at {self._url} ({error})") from None
+        if response.status != http.client.OK:
+            raise error_from_body(_json(body))
+        return body
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body[:200]
+
+
+def _records(answer: ReadAnswer) -> Records:
+    sizes = answer.sizes.astype(np.int64)
+    return Records(np.frombuffer(answer.records, np.uint8), np.cumsum(sizes) - sizes, sizes)

@@ -1,0 +1,192 @@
+"""The client's half of a transaction: begin, files, one commit (docs/reference/http.md, adoptions).
+
+A transaction (app, version) is committed once, however often its parts are sent.  A broker that does not answer
+is asked again until the timeout; a commit whose answer was lost is told "already" then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from horolog.admin.client import AdminClient, path_of
+from horolog.admin.status import UnreachableError
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.sink_columns import Target
+
+PIECE_BYTES = 4 << 20
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_COMMIT_TIMEOUT_S = 600.0  # the broker opens and syncs every file before it answers
+_T = TypeVar("_T")
+
+
+class StagedRun(NamedTuple):
+    """One file of a manifest."""
+
+    name: str
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+    crc32: int  # of its footer
+
+
+class Transaction(NamedTuple):
+    """A transaction that was begun.  Plain values: it travels to the tasks."""
+
+    broker: str
+    app: str
+    version: int
+    token: str
+    staging: str
+    already: bool
+    target: Target
+    timeout_ms: int
+
+
+class Committed(NamedTuple):
+    """What a commit has done; `already`: nothing, it was committed before."""
+
+    already: bool
+    rows: int
+    files: int
+
+
+def begin(
+    broker: str, app: str, version: int, topic: str, timeout_ms: int, *, join: bool = False
+) -> Transaction:
+    """Begin; `join`: or take part in what another task has begun under this name."""
+    told = _insist(
+        lambda client: client.post(
+            "/v1/adoptions/begin",
+            {"app": app, "version": version, "topic": topic, "join": join},
+        ),
+        broker,
+        timeout_ms,
+    )
+    host, _, port = str(told.get("born_host") or "0.0.0.0:0").rpartition(":")
+    target = Target(
+        told["topic"],
+        told["topic_number"],
+        told["queues"],
+        int(told["log_id"], 16),
+        told["max_due_ms"],
+        told["now_ms"],
+        (bytes(int(part) for part in host.split(".")), int(port)),
+    )
+    return Transaction(
+        broker,
+        app,
+        version,
+        told.get("token") or "",
+        told.get("staging") or "",
+        bool(told["already"]),
+        target,
+        timeout_ms,
+    )
+
+
+def is_reachable(transaction: Transaction) -> bool:
+    """Whether the staging directory is on this machine: what the broker wrote into it can be read."""
+    try:
+        begun = orjson.loads((Path(transaction.staging) / "begin.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(begun, dict) and begun.get("token") == transaction.token
+
+
+def upload(transaction: Transaction, path: Path, name: str) -> None:
+    """Send a file in pieces; each may be sent again."""
+    place = path_of("adoptions", transaction.token, "files", name)
+    with path.open("rb") as file:
+        offset = 0
+        while piece := file.read(PIECE_BYTES):
+            send = partial(
+                AdminClient.put_bytes, path=place, content=piece, parameters={"offset": offset}
+            )
+            _insist(send, transaction.broker, transaction.timeout_ms)
+            offset += len(piece)
+
+
+def commit(transaction: Transaction, topic: str, files: Sequence[StagedRun]) -> Committed:
+    """Commit with these files; when it fails the broker is asked first whether it has not happened after all."""
+    body = {
+        "app": transaction.app,
+        "version": transaction.version,
+        "topic": topic,
+        "token": transaction.token,
+        "files": [file._asdict() for file in files],
+    }
+    try:
+        told = _insist(
+            lambda client: client.post("/v1/adoptions/commit", body, timeout_s=_COMMIT_TIMEOUT_S),
+            transaction.broker,
+            transaction.timeout_ms,
+        )
+    except (HorologError, UnreachableError):
+        if is_committed(transaction):
+            return Committed(True, 0, 0)
+        raise
+    return Committed(bool(told["already"]), int(told.get("rows") or 0), int(told.get("files") or 0))
+
+
+def is_committed(transaction: Transaction) -> bool:
+    """Whether the broker says so; False also when it does not answer."""
+    with suppress(HorologError, UnreachableError):
+        told = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
+        return int(told["version"]) >= transaction.version
+    return False
+
+
+def abort(transaction: Transaction) -> None:
+    """Remove what was staged, unless it is committed.  Best effort: the broker sweeps what is left."""
+    with suppress(HorologError, UnreachableError):
+        AdminClient(transaction.broker).post(
+            "/v1/adoptions/abort",
+            {
+                "app": transaction.app,
+                "version": transaction.version,
+                "token": transaction.token,
+            },
+        )
+
+
+def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
+    """TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
+    told = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
+    if told["type"] not in ("delay", "mixed"):
+        raise HorologError(
+            ErrorCode.TYPE_CONFLICT,
+            f"topic: {topic!r} takes {told['type']} messages, not delay",
+            field="topic",
+        )
+
+
+def _insist(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> _T:
+    """Call until the broker answers or the timeout is over; refusals that are retriable are tried again too."""
+    client = AdminClient(broker)
+    until = time.monotonic() + timeout_ms / 1_000
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return call(client)
+        except UnreachableError:
+            if time.monotonic() + pause_s > until:
+                raise
+        except HorologError as error:
+            if not error.retriable or time.monotonic() + pause_s > until:
+                raise
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def manifest(found: Sequence[Any]) -> list[StagedRun]:
+    """Files of all tasks, in the order of their names."""
+    return sorted(StagedRun(*each) for each in found)

@@ -1,0 +1,82 @@
+"""How far a job of Spark is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Told: TypeAlias = Callable[[int, int], None]  # tasks done, tasks in all
+_LOOK_EVERY_S = 0.3
+_LINE_EVERY_S = 5.0
+
+
+@contextmanager
+def watched(session: SparkSession, what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show on stderr how far the jobs are that run meanwhile; `quiet` shows nothing."""
+    if quiet:
+        yield
+        return
+    with _shown(what) as told:
+        ended = threading.Event()
+        looker = threading.Thread(target=_look, args=(session, told, ended), daemon=True)
+        looker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            looker.join()
+
+
+def _look(session: SparkSession, told: Told, ended: threading.Event) -> None:
+    tracker = session.sparkContext.statusTracker()
+    while not ended.wait(_LOOK_EVERY_S):
+        done = total = 0
+        try:
+            for stage_id in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    done += stage.numCompletedTasks
+                    total += stage.numTasks
+        except Exception:  # noqa: BLE001 - a session that ends is told of by the job itself
+            return
+        if total:
+            told(done, total)
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[Told]:
+    if not sys.stderr.isatty():
+        yield _lines(what)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(what: str) -> Told:
+    last = time.monotonic()
+
+    def told(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _LINE_EVERY_S:
+            last = time.monotonic()
+            print(f"{what}: {done} of {total} tasks", file=sys.stderr, flush=True)
+
+    return told

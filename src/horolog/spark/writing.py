@@ -1,0 +1,167 @@
+"""The sink: a DataFrame, or each micro-batch of a stream, becomes scheduled messages, all or none, once.
+
+The writer of a batch is made once, on the driver, and travels to the tasks and to the commit.  That of a stream is
+made anew for every micro-batch and again for its commit, so each task finds its transaction by the ids of query and
+batch, and tells the commit of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.sink_options import SinkOptions, check_schema, sink_options
+from horolog.spark.staged_runs import Task, stage
+from horolog.spark.transaction import (
+    StagedRun,
+    Transaction,
+    abort,
+    begin,
+    check_topic_exists,
+    commit,
+    manifest,
+)
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    transaction: Transaction
+    files: list[StagedRun] = field(default_factory=list)
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of `df.write`; options, schema and topic are checked here, before any job."""
+    chosen = _checked(options, schema, overwrite)
+    app = chosen.job_id or f"batch-{uuid.uuid4()}"
+    return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of `df.writeStream`."""
+    chosen = _checked(options, schema, overwrite)
+    check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
+    return StreamWriter(chosen)
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    chosen = sink_options(options)
+    if overwrite:
+        raise HorologError(
+            ErrorCode.CONFIG,
+            "mode: a topic cannot be overwritten; use mode append",
+            field="mode",
+        )
+    check_schema(schema)
+    return chosen
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """All rows of a DataFrame as one transaction (job id, 0)."""
+
+    def __init__(self, options: SinkOptions, transaction: Transaction) -> None:
+        self._options = options
+        self._transaction = transaction
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage the rows of a partition."""
+        return _stage(self._options, self._transaction, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: adopt what the tasks have staged."""
+        if not self._transaction.already:
+            commit(self._transaction, self._options.topic, _files(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver, also after a commit that failed: remove what is not committed."""
+        del messages
+        abort(self._transaction)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Each micro-batch as one transaction (query id, batch id)."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage the rows of a partition, unless the batch is committed already."""
+        context = _context()
+        options = self._options
+        app = options.txn_app_id or context.getLocalProperty(_QUERY)
+        batch = context.getLocalProperty(_BATCH)
+        assert app is not None
+        assert batch is not None
+        transaction = begin(
+            options.broker, app, int(batch), options.topic, options.timeout_ms, join=True
+        )
+        return _stage(options, transaction, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: adopt what the tasks of this batch have staged."""
+        transaction = _transaction(messages)
+        if transaction is not None and not transaction.already:
+            assert transaction.version == batchId
+            commit(transaction, self._options.topic, _files(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: remove what is not committed."""
+        del batchId
+        transaction = _transaction(messages)
+        if transaction is not None:
+            abort(transaction)
+
+
+def _stage(
+    options: SinkOptions, transaction: Transaction, batches: Iterator[pa.RecordBatch]
+) -> Staged:
+    if transaction.already:
+        return Staged(transaction)
+    context = _context()
+    task = Task(
+        transaction,
+        options.staging,
+        options.rows_per_file,
+        context.partitionId(),
+        context.taskAttemptId(),
+    )
+    return Staged(transaction, stage(task, batches))
+
+
+def _context() -> Any:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRun]:
+    return manifest([file for message in _staged(messages) for file in message.files])
+
+
+def _transaction(messages: Sequence[WriterCommitMessage | None]) -> Transaction | None:
+    staged = _staged(messages)
+    return staged[0].transaction if staged else None

@@ -1,0 +1,104 @@
+"""Adopted runs against the log: of what an ADOPT record took over, the log settles just the rows that do not wait.
+
+The balance of hours cannot have them, since the log does not say when each of them is due.  So what is settled is
+kept for each file, as a number of rows and a sum of hashes of their numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.adopted import AdoptedFile, Adoption
+from horolog.delay.run_format import run_path
+from horolog.verify.balance import mixed
+from horolog.verify.findings import Findings
+
+_MASK = (1 << 64) - 1
+
+
+class _File:
+    """What the log says of one adopted file."""
+
+    def __init__(self, file: AdoptedFile) -> None:
+        self.file = file
+        self.rows = 0
+        self.sum = 0
+        self.offloaded = 0  # rows that went to the lake
+
+    def settle(self, rows: npt.NDArray[np.int64]) -> None:
+        """Rows of the adoption, of which some may be this file's."""
+        rows = rows - self.file.first_row
+        rows = rows[(rows >= 0) & (rows < self.file.rows)]
+        self.rows += len(rows)
+        self.sum = (self.sum + sum_of(rows)) & _MASK
+
+
+def sum_of(rows: npt.NDArray[np.int64]) -> int:
+    """Of hashes of row numbers of a file."""
+    return int(mixed(rows).sum(dtype=np.uint64))
+
+
+class AdoptionCheck:
+    """Follows the log; `start`: where it begins.  Adoptions before that cannot be compared."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._adopted: dict[int, list[_File]] = {}  # by log position
+
+    def take(self, adoptions: list[Adoption]) -> None:
+        """ADOPT records of a frame."""
+        for adoption in adoptions:
+            if adoption.files:
+                self._adopted[adoption.position] = [_File(file) for file in adoption.files]
+
+    def offload(self, taken: dict[str, int]) -> None:
+        """A commit of an offload: rows of each file that are in the lake from there on."""
+        for files in self._adopted.values():
+            for file in files:
+                file.offloaded += taken.get(file.file.name, 0)
+
+    def settle(self, origins: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Note what of these origins is adopted; gives which of them are not."""
+        others: npt.NDArray[np.bool_] = origins["row"] == 0
+        for position in np.unique(origins["position"]).tolist():
+            files = self._adopted.get(position)
+            if files is not None:
+                mine = origins["position"] == position
+                others &= ~mine
+                for file in files:
+                    file.settle(origins["row"][mine].astype(np.int64))
+        return others
+
+    def compare(
+        self, findings: Findings, place: str, row: dict[str, Any], gone: int, sum: int
+    ) -> None:
+        """One file that a checkpoint names: `gone` rows of it do not wait, and the sum of their hashes."""
+        for file in self._adopted.get(row["position"], []):
+            if file.file.name != row["name"]:
+                continue
+            told = (row["rows"], row["first_row"], row["first_ms"], row["last_ms"])
+            said = (file.file.rows, file.file.first_row, file.file.first_ms, file.file.last_ms)
+            path = run_path(place, row["name"])
+            if told != said:
+                findings.add(path, 0, f"is adopted as {said}, its checkpoint says {told}")
+            elif file.offloaded:
+                if gone != file.rows + file.offloaded:
+                    left = f"{gone} rows are settled or in the lake"
+                    findings.add(path, 0, f"{left}, but {file.rows + file.offloaded} by the log")
+            elif (gone, sum) != (file.rows, file.sum):
+                what = f"{gone} rows are settled, but {file.rows} by the log"
+                if gone == file.rows:
+                    what = "the settled rows are not those that the log settles"
+                findings.add(path, 0, what)
+
+    def finish(self, findings: Findings, place: str, named: set[str]) -> None:
+        """What no checkpoint names must be settled as a whole."""
+        for files in self._adopted.values():
+            for file in files:
+                left = file.file.rows - file.rows - file.offloaded
+                if file.file.name not in named and left:
+                    path = run_path(place, file.file.name)
+                    findings.add(path, 0, f"{left} rows wait, and no checkpoint names the file")

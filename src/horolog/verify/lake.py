@@ -1,0 +1,37 @@
+"""What a checkpoint says of the lake: its state file, and the hours that are not on the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horolog.delay.lake import Lake, Stage, lake_files
+from horolog.limits import HOUR_MS
+from horolog.storage.api import read_file
+from horolog.verify.reading import Reading
+
+
+class LakeCheck:
+    """The registry's `lake` and its file."""
+
+    def __init__(self, registry: dict[str, Any]) -> None:
+        self._registry = registry
+        self._spans = [
+            (row["from_ms"] // HOUR_MS, row["last_hour"])
+            for row in registry.get("offloads", [])
+            if row["stage"] == Stage.LAKE
+        ]
+
+    def run(self, reading: Reading, place: str) -> None:
+        """Read the state file."""
+        for name in lake_files(self._registry):
+            path = f"{place}/{name}"
+            with reading.part(path):
+                content = read_file(reading.storage, path)
+                reading.tick(path, len(content))
+                why = Lake().restore(self._registry, content)
+                if why:
+                    reading.findings.add(path, 0, "is not intact: magic, length or a CRC is wrong")
+
+    def has_taken(self, hour: int) -> bool:
+        """Whether messages of that hour went to the lake: they wait there, or came back as others."""
+        return any(first <= hour <= last for first, last in self._spans)

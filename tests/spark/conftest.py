@@ -1,0 +1,39 @@
+"""One Spark for all tests, and a broker on the simulated clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.spark.session import make_session
+from horolog.testing.broker import BrokerProcess
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A session on two cores in which a failed task is tried again."""
+    session = make_session(
+        "horolog tests",
+        master="local[2,3]",
+        conf={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.driver.memory": "1g",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def broker():
+    """A broker in a process of its own, whose clock moves only when a test says so."""
+    with BrokerProcess() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def shared_broker():
+    """One for all tests of a module, with an empty topic `t`; nothing is ever scheduled in it."""
+    with BrokerProcess() as started:
+        started.create_topic("t")
+        yield started

@@ -1,0 +1,160 @@
+"""Bulk load: all rows or none, refused rows with their reason, and never twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from received import bodies, received
+
+from horolog.cli.main import run
+from horolog.errors import HorologError
+from horolog.limits import HOUR_MS
+from horolog.spark import bulk_load, load_plan
+
+pytestmark = pytest.mark.process
+
+
+def load(df, broker, **more):
+    return bulk_load(df, broker=broker.admin_url, topic="t", **more)
+
+
+def test_skewed_rows_are_cut_into_slices_and_come_in_order(spark, broker, monkeypatch) -> None:
+    """Half of the rows in one millisecond; each row's due time stands in its body."""
+    monkeypatch.setattr(load_plan, "SLICE_ROWS_MIN", 100)
+    broker.create_topic("t")
+    start = broker.now_ms() + 48 * HOUR_MS
+    df = spark.range(0, 2_000, 1, 3).selectExpr(
+        f"{start} + if(id % 2 = 0, 1800000, pmod(xxhash64(id), 7200000)) as deliver_at",
+        "concat(id, ' ', if(id % 2 = 0, 1800000, pmod(xxhash64(id), 7200000))) as body",
+        "map('a', cast(id as string)) as properties",
+    )
+    result = load(df, broker)
+    assert (result.rows, result.rejected, result.already) == (2_000, 0, False)
+    assert result.files >= 4
+    assert broker.pending("t") == 2_000
+    broker.advance(48 * HOUR_MS + 3 * HOUR_MS)
+    found = [tuple(int(part) for part in body.split()) for body in bodies(broker, "t")]
+    assert sorted(number for number, _ in found) == list(range(2_000))
+    assert [due for _, due in found] == sorted(due for _, due in found)
+
+
+def mixed(spark, broker):
+    now = broker.now_ms()
+    return spark.range(100).selectExpr(
+        "if(id % 50 = 7, '', concat('m', id)) as body",
+        f"if(id = 9, null, {now} + 1000 + id) as deliver_at",
+        "if(id = 11, 'a|b', null) as tag",
+    )
+
+
+def test_refused_rows_go_to_a_table_with_the_reason(spark, broker, tmp_path) -> None:
+    broker.create_topic("t")
+    result = load(mixed(spark, broker), broker, rejects=tmp_path / "bad")
+    assert (result.rows, result.rejected) == (96, 4)
+    refused = pq.read_table(result.rejects).to_pylist()
+    assert sorted(row["reason"].partition(":")[0] for row in refused) == [
+        "body", "body", "deliver_at", "tag",
+    ]  # fmt: skip
+    assert {row["body"] for row in refused} == {"", "m9", "m11"}
+    assert broker.pending("t") == 96
+
+
+def test_one_bad_row_refuses_the_load_when_there_is_no_place_for_it(spark, broker) -> None:
+    broker.create_topic("t")
+    with pytest.raises(HorologError) as refused:
+        load(mixed(spark, broker), broker, job_id="j")
+    assert "4 of 100 may not become messages" in refused.value.message
+    assert "nothing was loaded" in refused.value.message
+    assert broker.pending("t") == 0
+    assert broker.admin.get("/v1/adoptions", {"app": "j"})["version"] == -1
+    assert list((broker.data_dir).rglob("staging/*")) == []
+
+
+DIES_BEFORE_COMMIT = """
+import os, sys
+from horolog.spark import bulk_load, make_session, transaction
+transaction.commit = lambda *given: (print("staged", flush=True), os.kill(os.getpid(), 9))
+session = make_session("dies", master="local[1]", conf={"spark.driver.memory": "512m"})
+now = int(sys.argv[2])
+df = session.range(50).selectExpr("concat('m', id) as body", f"{now} + 1000 + id as deliver_at")
+bulk_load(df, broker=sys.argv[1], topic="t", job_id="march")
+"""
+
+
+def test_a_load_that_is_repeated_is_there_once(spark, broker) -> None:
+    """Killed between staging and commit, then run again, then again."""
+    broker.create_topic("t")
+    now = broker.now_ms()
+    died = subprocess.run(
+        [sys.executable, "-c", DIES_BEFORE_COMMIT, broker.admin_url, str(now)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert (died.returncode, died.stdout) == (-9, "staged\n"), died.stderr
+    assert broker.pending("t") == 0
+    df = spark.range(50).selectExpr("concat('m', id) as body", f"{now} + 1000 + id as deliver_at")
+    assert load(df, broker, job_id="march").rows == 50
+    again = load(df, broker, job_id="march")
+    assert (again.already, again.rows) == (True, 0)
+    broker.advance("1h")
+    assert sorted(bodies(broker, "t")) == sorted(f"m{i}" for i in range(50))
+
+
+def test_the_command_loads_a_csv(spark, broker, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the session is everybody's
+    broker.create_topic("t")
+    now = broker.now_ms()
+    lines = [
+        "user,at,group",
+        *(f"u{i},{now + 1000 + i},g{i % 2}" for i in range(10)),
+        "u10,soon,g0",
+    ]
+    (tmp_path / "users.csv").write_text("\n".join(lines))
+    base = ["pipeline", "load", str(tmp_path / "users.csv"), "--topic", "t"]
+    base += ["--admin", broker.admin_url, "--job-id", "csv", "--json"]
+    assert run([*base, "--deliver-at", "nowhere"]) == 2
+    assert "--deliver-at: 'nowhere'" in capsys.readouterr().err
+    assert run([*base, "--deliver-at", "at"]) == 4
+    assert "1 of 11 may not become messages (deliver_at: is null)" in capsys.readouterr().err
+    more = ["--deliver-at", "at", "--tag", "`group`", "--property", "who=user"]
+    more += ["--rejects", str(tmp_path / "bad")]
+    assert run([*base, *more]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["rejected"]) == (10, 1)
+    broker.advance("1h")
+    messages = received(broker, "t")
+    assert [json.loads(message["body"])["user"] for message in messages] == [
+        f"u{i}" for i in range(10)
+    ]
+    assert [message["properties"] for message in messages] == [{"who": f"u{i}"} for i in range(10)]
+    assert {message["tag"] for message in messages} == {"g0", "g1"}
+    assert run([*base, *more]) == 0
+    assert json.loads(capsys.readouterr().out)["already"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["x.csv"], 3, "FILE: "),
+        (["x.txt"], 2, "'x.txt' has none of the extensions .csv, .parquet, .pq"),
+        (["x.csv", "y.parquet"], 2, "all files must be of one kind"),
+        (["x.csv", "--jdbc", "jdbc:x", "--table", "t"], 2, "give files, or --jdbc and --table"),
+        (["x.csv", "--table", "t"], 2, "goes together with --jdbc"),
+        (["x.csv", "--property", "a"], 2, "'a' is not NAME=EXPR"),
+    ],
+)
+def test_wrong_flags_are_named(spark, monkeypatch, capsys, arguments, code, told) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    command = ["pipeline", "load", *arguments, "--topic", "t", "--deliver-at", "at"]
+    assert run(command) == code
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1

@@ -1,0 +1,73 @@
+"""The forecast counts exactly what the broker counts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from tests.support.audited import (
+    START_MS,
+    TOPICS,
+    Made,
+    due_of,
+    make_directory,
+    message_id,
+    note,
+    open_directory,
+    send,
+)
+
+from horolog.limits import HOUR_MS
+from horolog.pipeline.forecast import forecast
+from horolog.pipeline.forecast_report import forecast_page, sentence
+from horolog.protocol.commands import Recall
+
+
+def _seconds(spark, path: Path) -> dict[int, int]:
+    rows = spark.read.format("horolog_load").option("path", str(path)).load()
+    summed = rows.groupBy("second").sum("n").where("`sum(n)` <> 0").collect()
+    return {row[0] * 1000: row[1] for row in summed}
+
+
+def test_a_closed_directory_is_counted_to_the_second(spark, tmp_path):
+    made = asyncio.run(make_directory(tmp_path / "data", 300))
+    result = forecast(spark, tmp_path / "data", out=tmp_path)
+    assert result.total == made.pending > 0
+    assert dict(
+        zip(*result.topics.select(["topic", "messages"]).to_pydict().values(), strict=True)
+    ) == (made.by_topic)
+    assert _seconds(spark, tmp_path / "data") == made.by_second
+    minutes = pq.read_table(tmp_path / "minutes.parquet").to_pylist()
+    assert sum(row["messages"] for row in minutes) == made.pending
+    hottest = result.hottest.to_pylist()
+    assert hottest[0]["messages"] == max(made.by_second.values())
+    assert f"{made.pending:,}" in sentence(result)
+    assert "Due load ahead" in forecast_page(result)
+    soon = forecast(spark, tmp_path / "data", hours=24)
+    until = result.now_ms + 24 * HOUR_MS
+    assert soon.total == sum(n for ms, n in made.by_second.items() if ms < until)
+
+
+def test_what_happened_behind_the_checkpoint_counts(spark, tmp_path):
+    async def live() -> Made:
+        await make_directory(tmp_path / "data", 300, advance_ms=60_000)
+        engine = await open_directory(tmp_path / "data")
+        await send(engine, TOPICS[0], range(1_000, 1_100))
+        for n in range(1_000, 1_020):
+            await engine.submit(Recall(TOPICS[0], message_id(n), due_of(n)))
+        await engine.advance(10 * 60_000)
+        made = Made()
+        await note(engine, made)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, forecast, spark, tmp_path / "data")
+        assert found.total == made.pending
+        seconds = await loop.run_in_executor(None, _seconds, spark, tmp_path / "data")
+        assert seconds == made.by_second
+        await engine.stop()
+        return made
+
+    made = asyncio.run(live())
+    assert made.by_topic[TOPICS[0]] > 50
+    assert made.by_second
+    assert min(made.by_second) > START_MS

@@ -1,0 +1,130 @@
+"""The lake with a real broker and Spark: offloaded, asked in SQL, recalled, promoted, handed over."""
+
+from __future__ import annotations
+
+import pytest
+from lake_world import fill, now_ms, receive_all
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.pipeline import lake
+from horolog.pipeline.offload import offload
+from horolog.pipeline.promote import promote_due
+
+
+def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_path) -> None:
+    made = fill(broker)
+    before = broker.admin.get("/v1/pending")
+    uri = str(tmp_path / "lake")
+    from_ms = now_ms(broker) + 48 * HOUR_MS
+    done = offload(broker.admin, uri, from_ms, spark=spark)
+    expected = {body for body, due in made.items() if due >= done.from_ms}
+    assert done.rows == len(expected) > 10
+    assert broker.admin.get("/v1/pending") == before
+    again = offload(broker.admin, uri, from_ms, spark=spark)
+    assert again.rows == 0
+    lake.pending_view(spark, uri).createOrReplaceTempView("pending")
+    rows = spark.sql(
+        "select cast(body as string) b, due_ms, topic, keys[0] k from pending"
+    ).collect()
+    assert {row.b for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert all(made[row.b] == row.due_ms and row.k == f"k{row.b[1:]}" for row in rows)
+    days = spark.sql("select day, count(*) n from pending group by day order by day").collect()
+    assert sum(row.n for row in days) == len(expected)
+    from deltalake import DeltaTable
+
+    assert DeltaTable(uri).count() == len(expected)
+
+
+def test_promoted_once_and_handed_over_in_time(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri = str(tmp_path / "lake")
+    done = offload(broker.admin, uri, now_ms(broker) + 48 * HOUR_MS)
+    first = min(due for due in made.values() if due >= done.from_ms)
+    assert promote_due(broker.admin_url) == (0, 0)
+    broker.advance(first // HOUR_MS * HOUR_MS - HOUR_MS - now_ms(broker))
+    total = broker.admin.get("/v1/pending")["total"]
+    one = promote_due(broker.admin_url)
+    assert one.rows >= 1
+    assert promote_due(broker.admin_url) == (0, 0)
+    assert broker.admin.get("/v1/pending")["total"] == total
+    broker.restart()
+    assert broker.admin.get("/v1/pending")["total"] == total
+    got = receive_all(broker)
+    for _ in range(200):
+        if len(got) == len(made):
+            break
+        broker.advance(HOUR_MS)
+        promote_due(broker.admin_url)
+        got += receive_all(broker)
+    assert got == [f"b{i}" for i in range(len(made))] or sorted(got) == sorted(made)
+    assert len(got) == len(made)
+    assert broker.admin.get("/v1/offloads")["waiting"] == 0
+
+
+def test_the_broker_fetches_what_nobody_has_promoted(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri = tmp_path / "lake"
+    done = offload(broker.admin, str(uri), now_ms(broker) + 48 * HOUR_MS)
+    assert done.rows > 10
+    broker.advance(60 * HOUR_MS)
+    broker.restart()
+    broker.advance(70 * HOUR_MS)
+    broker.kill()
+    broker.restart()
+    broker.advance(40 * HOUR_MS)
+    got = receive_all(broker)
+    assert sorted(got) == sorted(made)
+    assert broker.admin.get("/healthz")["healthy"]
+
+
+def test_a_lake_that_cannot_be_read_is_a_problem_and_loses_nothing(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri = tmp_path / "lake"
+    offload(broker.admin, str(uri), now_ms(broker) + 48 * HOUR_MS)
+    uri.rename(tmp_path / "elsewhere")
+    broker.advance(200 * HOUR_MS)
+    health = broker.admin.get("/v1/broker")
+    assert any("lake" in problem for problem in health["problems"])
+    left = broker.admin.get("/v1/offloads")["waiting"]
+    assert left == broker.admin.get("/v1/pending")["total"] > 10
+    (tmp_path / "elsewhere").rename(uri)
+    assert promote_due(broker.admin_url).rows == left
+    broker.advance(1_000)
+    assert sorted(receive_all(broker)) == sorted(made)
+
+
+def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:
+    fill(broker)
+    due = now_ms(broker) + 72 * HOUR_MS
+    sent = [
+        broker.admin.post("/v1/messages", {"topic": "alpha", "body": "x", "deliver_at_ms": due})
+        for _ in range(3)
+    ]
+    uri = tmp_path / "lake"
+    offload(broker.admin, str(uri), now_ms(broker) + 48 * HOUR_MS)
+    total = broker.admin.get("/v1/pending")["total"]
+    by_handle = {"handle": sent[0]["recall_handle"]}
+    named = {"topic": "alpha", "message_id": sent[1]["message_id"], "deliver_at_ms": due}
+    for body in (by_handle, named):
+        assert broker.admin.post("/v1/recall", body)["status"] == "CANCELLED"
+        assert refused(broker, "/v1/recall", body) is ErrorCode.NOT_FOUND
+    assert refused(broker, "/v1/recall", {**named, "message_id": "none"}) is ErrorCode.NOT_FOUND
+    window = {"topic": "alpha", "from_ms": due, "to_ms": due + 1}
+    assert refused(broker, "/v1/recall/window", window) is ErrorCode.IN_LAKE
+    assert broker.admin.get("/v1/pending")["total"] == total - 2
+    uri.rename(tmp_path / "elsewhere")
+    named = {**named, "message_id": sent[2]["message_id"]}
+    assert refused(broker, "/v1/recall", named) is ErrorCode.IN_LAKE
+    (tmp_path / "elsewhere").rename(uri)
+    promote_due(broker.admin_url, ahead_ms=200 * HOUR_MS)
+    assert broker.admin.get("/v1/pending")["total"] == total - 2
+    assert broker.admin.post("/v1/recall", named)["status"] == "CANCELLED"
+    assert refused(broker, "/v1/recall", by_handle) is ErrorCode.NOT_FOUND
+
+
+def refused(broker, path: str, body: dict[str, object]) -> ErrorCode:
+    with pytest.raises(HorologError) as found:
+        broker.admin.post(path, body)
+    return found.value.code

@@ -1,0 +1,232 @@
+"""Offload and promotion, stopped anywhere and run again: exactly the rows, once, every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+from admin_proxy import AdminProxy
+from adopted_runs import stage
+from lake_world import fill, now_ms, receive_all, total
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS
+from horolog.pipeline import lake, lake_broker
+from horolog.pipeline.lake_rows import plan
+from horolog.pipeline.offload import APP, abort_open, offload, write
+from horolog.pipeline.promote import forget_past, promote_due, promote_hour
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq.message import encode
+from horolog.storage.disk import Disk
+from horolog.testing.broker import installed_command
+from horolog.units import TIME_MAX_MS
+from horolog.verify.directory import verify_directory
+
+BEYOND = 48 * HOUR_MS
+
+
+def from_ms(broker) -> int:
+    return (now_ms(broker) + BEYOND) // HOUR_MS * HOUR_MS + HOUR_MS
+
+
+def in_table(uri: str, number: int) -> list[str]:
+    """Bodies, as the Delta log names their files."""
+    found = []
+    for path in lake.files_of(uri, number):
+        found += [body.decode() for body in pq.ParquetFile(path).read()["body"].to_pylist()]
+    return sorted(found)
+
+
+def far_of(made: dict[str, int], start: int) -> list[str]:
+    return sorted(body for body, due in made.items() if due >= start)
+
+
+@pytest.mark.parametrize("stopped", ["begun", "written", "committed", "told"])
+def test_a_job_that_was_stopped_goes_on(broker, tmp_path, stopped) -> None:
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), from_ms(broker)
+    frozen = lake_broker.begin(broker.admin, APP, start)
+    files = []
+    if stopped != "begun":
+        files = write(frozen, plan(frozen.opened(), frozen.from_ms), uri, None)
+    if stopped in ("committed", "told"):
+        assert lake.commit_files(uri, frozen.log_id, frozen.number, files)
+    if stopped == "told":
+        has = lake.sum_of(uri, frozen.number)
+        lake_broker.commit(broker.admin, frozen.number, has.rows, has.checksum, uri)
+    broker.kill()
+    broker.restart()
+    if stopped == "told":
+        again = lake_broker.commit(broker.admin, frozen.number, has.rows, has.checksum, uri)
+        assert again["already"]
+    else:
+        done = offload(broker.admin, uri, start + 5 * HOUR_MS)
+        assert (done.number, done.from_ms) == (frozen.number, start)
+        assert done.already == (stopped == "committed")
+    assert in_table(uri, frozen.number) == far_of(made, start)
+    assert total(broker) == len(made)
+    assert broker.admin.get("/v1/offloads")["waiting"] == len(far_of(made, start))
+
+
+def test_a_table_that_lacks_rows_is_refused_and_nothing_changes(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), from_ms(broker)
+    frozen = lake_broker.begin(broker.admin, APP, start)
+    units = plan(frozen.opened(), frozen.from_ms)
+    files = write(frozen, units, uri, None)
+    assert len(files) > 1
+    lake.commit_files(uri, frozen.log_id, frozen.number, files[1:])
+    with pytest.raises(HorologError, match="the lake has") as refused:
+        offload(broker.admin, uri, start)
+    assert refused.value.code is ErrorCode.BAD_REQUEST
+    assert total(broker) == len(made)
+    assert abort_open(broker.admin, uri) == frozen.number
+    assert in_table(uri, frozen.number) == []
+    assert offload(broker.admin, uri, start).rows == len(far_of(made, start))
+
+
+def test_what_is_recalled_while_it_is_copied_does_not_come_back(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), from_ms(broker)
+    frozen = lake_broker.begin(broker.admin, APP, start)
+    left_out = f"b{max(int(body[1:]) for body in made)}"
+    topic = ("alpha", "beta")[int(left_out[1:]) % 2]
+    gone = broker.admin.post("/v1/recall/key", {"topic": topic, "key": f"k{left_out[1:]}"})
+    assert gone["cancelled"] == 1
+    done = offload(broker.admin, uri, start)
+    assert done.rows == len(far_of(made, start))  # the table has it
+    assert total(broker) == len(made) - 1
+    assert len(lake_broker.gone_rows(broker.admin, frozen.number)) == 1
+    broker.advance(30 * 24 * HOUR_MS)
+    assert sorted(receive_all(broker)) == sorted(set(made) - {left_out})
+
+
+def test_two_promote_at_once(broker, tmp_path) -> None:
+    made = fill(broker)
+    uri = str(tmp_path / "lake")
+    offload(broker.admin, uri, from_ms(broker))
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(promote_due, broker.admin_url, ahead_ms=400 * HOUR_MS) for _ in range(2)
+        ]
+        rows = sum(job.result(timeout=120).rows for job in jobs)
+    assert broker.admin.get("/v1/offloads")["waiting"] == 0
+    assert rows == len(far_of(made, from_ms(broker)))
+    assert total(broker) == len(made)
+    broker.advance(30 * 24 * HOUR_MS)
+    assert sorted(receive_all(broker)) == sorted(made)
+    assert forget_past(broker.admin_url, 0) > 0
+    assert all(lake.files_of(uri, number) == [] for number in (1, 2))
+
+
+def test_a_table_that_lost_a_file_is_not_promoted(broker, tmp_path) -> None:
+    fill(broker)
+    uri = str(tmp_path / "lake")
+    done = offload(broker.admin, uri, from_ms(broker))
+    _, hours = lake_broker.hours(broker.admin, TIME_MAX_MS)
+    lake.forget(uri, "9999", done.number)
+    with pytest.raises(HorologError, match="the broker counts") as refused:
+        promote_hour(broker.admin_url, uri, hours[0])
+    assert refused.value.code is ErrorCode.DAMAGED
+    assert broker.admin.get("/v1/offloads")["waiting"] == done.rows
+
+
+def test_a_data_directory_with_a_lake_verifies(broker, tmp_path) -> None:
+    fill(broker)
+    offload(broker.admin, str(tmp_path / "lake"), from_ms(broker))
+    _, hours = lake_broker.hours(broker.admin, TIME_MAX_MS)
+    promote_hour(broker.admin_url, str(tmp_path / "lake"), hours[0])
+    broker.kill()
+    broker.restart()  # so that a checkpoint names it
+    broker.kill()
+    verdict = verify_directory(Disk(Path(broker.data_dir), read_only=True), quick=False)
+    assert [f.what for f in verdict.findings.kept] == []
+
+
+@pytest.mark.slow
+def test_a_bulk_load_goes_to_the_lake_and_comes_back(broker, tmp_path) -> None:
+    broker.create_topic("alpha")
+    broker.create_topic("beta")
+    body = {"app": "load", "version": 1, "topic": "alpha"}
+    begun = broker.admin.post("/v1/adoptions/begin", body)
+    start = from_ms(broker) + 10 * HOUR_MS
+    messages = [
+        encode(
+            topic="alpha",
+            body=b"%d " % i + b"x" * 60_000,
+            message_id=f"m{i}",
+            type=MessageType.DELAY,
+            due_ms=start + i * 40_000,
+        )
+        for i in range(200)
+    ]
+    claim = stage(begun, "a", messages)
+    committed = {**body, "token": begun["token"], "files": [claim]}
+    assert broker.admin.post("/v1/adoptions/commit", committed)["files"] == 1
+    uri = str(tmp_path / "lake")
+    assert offload(broker.admin, uri, from_ms(broker)).rows == 200
+    broker.restart()
+    assert total(broker) == 200
+    assert promote_due(broker.admin_url, ahead_ms=400 * HOUR_MS).rows == 200
+    broker.restart()
+    assert total(broker) == 200
+    broker.advance(start + 8_000_000 - now_ms(broker))
+    found = [int(text.split()[0]) for text in receive_all(broker)]
+    assert sorted(found) == list(range(200))
+    broker.stop()
+    verdict = verify_directory(Disk(Path(broker.data_dir), read_only=True), quick=False)
+    assert [f.what for f in verdict.findings.kept] == []
+
+
+@pytest.mark.parametrize("fault", ["reply", "broker"])
+def test_the_commit_of_a_promotion_fails_once(broker, tmp_path, fault) -> None:
+    made = fill(broker, 16)
+    uri = str(tmp_path / "lake")
+    done = offload(broker.admin, uri, from_ms(broker))
+    commits = []
+
+    def hook(path, forward):
+        if path != "/v1/adoptions/commit" or commits:
+            return forward()
+        if fault == "reply":
+            forward()
+        else:
+            broker.kill()
+            broker.start()
+        commits.append(path)
+        return None
+
+    with AdminProxy(broker.admin_url, hook) as proxy:
+        promote_due(proxy.url, ahead_ms=400 * HOUR_MS)
+    assert commits
+    assert done.rows > 4
+    assert broker.admin.get("/v1/offloads")["waiting"] == 0
+    assert total(broker) == len(made)
+    broker.advance(10 * 24 * HOUR_MS)
+    assert sorted(receive_all(broker)) == sorted(made)
+
+
+@pytest.mark.slow
+def test_the_commands(broker, tmp_path) -> None:
+    made = fill(broker, 16)
+    where = {**os.environ, "HOROLOG_ADMIN": broker.admin_url}
+
+    def run(*words: str) -> str:
+        command = [*installed_command(), "pipeline", *words]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=150, env=where, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    uri = str(tmp_path / "lake")
+    told = orjson.loads(run("offload", uri, "--beyond", "48h", "--master", "local[1]", "--json"))
+    assert told["rows"] == broker.admin.get("/v1/offloads")["waiting"] > 4
+    assert run("offload", uri, "--abort") == "Nothing is frozen.\n"
+    assert run("promote", "--ahead", "20d").startswith(f"{told['rows']} messages of ")
+    assert total(broker) == len(made)

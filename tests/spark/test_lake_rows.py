@@ -1,0 +1,193 @@
+"""Export: what frozen runs have, as Parquet files and a Delta table, row by row."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.row_sum import MASK, row_sum
+from horolog.delay.run_merge import flush
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.pipeline import lake
+from horolog.pipeline.frozen_run import FrozenRun
+from horolog.pipeline.lake_rows import LakeFile, day_of, plan, write_unit
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq.message import encode, key_hash
+from horolog.storage.disk import Disk
+
+LOG_ID = 0xFEED
+START_MS = 20_000 * DAY_MS  # a whole day
+TOPICS = ["alpha", "beta"]
+
+
+def record_of(i: int, due_ms: int) -> tuple[str, bytes]:
+    topic = TOPICS[i % 2]
+    message = encode(
+        topic=topic,
+        body=f"body {i}".encode(),
+        message_id=f"m{i}",
+        type=MessageType.DELAY,
+        due_ms=due_ms,
+        tag="even" if i % 2 == 0 else None,
+        keys=[f"k{i}", "all"],
+    )
+    record = bytearray(message.record)
+    head = np.frombuffer(record, HEAD, 1)
+    head["size"], head["kind"], head["due_ms"] = len(record), Kind.SCHEDULED, due_ms
+    head["topic"], head["key"] = i % 2, key_hash(topic, f"m{i}")
+    assert len(record) > HEAD_BYTES
+    return topic, bytes(record)
+
+
+def write_run(root, name: str, dues: list[int], first: int = 0) -> None:
+    records = [record_of(first + i, due)[1] for i, due in enumerate(dues)]
+    heads = np.frombuffer(b"".join(r[:HEAD_BYTES] for r in records), HEAD)
+    entries = np.zeros(len(dues), ENTRY)
+    entries["size"] = [len(r) for r in records]
+    entries["position"] = np.cumsum(entries["size"]) - entries["size"]
+    entries["due_ms"], entries["key"], entries["topic"] = dues, heads["key"], heads["topic"]
+    entries["local"] = np.arange(len(dues))
+    entries["origin"] = 1_000 + 10 * (first + np.arange(len(dues)))
+    entries["crc"] = record_crcs(records, entries["origin"])
+    entries["sum"] = entry_sums(entries)
+    content = b"".join(records)
+
+    def read(wanted):
+        pairs = zip(wanted["position"].tolist(), wanted["size"].tolist(), strict=True)
+        return [memoryview(content)[at : at + size] for at, size in pairs]
+
+    disk = Disk(root)
+    disk.make_dir("runs")
+    flush(disk, "runs", name, log_id=LOG_ID, entries=entries, read=read)
+
+
+def frozen(root, name: str, rows: int, gone: list[int] = (), first: int = 0) -> FrozenRun:
+    bits = np.zeros(rows - first, np.uint8)
+    bits[[row - first for row in gone]] = 1
+    packed = zlib.compress(np.packbits(bits, bitorder="little").tobytes())
+    return FrozenRun(
+        {
+            "path": str(root / "runs" / f"{name}.run"),
+            "log_id": f"{LOG_ID:016x}",
+            "first": first,
+            "stop": rows,
+            "gone": base64.b64encode(packed).decode() if len(gone) else "",
+        }
+    )
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs over three days; what is due is mixed, and some ties."""
+    one = [START_MS + (i * 7_919_000) % (3 * DAY_MS) for i in range(300)]
+    two = [START_MS + (i * 104_729_00) % (3 * DAY_MS) for i in range(200)] + [START_MS] * 5
+    write_run(tmp_path, "0000000001", one)
+    write_run(tmp_path, "0000000002", two, 300)
+    return [frozen(tmp_path, "0000000001", 300, [3, 4, 299]), frozen(tmp_path, "0000000002", 205)]
+
+
+def export(runs, uri, from_ms: int, number: int = 7) -> list[LakeFile]:
+    written = [
+        write_unit(runs, unit, str(uri), lake.partition_of(number, unit.day))
+        for unit in plan(runs, from_ms, unit_rows=60)
+    ]
+    return [file for file in written if file is not None]
+
+
+def test_all_rows_but_the_recalled_ones_in_order(runs, tmp_path) -> None:
+    uri = tmp_path / "lake"
+    files = export(runs, uri, START_MS)
+    assert sum(file.rows for file in files) == 505 - 3
+    got = []
+    for file in sorted(files, key=lambda file: file.first_ms):
+        table = pq.ParquetFile(uri / file.path).read()
+        assert {day_of(due) for due in table["due_ms"].to_pylist()} == {file.day}
+        got += zip(table["due_ms"].to_pylist(), table["origin_position"].to_pylist(), strict=True)
+        for row in table.to_pylist():
+            number = int(row["message_id"][1:])
+            assert (row["topic"], row["record"]) == record_of(number, row["due_ms"])
+            assert row["body"] == f"body {number}".encode()
+            assert row["keys"] == [f"k{number}", "all"]
+            assert row["tag"] == ("even" if number % 2 == 0 else None)
+            assert row["key_hash"] % (1 << 64) == key_hash(row["topic"], row["message_id"])
+            assert row["deliver_at"].timestamp() * 1000 == row["due_ms"]
+            assert row["origin_position"] == 1_000 + 10 * number
+    assert got == sorted(got)
+    assert len(set(got)) == 502
+
+
+def test_the_checksum_is_that_of_the_rows_and_only_later_hours_are_taken(runs, tmp_path) -> None:
+    from_ms = START_MS + DAY_MS + 5 * HOUR_MS
+    files = export(runs, tmp_path / "lake", from_ms)
+    assert min(file.first_ms for file in files) >= from_ms
+    expected = 0
+    count = 0
+    for each in runs:
+        rows = each.rows_between(from_ms, 1 << 60)
+        entries = each.entries(rows)
+        expected += row_sum(entries["key"], entries["due_ms"], *each.origins(entries))
+        count += len(rows)
+    assert (sum(f.rows for f in files), sum(f.checksum for f in files) & MASK) == (
+        count,
+        expected & MASK,
+    )
+
+
+def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) -> None:
+    uri = str(tmp_path / "lake")
+    lost = export(runs, uri, START_MS)  # an attempt that never committed
+    files = export(runs, uri, START_MS)
+    assert not lake.is_committed(uri, "feed", 7)
+    assert lake.commit_files(uri, "feed", 7, files)
+    assert lake.is_committed(uri, "feed", 7)
+    assert not lake.commit_files(uri, "feed", 7, lost)
+    with pytest.raises(HorologError, match="is the table of"):
+        lake.commit_files(uri, "beef", 7, lost)
+    assert len(lake.files_of(uri, 7)) == len(files)
+    assert lake.sum_of(uri, 7) == (502, sum(file.checksum for file in files) & MASK)
+    hour = (START_MS + DAY_MS) // HOUR_MS
+    rows = [row for t in lake.rows_of_hour(uri, 7, hour) for row in t.to_pylist()]
+    assert rows
+    assert all(row["due_ms"] // HOUR_MS == hour for row in rows)
+    day = day_of(START_MS + DAY_MS)
+    assert lake.forget(uri, day, 7) == sum(file.day < day for file in files)
+    assert len(lake.files_of(uri, 7)) == sum(file.day >= day for file in files)
+    assert lake.is_committed(uri, "feed", 7)
+
+
+def test_adopted_runs_have_the_origins_of_their_adoption(tmp_path) -> None:
+    write_run(tmp_path, "0000000003", [START_MS + i for i in range(10)])
+    told = {
+        "path": str(tmp_path / "runs" / "0000000003.run"),
+        "log_id": f"{LOG_ID:016x}",
+        "first": 2,
+        "stop": 10,
+        "position": 77,
+        "first_row": 100,
+    }
+    each = FrozenRun(told)
+    positions, rows = each.origins(each.entries(each.rows_between(0, 1 << 60)))
+    assert positions.tolist() == [77] * 8
+    assert rows.tolist() == [100] * 8  # rows of these entries are 0; in adopted runs 0, 1, 2 …
+
+
+def test_damage_and_missing_files_stop_the_export(runs, tmp_path) -> None:
+    path = tmp_path / "runs" / "0000000001.run"
+    content = bytearray(path.read_bytes())
+    content[64 + 64 * 300 + 50] ^= 1  # in the records
+    path.write_bytes(content)
+    with pytest.raises(HorologError) as found:
+        export(runs, tmp_path / "lake", START_MS)
+    assert found.value.code is ErrorCode.DAMAGED
+    assert "does not verify" in found.value.message
+    path.unlink()
+    with pytest.raises(HorologError) as found:
+        plan([frozen(tmp_path, "0000000001", 300)], START_MS)
+    assert "begin again" in found.value.message

@@ -1,0 +1,129 @@
+"""The commit log and what waits, as tables."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.audited import (
+    START_MS,
+    TOPICS,
+    Made,
+    Surgery,
+    due_of,
+    make_directory,
+    message,
+    message_id,
+    open_directory,
+)
+
+from horolog.errors import HorologError
+from horolog.log.record import Kind
+from horolog.pipeline.data_files import plan_log
+from horolog.pipeline.log_rows import RowKind, rows_of
+from horolog.pipeline.log_source import LogSource, window_of
+from horolog.pipeline.log_walk import SegmentWalk
+from horolog.pipeline.pending_source import PendingSource
+from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> tuple[Path, Made]:
+    """A directory that a broker has written and closed."""
+    path = tmp_path_factory.mktemp("log") / "data"
+    return path, asyncio.run(make_directory(path, 300))
+
+
+def test_the_log_is_a_table_of_one_row_a_message(spark, written):
+    path, made = written
+    spark.dataSource.register(LogSource)
+    log = spark.read.format("horolog_log").option("path", str(path)).load()
+    counts = {row["kind"]: row["count"] for row in log.groupBy("kind").count().collect()}
+    assert counts == {
+        "SCHEDULED": 300 + made.moved,
+        "HANDED": made.handed_over,
+        "RECALL": made.recalled,
+        "MOVED": made.moved,
+    }
+    log.createOrReplaceTempView("log")
+    rows = spark.sql(
+        "select s.message_id, s.due_ms, h.store_ms, h.queue_offset, h.message_id handed"
+        " from log s join log h on h.origin = s.position and h.kind = 'HANDED'"
+        " where s.kind = 'SCHEDULED' and s.topic = 1"
+    ).collect()
+    assert rows
+    assert all(row["message_id"] == row["handed"] for row in rows)
+    assert all(row["store_ms"] >= row["due_ms"] for row in rows)
+    assert {row["message_id"] for row in rows} <= {message_id(n) for n in range(300)}
+
+
+def test_options_and_projections_leave_rows_and_columns_out(spark, written):
+    path, _ = written
+    spark.dataSource.register(LogSource)
+    reader = spark.read.format("horolog_log").option("path", str(path))
+    part = (
+        reader.option("kinds", "scheduled")
+        .option("from", str(START_MS))
+        .option("to", str(START_MS + 60_000))
+    )
+    rows = part.schema("due_ms long, kind string").load().collect()
+    assert {row["kind"] for row in rows} == {"SCHEDULED"}
+    assert all(START_MS <= row["due_ms"] < START_MS + 60_000 for row in rows)
+    assert len(rows) == sum(START_MS <= due_of(n) < START_MS + 60_000 for n in range(300))
+    for options, why in (({"kinds": "sent"}, "kinds"), ({"from": "noon"}, "from")):
+        with pytest.raises(HorologError, match=why):
+            window_of(options)
+
+
+def test_what_waits_is_a_table(spark, written):
+    path, made = written
+    spark.dataSource.register(PendingSource)
+    pending = spark.read.format("horolog_pending").option("path", str(path)).load()
+    counts = {row["state"]: row["count"] for row in pending.groupBy("state").count().collect()}
+    assert counts["WAITING"] == made.pending
+    assert counts["MOVED"] == made.moved
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path):
+    with pytest.raises(HorologError, match="neither a data directory"):
+        plan_log(tmp_path)
+
+
+def test_a_running_broker_is_read_up_to_its_last_frame(tmp_path):
+    async def live() -> None:
+        engine = await open_directory(tmp_path / "data")
+        await engine.submit(CreateTopic(TOPICS[0], TopicType.DELAY, 2))
+        for n in range(5):
+            one = message(TOPICS[0], n, START_MS + 1_000_000)
+            await engine.submit(SendMessages(TOPICS[0], [one]))
+            plan = plan_log(tmp_path / "data")
+            assert plan.end == engine.broker.shard.log.end
+            assert _kinds(plan).count(RowKind.SCHEDULED) == n + 1
+        await engine.stop()
+
+    asyncio.run(live())
+
+
+def _kinds(plan) -> list[int]:
+    found: list[int] = []
+    for segment in plan.segments:
+        for stretch in SegmentWalk(plan, segment).stretches():
+            for rows in rows_of(plan, stretch):
+                found += rows.kind.tolist()
+    return found
+
+
+def test_a_walk_goes_on_behind_what_does_not_verify(written, tmp_path):
+    path, _ = written
+    with Surgery(path, tmp_path / "copy") as log:
+        position = log.records(Kind.RECALL)[3].position
+        log.flip(position + 20)
+        end = log.records(Kind.EPOCH)[-1].position
+    plan = plan_log(tmp_path / "copy")
+    (segment,) = plan.segments
+    walk = SegmentWalk(plan, segment)
+    last = max(stretch.base + int(stretch.at[-1]) for stretch in walk.stretches())
+    assert len(walk.gaps) == 1
+    assert walk.gaps[0][0] <= position < walk.gaps[0][1] < last
+    assert plan.end > max(end, position)

@@ -1,0 +1,147 @@
+"""Records as columns: the vectorised way says what the decoder of one message says."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.record import HEAD
+from horolog.protocol.queue_read import decode_read, encode_read
+from horolog.protocol.rocketmq.layout import COMPRESSED
+from horolog.protocol.rocketmq.message import encode
+from horolog.spark.message_decode import Records
+from horolog.spark.property_columns import PropertyColumns, pairs_of
+from horolog.spark.topic_answers import Bounds
+from horolog.spark.topic_range import first_at, limited, stretches
+
+COLUMNS = [
+    "queue_id",
+    "queue_offset",
+    "message_id",
+    "tag",
+    "keys",
+    "properties",
+    "body",
+    "born_at",
+    "stored_at",
+    "deliver_at",
+    "reconsume_times",
+]
+
+
+def records_of(messages) -> Records:
+    raw = b"".join(messages)
+    sizes = np.array([len(message) for message in messages], np.int64)
+    return Records(np.frombuffer(raw, np.uint8), np.cumsum(sizes) - sizes, sizes)
+
+
+def message(i: int, **fields) -> bytes:
+    found = encode(topic="t", body=b"body %d" % i, message_id=f"ID{i}", born_ms=1000 + i, **fields)
+    head = np.zeros(1, HEAD)
+    head["size"], head["due_ms"] = len(found.record), found.due_ms
+    return head.tobytes() + found.record[32:]
+
+
+def test_columns_say_what_was_sent() -> None:
+    records = records_of(
+        [
+            message(0),
+            message(1, tag="red", keys=["a", "b"], due_ms=5_000),
+            message(2, user_properties={"colour": "rot", "größe": "ä€", "empty": ""}),
+        ]
+    )
+    found = {name: column.to_pylist() for name, column in records.columns(COLUMNS).items()}
+    assert found["message_id"] == ["ID0", "ID1", "ID2"]
+    assert found["tag"] == [None, "red", None]
+    assert found["keys"] == [[], ["a", "b"], []]
+    assert found["properties"] == [[], [], [("colour", "rot"), ("größe", "ä€"), ("empty", "")]]
+    assert found["body"] == [b"body 0", b"body 1", b"body 2"]
+    assert [each.timestamp() for each in found["born_at"]] == [1.0, 1.001, 1.002]
+    assert [each and each.timestamp() for each in found["deliver_at"]] == [None, 5.0, None]
+    assert records.topics().to_pylist() == ["t", "t", "t"]
+    assert records.chosen(np.array([False, True, False])).columns(["body"])["body"].to_pylist() == [
+        b"body 1"
+    ]
+
+
+def test_a_compressed_body_is_unpacked() -> None:
+    body = gzip.compress(b"long " * 100)
+    packed = encode(topic="t", body=body, message_id="ID", sys_flag=COMPRESSED).record
+    assert records_of([packed, message(1)]).columns(["body"])["body"].to_pylist() == [
+        b"long " * 100,
+        b"body 1",
+    ]
+
+
+def test_a_changed_body_is_refused() -> None:
+    one = bytearray(message(0))
+    one[32 + 88] ^= 1
+    with pytest.raises(HorologError, match="does not match its CRC") as refused:
+        records_of([bytes(one)]).columns(["body"])
+    assert refused.value.code is ErrorCode.DAMAGED
+
+
+def test_a_cut_record_is_refused() -> None:
+    with pytest.raises(HorologError):
+        records_of([message(0)[:-1]])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [b"", b""],
+        [b"a\x01b", b"c\x01d\x02"],  # not closed
+        [b"a\x01b\x01c\x02", b""],  # a separator in a value
+        [b"a\x02b\x01c\x02"],  # no value
+        [b"a\x01\xff\x02"],  # not UTF-8
+    ],
+)
+def test_foreign_properties_are_read_as_the_decoder_reads_them(rows) -> None:
+    from horolog.protocol.rocketmq import properties
+
+    pairs = pairs_of(b"".join(rows), np.cumsum([len(row) for row in rows]))
+    found = PropertyColumns(pairs).user().to_pylist()
+    assert [dict(row) for row in found] == [properties.decode(row) for row in rows]
+
+
+def test_the_answer_of_a_bulk_read_and_back() -> None:
+    sent = [message(0), message(1)]
+    answer = encode_read(sent, next_offset=7, min_offset=1, max_offset=9)
+    found = decode_read(answer)
+    assert (found.next_offset, found.min_offset, found.max_offset) == (7, 1, 9)
+    assert bytes(found.records) == b"".join(sent)
+    assert found.sizes.tolist() == [len(each) for each in sent]
+    for at in range(len(answer)):
+        if not 6 <= at < 8 and not 16 <= at < 40:  # reserved; plain numbers of the header
+            changed = bytearray(answer)
+            changed[at] ^= 0x10
+            with pytest.raises(HorologError):
+                decode_read(bytes(changed))
+    with pytest.raises(HorologError):
+        decode_read(answer[:-1])
+    assert len(decode_read(encode_read([], next_offset=0, min_offset=0, max_offset=0)).records) == 0
+
+
+def test_a_limit_is_shared_by_what_each_queue_has() -> None:
+    assert limited({0: 0, 1: 0}, {0: 10, 1: 5}, 0) == {0: 10, 1: 5}
+    assert limited({0: 0, 1: 0}, {0: 10, 1: 5}, 15) == {0: 10, 1: 5}
+    assert limited({0: 5, 1: 0}, {0: 105, 1: 300}, 40) == {0: 15, 1: 30}
+    for limit in range(1, 12):
+        begins, ends = {0: 3, 1: 0, 2: 7}, {0: 9, 1: 1, 2: 12, 3: 2}
+        got = limited(begins, ends, limit)
+        assert sum(got[q] - begins.get(q, 0) for q in got) == limit
+        assert all(begins.get(q, 0) <= got[q] <= ends[q] for q in ends)
+
+
+def test_stretches_cover_a_range_once() -> None:
+    found = stretches({1: Bounds(3, 3), 0: Bounds(10, 20)}, 4)
+    assert found == [(0, 10, 13), (0, 13, 16), (0, 16, 20)]
+
+
+def test_the_first_offset_of_a_time_is_found_by_halving() -> None:
+    times = [10, 20, 20, 30]
+    for wanted, place in ((0, 0), (10, 0), (11, 1), (20, 1), (21, 3), (31, 4)):
+        assert first_at(lambda at: times[at], 0, 4, wanted) == place

@@ -1,0 +1,181 @@
+"""The bytes of a row are those of a send, and a row that a send would refuse is refused in its words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from isal.isal_zlib import crc32
+
+from horolog.delay.entry import origin_seed
+from horolog.errors import HorologError
+from horolog.limits import BODY_MAX
+from horolog.log.record import HAS_KEYS, HEAD, Kind
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.properties import RESERVED
+from horolog.spark.row_checks import refusals
+from horolog.spark.rows import encode_rows, made_ids
+from horolog.spark.sink_columns import Target, due_of, normalised
+
+TARGET = Target("orders", 7, 3, 1, 4_000_000_000_000, 1_700_000_000_000, (b"\x7f\0\0\1", 8090))
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+GOOD = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="|"),
+    min_size=1,
+    max_size=9,
+)
+NAME = GOOD.filter(lambda name: name not in RESERVED)
+ROW = st.fixed_dictionaries(
+    {
+        "body": st.binary(min_size=1, max_size=40),
+        "deliver_at": st.integers(1, TARGET.max_due_ms),
+        "message_id": GOOD,
+        "tag": st.none() | GOOD,
+        "keys": st.none() | st.lists(GOOD, max_size=3),
+        "properties": st.none() | st.dictionaries(NAME, GOOD, max_size=3),
+    }
+)
+ANY_ROW = st.fixed_dictionaries(
+    {
+        "body": st.binary(max_size=2),
+        "deliver_at": st.integers(-1, TARGET.max_due_ms),
+        "message_id": TEXT,
+        "tag": st.none() | TEXT,
+        "keys": st.none() | st.lists(TEXT, max_size=3),
+        "properties": st.none()
+        | st.dictionaries(TEXT | st.sampled_from(["TAGS", "a"]), TEXT, max_size=3),
+    }
+)
+SCHEMA = pa.schema(
+    {
+        "body": pa.binary(),
+        "deliver_at": pa.int64(),
+        "message_id": pa.string(),
+        "tag": pa.string(),
+        "keys": pa.list_(pa.string()),
+        "properties": pa.map_(pa.string(), pa.string()),
+    }
+)
+
+
+def table_of(rows) -> pa.Table:
+    rows = [
+        {**row, "properties": row["properties"] and list(row["properties"].items())} for row in rows
+    ]
+    return normalised(pa.Table.from_pylist(rows, SCHEMA))
+
+
+def sent(row, **more):
+    return encode(
+        topic=TARGET.topic,
+        body=row["body"],
+        message_id=row["message_id"],
+        type=MessageType.DELAY,
+        due_ms=row["deliver_at"],
+        tag=row["tag"],
+        keys=row["keys"] or (),
+        user_properties=row["properties"],
+        **more,
+    )
+
+
+@given(st.lists(ROW, min_size=1, max_size=8))
+def test_records_are_those_of_a_send(rows) -> None:
+    table = table_of(rows)
+    due = due_of(table)
+    assert refusals(table, due, TARGET) == {}
+    entries, records = encode_rows(
+        table, due, table.column("message_id").combine_chunks(), TARGET, first_row=5, first_queue=2
+    )
+    for i, row in enumerate(rows):
+        message = sent(row, born_ms=TARGET.born_ms, born_host=TARGET.born_host)
+        expected = bytearray(message.record)
+        head = np.zeros(1, HEAD)
+        head["size"] = len(expected)
+        head["kind"] = Kind.SCHEDULED
+        head["flags"] = HAS_KEYS if message.has_keys else 0
+        head["due_ms"] = message.due_ms
+        head["topic"] = TARGET.topic_number
+        head["tags"] = message.tags_code
+        head["key"] = message.key_hash
+        expected[:32] = head.tobytes()
+        expected[32 + QUEUE_ID_AT : 36 + QUEUE_ID_AT] = ((2 + i) % 3).to_bytes(4, "big")
+        assert bytes(records[i]) == bytes(expected)
+        entry = entries[i]
+        assert (entry["size"], entry["due_ms"], entry["origin"]) == (
+            len(expected),
+            row["deliver_at"],
+            0,
+        )
+        assert (entry["row"], entry["key"], entry["topic"]) == (5 + i, message.key_hash, 7)
+        assert np.int32(entry["local"].astype(np.int32)) == message.tags_code
+        assert entry["crc"] == crc32(expected, origin_seed(0, 5 + i))
+
+
+@given(st.lists(ANY_ROW, min_size=1, max_size=8))
+def test_rows_are_refused_as_sends_are(rows) -> None:
+    table = table_of(rows)
+    found = refusals(table, due_of(table), TARGET)
+    for i, row in enumerate(rows):
+        if row["deliver_at"] <= 0:
+            assert found[i].startswith("deliver_at: ")
+            continue
+        try:
+            sent(row)
+        except HorologError as refusal:
+            assert found[i] == refusal.message.replace("user_properties", "properties")
+        else:
+            assert i not in found
+
+
+def test_nulls_and_bounds_are_named() -> None:
+    good = {
+        "body": b"b",
+        "deliver_at": 5,
+        "message_id": "i",
+        "tag": None,
+        "keys": None,
+        "properties": None,
+    }
+    bad = [
+        good | {"body": None},
+        good | {"deliver_at": None},
+        good | {"deliver_at": TARGET.max_due_ms + 1},
+        good | {"message_id": None},
+        good | {"keys": ["a", None]},
+        good | {"properties": {"a": None}},
+        good | {"body": b"x" * (BODY_MAX + 1)},
+        good | {"properties": {f"k{i}": "" for i in range(129)}},
+        good | {"properties": {"k": "v" * 20_000}},
+    ]
+    table = table_of([good, *bad])
+    found = refusals(table, due_of(table), TARGET)
+    assert 0 not in found
+    assert [found[i].partition(":")[0] for i in range(1, 10)] == [
+        "body", "deliver_at", "deliver_at", "message_id", "keys", "properties", "body",
+        "properties", "properties",
+    ]  # fmt: skip
+    assert str(BODY_MAX) in found[7]
+
+
+def test_microseconds_are_rounded_up() -> None:
+    at = pa.table(
+        {"deliver_at": pa.array([1_000, 1_001, 1_999, None], pa.timestamp("us", tz="UTC"))}
+    )
+    assert due_of(at).tolist() == [1, 2, 2, 0]
+
+
+def test_a_key_as_text_is_one_key_or_several_words() -> None:
+    table = normalised(pa.table({"body": ["a", "b", "c"], "keys": ["x y", None, "z"]}))
+    assert table.column("keys").to_pylist() == [["x y"], None, ["z"]]
+    assert table.column("body").to_pylist() == [b"a", b"b", b"c"]
+
+
+def test_made_ids_differ_and_are_the_same_again() -> None:
+    first = made_ids(0xABCDEF, 3, 10, 5).to_pylist()
+    assert first == made_ids(0xABCDEF, 3, 10, 5).to_pylist()
+    assert len({*first, *made_ids(0xABCDEF, 4, 10, 5).to_pylist()}) == 10
+    assert first[0] == "01" + f"{0xABCDEF:016X}" + "000003" + f"{10:010X}"

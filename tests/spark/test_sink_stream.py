@@ -1,0 +1,96 @@
+"""`writeStream.format("horolog")`: each micro-batch once, whatever is restarted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from received import bodies
+
+pytestmark = pytest.mark.process
+
+
+def arrive(folder, number, now, count=5) -> None:
+    """A file of messages that a stream will see."""
+    lines = [
+        json.dumps({"body": f"{number}-{i}", "deliver_at": now + 1_000 + number * 100 + i})
+        for i in range(count)
+    ]
+    (folder / f".{number}.json").write_text("\n".join(lines))
+    (folder / f".{number}.json").rename(folder / f"{number}.json")
+
+
+def run(spark, broker, folder, checkpoint, **more) -> None:
+    """The query over what is there now, one file a batch."""
+    stream = (
+        spark.readStream.schema("body string, deliver_at bigint")
+        .option("maxFilesPerTrigger", "1")
+        .json(str(folder))
+    )
+    query = (
+        stream.writeStream.format("horolog")
+        .options(broker=broker.admin_url, topic="t", checkpointLocation=str(checkpoint), **more)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+
+def forget_commit(checkpoint, batch) -> None:
+    """As if the driver had died after the sink's commit and before its own record of it."""
+    for folder in (checkpoint / "commits",):
+        for name in (str(batch), f".{batch}.crc"):
+            (folder / name).unlink(missing_ok=True)
+
+
+def test_a_batch_that_is_replayed_is_there_once(spark, broker, tmp_path) -> None:
+    broker.create_topic("t")
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(2):
+        arrive(source, number, broker.now_ms())
+    run(spark, broker, source, checkpoint)
+    forget_commit(checkpoint, 1)
+    arrive(source, 2, broker.now_ms())
+    run(spark, broker, source, checkpoint)
+    broker.advance("1h")
+    expected = [f"{number}-{i}" for number in range(3) for i in range(5)]
+    assert sorted(bodies(broker, "t")) == expected
+
+
+def test_two_tasks_of_a_batch_join_one_transaction(spark, broker, tmp_path) -> None:
+    broker.create_topic("t")
+    now = broker.now_ms()
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+    df = stream.option("numPartitions", 2).load()
+    query = (
+        df.selectExpr("concat('m', value) as body", f"{now} + 1000 + value as deliver_at")
+        .writeStream.format("horolog")
+        .options(broker=broker.admin_url, topic="t", txnAppId="rates", staging="upload")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(once=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert broker.admin.get("/v1/adoptions", {"app": "rates"})["version"] == 0
+    broker.advance("1h")
+    assert bodies(broker, "t") == [f"m{i}" for i in range(10)]
+
+
+@pytest.mark.slow
+def test_twenty_restarts(spark, broker, tmp_path) -> None:
+    broker.create_topic("t")
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(20):
+        arrive(source, number, broker.now_ms())
+        if number % 3 == 1:
+            broker.kill()
+            broker.start()
+        run(spark, broker, source, checkpoint)
+        if number % 2:
+            forget_commit(checkpoint, number)
+    run(spark, broker, source, checkpoint)
+    broker.advance("1h")
+    expected = sorted(f"{number}-{i}" for number in range(20) for i in range(5))
+    assert sorted(bodies(broker, "t")) == expected

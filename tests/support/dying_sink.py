@@ -1,0 +1,21 @@
+"""A sink for streams that dies where it hurts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DyingSink:
+    """Appends with `sink`, and then raises, before or behind it, as if the process had been killed there."""
+
+    def __init__(self, sink: Any, *, before: bool = False, behind: bool = False) -> None:
+        self._sink = sink
+        self._before = before
+        self._behind = behind
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        if self._before:
+            raise RuntimeError("killed")
+        self._sink(frame, batch)
+        if self._behind:
+            raise RuntimeError("killed")

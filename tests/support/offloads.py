@@ -1,0 +1,96 @@
+"""Steps of an offload on a simulated broker, for the tests of offloads and promotion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horolog.delay.far import FarSettings
+from horolog.delay.run import Run
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
+from horolog.protocol.commands import (
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    MessageType,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.offload_commands import (
+    BeginOffload,
+    DescribeOffload,
+    FreezeOffload,
+    OffloadView,
+)
+from horolog.protocol.rocketmq.message import encode
+
+SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
+DELAYS = [26 * HOUR_MS, 3 * DAY_MS, 3 * DAY_MS + 1, 33 * DAY_MS, 90 * DAY_MS, 400 * DAY_MS]
+
+
+def open_world(make_world, far: FarSettings = SMALL):
+    world = make_world(segment_bytes=262_144)
+    world.broker.settings = world.broker.settings._replace(far=far, retention_ms=MAX_DELAY_MS)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    world.broker.ask(CreateTopic("u", TopicType.MIXED, 1))
+    return world
+
+
+def hour_after(world, ms: int) -> int:
+    return (world.clock.wall_ms() + ms) // HOUR_MS * HOUR_MS + HOUR_MS
+
+
+def begin(world, from_ms: int, app: str = "a") -> OffloadView:
+    view = world.broker.ask(BeginOffload(app, from_ms))
+    for _ in range(50):
+        world.clock.advance(10)
+        try:
+            world.broker.ask(FreezeOffload(view.number))
+        except HorologError as error:
+            assert error.code is ErrorCode.TOO_MANY_REQUESTS
+            continue
+        return world.broker.ask(DescribeOffload(view.number))
+    raise AssertionError("far buffers do not become runs")
+
+
+def exported(world, view: OffloadView) -> list[tuple[int, int, int, int]]:
+    """What a job would write: (due ms, origin, row, key)."""
+    found = []
+    for told in view.runs:
+        directory, _, name = told.path.rpartition("/")
+        run = Run.open(world.disk, directory, name.removesuffix(".run"), view.log_id)
+        rows = np.arange(told.first, told.stop)
+        if told.gone:
+            bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
+            rows = rows[bits[: len(rows)] == 0]
+        for entry in run.entries(rows):
+            row = [int(entry[name]) for name in ("due_ms", "origin", "row", "key")]
+            if told.adopted is not None:
+                row[1], row[2] = told.adopted[0], row[2] + told.adopted[1]
+            found.append((row[0], row[1], row[2], row[3]))
+    return sorted(found)
+
+
+def pending(world) -> int:
+    return world.broker.ask(DescribeBroker()).pending
+
+
+def schedule(world, count: int, start: int = 0) -> dict[str, tuple[str, int]]:
+    """Messages of two topics; id → (topic, due ms)."""
+    now = world.clock.wall_ms()
+    made: dict[str, tuple[str, int]] = {}
+    for i in range(start, start + count):
+        made[f"m{i}"] = ("tu"[i % 2], now + DELAYS[i % len(DELAYS)] + i)
+    for topic in "tu":
+        batch = [
+            encode(topic=topic, body=b"x" * 40, message_id=name, type=MessageType.DELAY, due_ms=due)
+            for name, (of, due) in made.items()
+            if of == topic
+        ]
+        assert not world.broker.ask(SendMessages(topic, batch)).refused
+    return made
+
+
+def expected_counts(world) -> dict[int, int]:
+    return dict(world.broker.ask(CountPending()).rows)

@@ -1,0 +1,357 @@
+"""Adoptions and crashes: killed at every change, rebuilt from the log, dropped log, damaged files, backups."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from horolog.broker import staging
+from horolog.broker.staging import Begun, Place
+from horolog.delay.far import FarSettings
+from horolog.errors import HorologError
+from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS
+from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
+from horolog.protocol.commands import (
+    Ack,
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    MessageType,
+    Recall,
+    RecallStatus,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+from horolog.testing.sim_adoptions import Transaction
+
+LOG_ID = 0x5EED5EED5EED5EED
+SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
+DELAYS = [-5_000, 2_000, 3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS]
+
+
+def made(message_id: str, due_ms: int):
+    return encode(
+        topic="t", body=b"x" * 50, message_id=message_id, type=MessageType.DELAY, due_ms=due_ms
+    )
+
+
+def open_world(make_world, **settings):
+    world = make_world(segment_bytes=65_536)
+    world.broker.settings = world.broker.settings._replace(
+        far=SMALL, **{"retention_ms": MAX_DELAY_MS, **settings}
+    )
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    return world
+
+
+def place_of(world) -> Place:
+    return Place(world.disk, "shard-00", LOG_ID)
+
+
+def parts_of(version: int, start_ms: int):
+    return [
+        [made(f"v{version}p{part}r{row}", start_ms + delay) for row, delay in enumerate(DELAYS)]
+        for part in range(2)
+    ]
+
+
+def adopt(world, version: int, parts, token: str = "", *, inline: bool = False) -> Adopted:
+    """Begin (or go on), stage and commit one version; whatever was done before is not done again."""
+    answer = world.broker.ask(BeginAdoption("load", version, "t"))
+    now = world.clock.wall_ms()
+    token = token or f"{version:016x}"
+    made_before = Begun(token, "load", version, "t", now)
+    transaction = Transaction(place_of(world), made_before, answer.topic_number, answer.queues)
+    if not answer.already:
+        transaction.begin()
+        transaction.stage(parts)
+        done = world.broker.ask(transaction.prepare(now, inline=inline))
+        assert not done.already
+    else:
+        done = Adopted(True)
+    transaction.end()
+    return done
+
+
+def again(world, version: int, parts, *, inline: bool) -> None:
+    """After a crash: the same commit once more, or all of it anew if what was staged is gone."""
+    answer = world.broker.ask(BeginAdoption("load", version, "t"))
+    if answer.already:
+        return
+    now = world.clock.wall_ms()
+    kept = Begun(f"{version:016x}", "load", version, "t", now)
+    transaction = Transaction(place_of(world), kept, answer.topic_number, answer.queues)
+    others = Transaction(
+        Place(world.other, "", LOG_ID), kept._replace(token="b" * 16), 1, answer.queues
+    )
+    others.begin()
+    others.stage(parts)
+    transaction.claims = others.claims  # the same bytes, so the same manifest
+    try:
+        done = world.broker.ask(transaction.prepare(now, inline=inline))
+    except HorologError:
+        adopt(world, version, parts, f"{version + 100:016x}", inline=inline)
+    else:
+        assert not done.already
+        transaction.end()
+
+
+def take_all(world, group: str = "g") -> list[str]:
+    got = []
+    command = Receive(group, "t", -1, "*", 32, 3_600_000, False, 0, "c")
+    while messages := world.broker.ask(command).messages:
+        for message in messages:
+            stored = layout.decode(message.layout)
+            told = properties.decode(stored.properties)
+            assert int(told.get("TIMER_DELIVER_MS", "0")) <= stored.store_ms, "P1"
+            got.append(told["UNIQ_KEY"])
+        world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
+    return got
+
+
+def checkpoint(world) -> None:
+    world.broker.want_checkpoint()
+    world.broker.settle()
+
+
+def adopted_files(world) -> list[str]:
+    return [name for name in world.disk.list("shard-00/runs") if name.startswith("adopted.")]
+
+
+def names_of(versions) -> set[str]:
+    return {f"v{v}p{p}r{r}" for v in versions for p in range(2) for r in range(len(DELAYS))}
+
+
+def story(world, start_ms: int, *, inline: bool) -> None:
+    for version in range(2):
+        adopt(world, version, parts_of(version, start_ms), inline=inline)
+        checkpoint(world)
+    for _ in range(3):
+        world.clock.advance(2 * DAY_MS)
+        world.broker.settle(2_000)
+        checkpoint(world)
+    for _ in range(3):
+        world.broker.ask(SendMessages("t", [made("end", 0)]))
+        checkpoint(world)
+
+
+def changes_of(make_world, inline: bool) -> int:
+    """How many changes of the disk the story makes."""
+    world = open_world(make_world)
+    seen: list[str] = []
+    world.disk.on_effect = seen.append
+    story(world, world.clock.wall_ms(), inline=inline)
+    assert not adopted_files(world)
+    return len(seen)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_kill_at_every_seventh_change(make_world, power_cut, inline) -> None:
+    """Exactly the rows, once, whatever change of the disk is the last: of staging, commit, hand-over, removal."""
+    for nth in range(3 * power_cut + 2 * inline, changes_of(make_world, inline), 7):
+        kill_at(make_world, nth, power_cut, inline)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_kill_at_every_change(make_world, power_cut, inline) -> None:
+    for nth in range(changes_of(make_world, inline)):
+        kill_at(make_world, nth, power_cut, inline)
+
+
+def kill_at(make_world, nth: int, power_cut: bool, inline: bool) -> None:
+    world = open_world(make_world)
+    world.other = make_world().disk
+    start_ms = world.clock.wall_ms()
+    left = [nth]
+
+    def count(what: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed(what)
+
+    world.disk.on_effect = count
+    with suppress(Killed):
+        story(world, start_ms, inline=inline)
+    world.disk.on_effect = None
+    world.reopen(power_cut=power_cut)
+    for version in range(2):
+        again(world, version, parts_of(version, start_ms), inline=inline)
+    world.clock.advance(10 * DAY_MS)
+    world.broker.settle(2_000)
+    got = take_all(world)
+    assert len(set(got) - {"end"}) == len([name for name in got if name != "end"]), "P3"
+    assert set(got) - {"end"} == names_of(range(2)), "P2"
+    for number in range(4):
+        world.broker.ask(SendMessages("t", [made(f"end{number}", 0)]))
+        checkpoint(world)
+    world.clock.advance(10 * DAY_MS)
+    checkpoint(world)
+    world.reopen()
+    assert not adopted_files(world)
+    assert world.broker.ask(DescribeBroker()).problems == []
+
+
+def test_a_rebuild_from_the_log_keeps_adopted_files(make_world) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    for version in range(2):
+        adopt(world, version, parts_of(version, start))
+    due = start + DELAYS[3]
+    assert world.broker.ask(Recall("t", "v0p0r3", due)).status is RecallStatus.CANCELLED
+    world.clock.advance(10_000)
+    checkpoint(world)
+    before = set(take_all(world))
+    assert before == {f"v{v}p{p}r{r}" for v in range(2) for p in range(2) for r in range(2)}
+    for name in world.disk.list("shard-00/checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    world.disk.crash(power_cut=False)
+    world.broker.open()
+    assert "rebuilt" in " ".join(world.broker.reports)
+    assert world.broker.ask(CountPending()).total == 12 - 1
+    assert world.broker.ask(DescribeAdoption("load")) == 1
+    assert world.broker.ask(Recall("t", "v0p0r3", due)).status is RecallStatus.NOT_FOUND
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    assert set(take_all(world)) == names_of(range(2)) - before - {"v0p0r3"}
+
+
+def test_a_rebuild_passes_over_what_was_finished(make_world) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    adopt(world, 0, parts_of(0, start))
+    world.clock.advance(20 * DAY_MS)
+    world.broker.settle(2_000)
+    assert set(take_all(world)) == names_of([0])
+    for i in range(3):
+        world.broker.ask(SendMessages("t", [made(f"more{i}", 0)]))
+        checkpoint(world)
+    assert not adopted_files(world)
+    adopt(world, 1, parts_of(1, world.clock.wall_ms()))
+    for name in world.disk.list("shard-00/checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    world.reopen(power_cut=True)
+    assert world.broker.ask(DescribeBroker()).problems == []
+    assert world.broker.ask(CountPending()).total == 8
+    world.clock.advance(20 * DAY_MS)
+    world.broker.settle(2_000)
+    rest = set(take_all(world)) - {"more0", "more1", "more2"}
+    assert rest == names_of([1])
+
+
+def test_the_log_of_an_adoption_may_go_while_its_rows_wait(make_world) -> None:
+    world = open_world(make_world, retention_ms=1_000)
+    start = world.clock.wall_ms()
+    position = adopt(world, 0, parts_of(0, start)).position
+    for i in range(30):
+        world.broker.ask(SendMessages("t", [made(f"s{i}-{j}", 0) for j in range(20)]))
+        world.clock.advance(20_000)
+        checkpoint(world)
+    assert world.broker.ask(DescribeBroker()).log_start > position
+    world.reopen(power_cut=True)
+    assert world.broker.ask(CountPending()).total == 6
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    last = {f"v0p{p}r{r}" for p in range(2) for r in range(2, 5)}
+    assert last <= set(take_all(world, "late"))
+
+
+@pytest.mark.parametrize("log_is_cut", [False, True])
+@pytest.mark.parametrize("tail", [False, True])
+def test_a_damaged_file_is_told_and_never_delivered(make_world, log_is_cut, tail) -> None:
+    """In the header, so the file as a whole; before (`tail`) or after a checkpoint names it."""
+    if tail and log_is_cut:
+        pytest.skip("then a checkpoint names it")
+    world = open_world(make_world, retention_ms=1_000 if log_is_cut else MAX_DELAY_MS)
+    start = world.clock.wall_ms()
+    checkpoint(world)
+    adopt(world, 0, parts_of(0, start))
+    if not tail:
+        checkpoint(world)
+    for i in range(30 if log_is_cut else 0):
+        world.broker.ask(SendMessages("t", [made(f"s{i}-{j}", 0) for j in range(20)]))
+        world.clock.advance(20_000)
+        checkpoint(world)
+    world.broker.settle()
+    world.disk.flip(f"shard-00/runs/{adopted_files(world)[0]}", 20, 3)
+    for _ in range(3):
+        world.reopen(power_cut=True)
+        problems = world.broker.ask(DescribeBroker()).problems
+        assert any("adopted." in problem for problem in problems), problems
+    gone = {f"v0p0r{r}" for r in range(len(DELAYS))}
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    got = set(take_all(world, "late"))
+    assert got & names_of([0]) >= names_of([0]) - gone - (
+        {"v0p1r0", "v0p1r1"} if log_is_cut else set()
+    )
+    assert not got & {f"v0p0r{r}" for r in (3, 4)}
+    assert any("quarantined" in name for name in world.disk.list("shard-00/runs"))
+
+
+@pytest.mark.parametrize("where", ["index", "record"])
+def test_a_damaged_row_is_told_and_never_delivered(make_world, where) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    adopt(world, 0, parts_of(0, start))
+    offset = 64 + 64 * 3 + 24 if where == "index" else 64 + 64 * 5 + 3 * 230 + 100
+    world.disk.flip(f"shard-00/runs/{adopted_files(world)[0]}", offset, 3)
+    checkpoint(world)
+    world.reopen(power_cut=True)
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    got = take_all(world)
+    lost = names_of([0]) - set(got)
+    assert len(lost) == 1
+    assert lost < {f"v0p0r{r}" for r in range(5)}
+    assert len(got) == 9
+    assert world.broker.ask(DescribeBroker()).problems
+    assert world.broker.ask(CountPending()).total == 0
+
+
+def test_orphans_are_swept(make_world) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    place = place_of(world)
+    left = Begun("d" * 16, "load", 7, "t", start)
+    for token, parts in (("d" * 16, 1), ("e" * 16, 2)):
+        transaction = Transaction(place, left._replace(token=token), 1, 1)
+        transaction.begin()
+        transaction.stage(parts_of(7, start)[:parts])
+        transaction.prepare(start)
+    transaction.undo()
+    assert len(adopted_files(world)) == 1
+    world.clock.advance(STAGING_TTL_MS - 1)
+    checkpoint(world)
+    world.broker.ask(SendMessages("t", [made("x", 0)]))
+    checkpoint(world)
+    world.reopen()
+    assert len(adopted_files(world)) == 1
+    assert world.disk.list("shard-00/staging") == ["d" * 16]
+    world.clock.advance(1)
+    world.reopen()
+    assert adopted_files(world) == []
+    assert world.disk.list("shard-00/staging") == []
+
+
+def test_what_was_staged_for_a_committed_version_is_swept(make_world) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    late = Transaction(place_of(world), Begun("f" * 16, "load", 0, "t", start), 1, 1)
+    late.begin()
+    late.stage(parts_of(0, start))
+    adopt(world, 0, parts_of(0, start))
+    world.reopen()
+    assert world.disk.list("shard-00/staging") == []
+    assert len(adopted_files(world)) == 2
+    with pytest.raises(HorologError) as found:
+        staging.find(place_of(world), "f" * 16)
+    assert found.value.field == "token"

@@ -1,0 +1,102 @@
+"""The small tables of an audit, from what the segments of a log add up to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from horolog.pipeline.audit_tables import (  # noqa: E402
+    Sums,
+    funnel_table,
+    lateness_table,
+    percentiles,
+    totals_table,
+)
+from horolog.pipeline.log_totals import buckets_of  # noqa: E402
+from horolog.pipeline.report import bars, duration, number, table  # noqa: E402
+
+NAMES = ("metric", "topic", "hour", "a", "b", "n", "top", "text")
+
+
+def sums(*rows: tuple[object, ...]) -> Sums:
+    return Sums(pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in rows]))
+
+
+def test_buckets_are_exact_below_a_second_and_near_above() -> None:
+    late = np.array([0, 1, 999, 1_023, 1_024, 10_001, 86_400_123], np.int64)
+    low = buckets_of(late)
+    assert low[:4].tolist() == [0, 1, 999, 1_023]
+    assert bool((low <= late).all())
+    assert bool((late - low <= late * 0.002).all())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_percentiles_are_those_of_the_sorted_values(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    every = np.sort(rng.integers(0, 200, 1_000))
+    values, counts = np.unique(every, return_counts=True)
+    wanted = [int(every[-(-len(every) * percent // 100) - 1]) for percent in (50, 95, 99)]
+    assert percentiles(values, counts) == wanted
+
+
+def test_tables_have_names_and_add_up() -> None:
+    told = sums(
+        ("topic", -1, 0, 40, 0, 1, 40, '{"number":1,"name":"old","type":"delay","queues":1}'),
+        ("topic", -1, 0, 90, 0, 1, 90, '{"number":1,"name":"calls","type":"delay","queues":2}'),
+        ("group", -1, 0, 120, 0, 1, 120, '{"number":1,"name":"gates"}'),
+        ("SCHEDULED", 1, 5, 0, 0, 10, 0, ""),
+        ("HANDED", 1, 5, 0, 0, 8, 18_000_500, ""),
+        ("late", 1, 5, 0, 0, 7, 0, ""),
+        ("late", 1, 5, 30, 0, 1, 31, ""),
+        ("grant", 1, 0, 1, 1, 8, 0, ""),
+        ("grant", 1, 0, 1, 2, 2, 0, ""),
+        ("ack", 1, 0, 1, 0, 8, 0, ""),
+        ("HANDED", 7, 5, 0, 0, 1, 3, ""),
+    )
+    totals = totals_table(told).to_pylist()
+    assert [row["topic"] for row in totals] == ["calls", "topic 7"]
+    assert (totals[0]["scheduled"], totals[0]["handed_over"]) == (10, 8)
+    lateness, histogram = lateness_table(told)
+    (hour,) = lateness.to_pylist()
+    assert (hour["p50_ms"], hour["p99_ms"], hour["max_ms"]) == (0, 30, 31)
+    assert hour["hour_ms"] == 5 * 3_600_000
+    assert histogram["hand_overs"].to_pylist() == [7, 1]
+    funnel = [(row["attempt"], row["messages"]) for row in funnel_table(told).to_pylist()]
+    assert funnel == [(0, 8), (1, 8), (2, 2)]
+    assert told.newest_due_ms == 18_000_500
+
+
+def test_a_promotion_is_not_scheduled_twice() -> None:
+    adopt = '{"app":"promote:1:1","version":5}'
+    told = sums(
+        ("SCHEDULED", 1, 5, 0, 0, 10, 0, ""),
+        ("ADOPTED", 1, 5, 700, 0, 10, 0, ""),
+        ("ADOPTED", 1, 5, 900, 0, 3, 0, ""),
+        ("adopt", -1, 0, 700, 0, 1, 700, adopt),
+        ("adopt", -1, 0, 900, 0, 1, 900, '{"app":"load","version":0}'),
+    )
+    (row,) = totals_table(told).to_pylist()
+    assert (row["scheduled"], row["adopted"]) == (10, 3)
+
+
+def test_an_empty_log_has_empty_tables() -> None:
+    told = sums(("frames", -1, 0, 0, 0, 0, 0, ""))
+    lateness, histogram = lateness_table(told)
+    assert (len(lateness), len(histogram), len(totals_table(told))) == (0, 0, 0)
+
+
+def test_what_a_page_shows_is_escaped() -> None:
+    assert "&lt;b&gt;" in table(("<b>",), [("<i>",)])
+    assert "<i>" not in table(("a",), [("<i>",)])
+    assert number(12_345) == "12\u202f345"
+    assert [duration(ms) for ms in (5, 1_500, 90_000, 7_200_000)] == [
+        "5 ms",
+        "1.5 s",
+        "1.5 min",
+        "2 h",
+    ]
+    assert bars([], []).startswith("<p")
+    assert bars([1, 3], ["x<", "y"], hot=1).count("<rect") == 2

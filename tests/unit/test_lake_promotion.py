@@ -1,0 +1,199 @@
+"""Promotion on the broker: an hour of the lake comes back exactly once, whenever it is killed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from offloads import begin, exported, hour_after, open_world, pending
+
+from horolog.broker.staging import Begun, Place
+from horolog.delay.offload import promotion_app
+from horolog.errors import HorologError
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.adoption_commands import Adopted, BeginAdoption
+from horolog.protocol.commands import (
+    Ack,
+    CountPending,
+    MessageType,
+    Receive,
+    SendMessages,
+)
+from horolog.protocol.offload_commands import (
+    CommitOffload,
+    DescribeLake,
+    LakeGone,
+    LakeHour,
+    LakeRow,
+    RecallFromLake,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+from horolog.testing.sim_adoptions import Transaction
+
+LOG_ID = 0x5EED5EED5EED5EED
+
+
+def made(topic: str, name: str, due_ms: int):
+    return encode(
+        topic=topic, body=b"x" * 40, message_id=name, type=MessageType.DELAY, due_ms=due_ms
+    )
+
+
+def in_lake(world) -> dict[str, tuple[str, int]]:
+    """Three messages of two topics in each of five hours, beginning three days ahead, all in the lake."""
+    start = hour_after(world, 3 * DAY_MS)
+    told: dict[str, tuple[str, int]] = {}
+    for i in range(30):
+        told[f"m{i}"] = ("tu"[i % 2], start + i // 6 * HOUR_MS + i * 1_000)
+    for topic in "tu":
+        batch = [made(topic, name, due) for name, (of, due) in told.items() if of == topic]
+        world.broker.ask(SendMessages(topic, batch))
+    view = begin(world, start)
+    rows = exported(world, view)
+    assert len(rows) == 30
+    world.broker.ask(CommitOffload(view.number, 30, "lake"))
+    return told
+
+
+def waiting(world) -> list[LakeHour]:
+    return world.broker.ask(DescribeLake(1 << 50)).hours
+
+
+def promote(
+    world, hour: LakeHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
+) -> Adopted:
+    """As `pipeline.promote` does it."""
+    app = promotion_app(hour.number, hour.topic)
+    answer = world.broker.ask(BeginAdoption(app, hour.hour, hour.topic_name))
+    if answer.already:
+        return Adopted(True)
+    token = token or f"{hour.topic:08x}{hour.hour:08x}"
+    now = world.clock.wall_ms()
+    place = Place(world.disk, "shard-00", LOG_ID)
+    transaction = Transaction(
+        place,
+        Begun(token, app, hour.hour, hour.topic_name, now),
+        answer.topic_number,
+        answer.queues,
+    )
+    mine = [
+        made(topic, name, due)
+        for name, (topic, due) in told.items()
+        if topic == hour.topic_name and due // HOUR_MS == hour.hour
+    ]
+    transaction.begin()
+    transaction.stage([mine])
+    done = world.broker.ask(transaction.prepare(now, inline=inline))
+    transaction.end()
+    return done
+
+
+def take_all(world) -> list[str]:
+    got = []
+    for topic in "tu":
+        command = Receive("g", topic, -1, "*", 32, 3_600_000, False, 0, "c")
+        while messages := world.broker.ask(command).messages:
+            for message in messages:
+                stored = layout.decode(message.layout)
+                found = properties.decode(stored.properties)
+                assert int(found["TIMER_DELIVER_MS"]) <= stored.store_ms, "P1"
+                got.append(found["UNIQ_KEY"])
+            handles = [message.receipt_handle for message in messages]
+            world.broker.ask(Ack("g", topic, handles))
+    return got
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_counts_never_change_and_all_come_once(make_world, inline) -> None:
+    world = open_world(make_world)
+    told = in_lake(world)
+    counts = world.broker.ask(CountPending()).rows
+    for hour in waiting(world):
+        assert promote(world, hour, told, inline=inline).rows == hour.waiting == 3
+        assert world.broker.ask(CountPending()).rows == counts
+        assert promote(world, hour, told, inline=inline).already
+    assert waiting(world) == []
+    world.reopen(power_cut=True)
+    assert world.broker.ask(CountPending()).rows == counts
+    world.clock.advance(4 * DAY_MS)
+    world.broker.settle()
+    assert sorted(take_all(world)) == sorted(told)
+    assert pending(world) == 0
+
+
+def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:
+    world = open_world(make_world)
+    told = in_lake(world)
+    hours = waiting(world)
+    later = next(hour for hour in hours if hour.hour > hours[0].hour)
+    with pytest.raises(HorologError, match="must be promoted before"):
+        promote(world, later, told, inline=True)
+    name, (topic, due_ms) = next(iter(told.items()))
+    less = {other: row for other, row in told.items() if other != name}
+    first = next(hour for hour in hours if hour.topic_name == topic)
+    with pytest.raises(HorologError, match="2 rows, but 3 wait"):
+        promote(world, first, less, inline=False, token="a" * 16)
+    assert pending(world) == 30
+    (number,) = {hour.number for hour in hours}
+    row = LakeRow(number, 4_242, 0, due_ms)
+    world.broker.ask(RecallFromLake(topic, name, due_ms, [row], [number]))
+    assert world.broker.ask(LakeGone(number)) == [(4_242, 0)]
+    first = next(hour for hour in waiting(world) if hour.topic_name == topic)
+    assert first.waiting == 2
+    assert promote(world, first, less, inline=False, token="b" * 16).rows == 2
+    assert world.broker.ask(LakeGone(number)) == []
+    assert pending(world) == 29
+
+
+def story(world, told: dict[str, tuple[str, int]], done: list[LakeHour]) -> None:
+    for i, hour in enumerate(waiting(world)):
+        promote(world, hour, told, inline=i % 3 == 0)
+        done.append(hour)
+        if i % 2:
+            world.broker.want_checkpoint()
+            world.broker.settle()
+
+
+def kill_at(make_world, nth: int, power_cut: bool) -> None:
+    world = open_world(make_world)
+    told = in_lake(world)
+    counts = world.broker.ask(CountPending()).rows
+    done: list[Any] = []
+    left = [nth]
+
+    def count(what: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed(what)
+
+    world.disk.on_effect = count
+    with suppress(Killed):
+        story(world, told, done)
+    world.disk.on_effect = None
+    world.reopen(power_cut=power_cut)
+    world.broker.settle()
+    assert world.broker.ask(CountPending()).rows == counts
+    left_over = waiting(world)
+    assert not {hour[:3] for hour in done} & {hour[:3] for hour in left_over}
+    for hour in left_over:
+        promote(world, hour, told, inline=False, token=f"{nth:08x}{hour.topic}{hour.hour:07x}")
+    assert world.broker.ask(CountPending()).rows == counts
+    assert waiting(world) == []
+    world.clock.advance(4 * DAY_MS)
+    world.broker.settle()
+    assert sorted(take_all(world)) == sorted(told)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_killed_at_every_change(make_world, power_cut) -> None:
+    world = open_world(make_world)
+    told = in_lake(world)
+    seen: list[str] = []
+    world.disk.on_effect = seen.append
+    story(world, told, [])
+    assert len(seen) > 100
+    for nth in range(power_cut, len(seen), 2):
+        kill_at(make_world, nth, power_cut)

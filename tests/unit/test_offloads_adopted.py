@@ -1,0 +1,139 @@
+"""Offloads of adopted runs: whole or in part, killed at every change, and rebuilt from the log."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
+
+from horolog.broker.staging import Begun, Place
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.adoption_commands import BeginAdoption
+from horolog.protocol.commands import DescribeBroker, MessageType, Recall, RecallStatus
+from horolog.protocol.offload_commands import (
+    CommitOffload,
+    DescribeLake,
+    DescribeOffload,
+    LakeGone,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+from horolog.testing.sim_adoptions import Transaction
+
+LOG_ID = 0x5EED5EED5EED5EED
+
+
+def adopt(world, name: str, dues: list[int]) -> None:
+    """A file of messages of topic t, adopted."""
+    answer = world.broker.ask(BeginAdoption(name, 1, "t"))
+    if answer.already:
+        return
+    now = world.clock.wall_ms()
+    transaction = Transaction(
+        Place(world.disk, "shard-00", LOG_ID),
+        Begun(f"{len(dues):016x}", name, 1, "t", now),
+        answer.topic_number,
+        answer.queues,
+    )
+    transaction.begin()
+    messages = [
+        encode(topic="t", body=b"y", message_id=f"{name}{i}", type=MessageType.DELAY, due_ms=due)
+        for i, due in enumerate(dues)
+    ]
+    transaction.stage([messages])
+    world.broker.ask(transaction.prepare(now))
+    transaction.end()
+
+
+def adopted_story(world, told: dict[str, Any]) -> None:
+    """One adopted run that goes as a whole, one that goes in part, and a recall in each."""
+    now = world.clock.wall_ms()
+    whole = [now + 4 * DAY_MS + i * HOUR_MS for i in range(10)]
+    parts = [now + HOUR_MS + i * 12 * HOUR_MS for i in range(11)]
+    adopt(world, "whole", whole)
+    adopt(world, "parts", parts)
+    schedule(world, 30)
+    told["sent"] = 51
+    for name, due in (("whole3", whole[3]), ("parts9", parts[9])):
+        assert world.broker.ask(Recall("t", name, due)).status is RecallStatus.CANCELLED
+    told["sent"] = 49
+    view = begin(world, hour_after(world, 48 * HOUR_MS))
+    told["rows"] = exported(world, view)
+    told["number"] = view.number
+    late = world.broker.ask(Recall("t", "whole4", whole[4]))
+    assert late.status is RecallStatus.CANCELLED
+    told["sent"] = 48
+    assert exported(world, world.broker.ask(DescribeOffload(view.number))) == told["rows"]
+    world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+    told["committed"] = True
+    for _ in range(4):
+        world.clock.advance(11_000)
+        world.broker.want_checkpoint()
+        world.broker.settle()
+
+
+def test_adopted_runs_go_too(make_world) -> None:
+    world = open_world(make_world)
+    told: dict[str, Any] = {}
+    adopted_story(world, told)
+    assert pending(world) == 48
+    assert world.broker.ask(DescribeLake(1 << 50)).waiting == len(told["rows"]) - 1
+    for i in range(5):
+        schedule(world, 2, 1_000 + 2 * i)
+        world.clock.advance(11_000)
+        world.broker.want_checkpoint()
+        world.broker.settle()
+    names = world.disk.list("shard-00/runs")
+    assert sum(name.startswith("adopted.") and name.endswith(".run") for name in names) == 1
+    counts = expected_counts(world)
+    world.reopen(power_cut=True)
+    assert expected_counts(world) == counts
+    for name in world.disk.list("shard-00/checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    world.reopen()  # from the log alone, without the file that went
+    assert any("rebuilt" in line for line in world.broker.reports)
+    assert expected_counts(world) == counts
+    assert world.broker.ask(DescribeBroker()).problems == []
+
+
+def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
+    world = open_world(make_world)
+    told: dict[str, Any] = {"sent": 0}
+    left = [nth]
+
+    def count(what: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed(what)
+
+    world.disk.on_effect = count
+    with suppress(Killed):
+        adopted_story(world, told)
+    world.disk.on_effect = None
+    world.reopen(power_cut=power_cut)
+    world.broker.settle()
+    assert world.broker.ask(DescribeBroker()).problems == []
+    if "number" not in told:
+        return
+    lake = world.broker.ask(DescribeLake(1 << 50))
+    if not any(offload.stage == "lake" for offload in lake.offloads):
+        assert not told.get("committed")
+        view = begin(world, hour_after(world, 48 * HOUR_MS))
+        assert view.number == told["number"]
+        assert exported(world, view) == told["rows"]
+        world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+    gone = len(world.broker.ask(LakeGone(told["number"])))
+    assert world.broker.ask(DescribeLake(1 << 50)).waiting == len(told["rows"]) - gone
+    assert pending(world) == 49 - gone
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_killed_at_every_change_with_adopted_runs(make_world, power_cut) -> None:
+    world = open_world(make_world)
+    seen: list[str] = []
+    world.disk.on_effect = seen.append
+    adopted_story(world, {})
+    for nth in range(power_cut, len(seen), 2):
+        kill_adopted_at(make_world, nth, power_cut)
