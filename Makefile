@@ -20,7 +20,7 @@ test: check .venv-client/ready java  ## lint, types and all quick tests
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
 	$(BIN)/python -m benchmarks

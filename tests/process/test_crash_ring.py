@@ -14,11 +14,12 @@ from horolog.testing.ring import run_ring
 pytestmark = pytest.mark.process
 
 
-def test_20_kills(tmp_path) -> None:
-    print(run_ring(20, 1, tmp_path / "data"))
+def test_7_kills(tmp_path) -> None:
+    print(run_ring(7, 1, tmp_path / "data"))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2_400)
 def test_200_kills(tmp_path) -> None:
     print(run_ring(200, 2, tmp_path / "data"))
 
