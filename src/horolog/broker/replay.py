@@ -77,8 +77,9 @@ class Replay:
         settled: list[Settled] = []
         adopted: Adoption | None = None
         is_message = _IS_MESSAGE[kinds]
-        for at in offsets[~is_message].tolist():
-            if kinds_of(body, np.array([at]))[0] == Kind.ADOPT:
+        controls = zip(offsets[~is_message].tolist(), kinds[~is_message].tolist(), strict=True)
+        for at, kind in controls:
+            if kind == Kind.ADOPT:
                 adopted = self._adoption(header, body, at)
             else:
                 self._control(header, body, offsets, at, settled)
