@@ -41,6 +41,7 @@ _OPTIONS = [
 ]
 _CALL_S = 5.0
 _DRAIN_S = 60.0
+_READY_S = 120.0  # a start that is slow on a busy machine breaks no promise
 _READ_S = 600.0  # to read everything at the end; the leases of what was read last longer
 _PAUSE_S = 0.01  # between recalls
 _AGAIN_S = 60.0  # how long a send is repeated: less than the dedup window
@@ -257,7 +258,7 @@ class Ring:
             self._progress.clear()
             await asyncio.wait_for(self._progress.wait(), _DRAIN_S)
         await asyncio.to_thread(self.broker.kill)
-        await asyncio.to_thread(self.broker.restart)
+        await asyncio.to_thread(self.broker.restart, _READY_S)
 
     async def _drain(self) -> dict[str, _Place]:
         """Everything in the topic, read by a new group from offset 0, once all is due."""
