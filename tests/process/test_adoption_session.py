@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from tests.support.adopted_runs import stage
+from adopted_runs import stage
 
 from horolog.admin.status import UnreachableError
 from horolog.errors import HorologError

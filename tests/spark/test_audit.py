@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.adopted_runs import stage
-from tests.support.audited import START_MS, Made, Surgery, make_directory, message
+from adopted_runs import stage
+from audited import START_MS, Made, Surgery, make_directory, message
 
 from horolog.log.record import Kind
 from horolog.pipeline.audit import audit

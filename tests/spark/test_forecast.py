@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.support.audited import (
+from audited import (
     START_MS,
     TOPICS,
     Made,

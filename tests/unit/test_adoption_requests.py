@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.adopted_runs import stage
+from adopted_runs import stage
 
 from horolog.admin.app import make_app
 from horolog.limits import DAY_MS, HOUR_MS
@@ -355,3 +355,31 @@ def test_the_token_of_another_transaction_is_refused(tmp_path: Path) -> None:
         assert await api.pending() == 1
 
     serve(tmp_path / "data", use, inline_bytes=0)
+
+
+def test_tasks_of_a_stream_join_one_transaction(tmp_path: Path) -> None:
+    """With `join` the token follows from what the transaction is, also after a restart and once it is committed."""
+    tokens = []
+
+    async def begin(api: Api) -> None:
+        begun = await api.post("begin", app="load", version=1, topic="t", join=True)
+        again = await api.post("begin", app="load", version=1, topic="t", join=True)
+        assert again["token"] == begun["token"]
+        assert again["staging"] == begun["staging"]
+        other = await api.post("begin", app="load", version=2, topic="t", join=True)
+        alone = await api.begin()
+        assert len({begun["token"], other["token"], alone["token"]}) == 3
+        tokens.append(begun["token"])
+
+    async def commit(api: Api) -> None:
+        begun = await api.post("begin", app="load", version=1, topic="t", join=True)
+        assert begun["token"] == tokens[0]
+        done = await api.post(
+            "commit", app="load", version=1, topic="t", token=begun["token"], files=[]
+        )
+        assert not done["already"]
+        late = await api.post("begin", app="load", version=1, topic="t", join=True)
+        assert (late["already"], late["token"]) == (True, "")
+
+    serve(tmp_path, begin)
+    serve(tmp_path, commit)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.adopted_runs import stage
+from adopted_runs import stage
 from tests.unit.test_adoption_requests import Api, messages, serve
 
 from horolog.backup.copying import Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.run_rows import HOUR_MS, LOG_ID, Source, new_disk, opened
+from run_rows import HOUR_MS, LOG_ID, Source, new_disk, opened
 
 from horolog.delay.far_run import FarRun
 from horolog.delay.far_state import decode_run_state, encode_run_state
