@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from topic_fill import bodies, fill
 
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_columns import MESSAGE_SCHEMA
 from horolog.spark.reading import batch_reader
 from horolog.spark.topic_files import TopicFiles, read_part
@@ -185,3 +186,14 @@ def test_refusals_come_before_any_job(spark, filled, schema: str, options, says:
     with pytest.raises(PySparkException) as refused:
         reader(spark, filled, **options).schema(schema).load().collect()
     assert says in str(refused.value)
+
+
+def test_a_data_directory_of_a_newer_format_is_refused(tmp_path) -> None:
+    told = {"format": 2, "log_id": "0f", "shards": 1, "clock": "system", "segment_bytes": 65_536}
+    (tmp_path / "meta").write_text(json.dumps(told))
+    given = {"path": str(tmp_path), "topic": "t"}
+    with pytest.raises(
+        HorologError, match=r"option 'path': .*format 2; this horolog reads format 1"
+    ) as refused:
+        batch_reader(given, MESSAGE_SCHEMA).partitions()
+    assert refused.value.code is ErrorCode.DIRECTORY_FOREIGN

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from horolog.pipeline.audit_tables import (  # noqa: E402
+from horolog.pipeline.audit_tables import (
     Sums,
     funnel_table,
     lateness_table,
     percentiles,
     totals_table,
 )
-from horolog.pipeline.log_totals import buckets_of  # noqa: E402
-from horolog.pipeline.report import bars, duration, number, table  # noqa: E402
+from horolog.pipeline.log_totals import buckets_of
+from horolog.pipeline.report import bars, duration, number, table
 
 NAMES = ("metric", "topic", "hour", "a", "b", "n", "top", "text")
 

@@ -49,7 +49,6 @@ def test_what_does_not_agree_is_told(
 
 
 def test_every_call_of_the_year_is_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
     monkeypatch.syspath_prepend(str(FLIGHTS))
     year = importlib.import_module("year")
     assert year.year_ahead(datetime(2026, 11, 21, tzinfo=UTC)) == 2027

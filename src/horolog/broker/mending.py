@@ -31,8 +31,8 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
+    IS_MESSAGE,
     IS_MOVED,
-    MESSAGE_KINDS,
     Kind,
     decode_hand_over,
     decode_recall,
@@ -42,8 +42,6 @@ from horolog.log.record import (
     offsets_of,
 )
 from horolog.log.scan import SalvageScan
-
-_MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
 
 
 class Mending:
@@ -71,7 +69,7 @@ class Mending:
         if not header.count:
             return
         offsets = offsets_of(body, header.count)
-        is_message = np.isin(kinds_of(body, offsets), _MESSAGES)
+        is_message = IS_MESSAGE[kinds_of(body, offsets)]
         for at in offsets[~is_message].tolist():
             self._settle(body, offsets, at)
         messages = offsets[is_message]

@@ -27,8 +27,8 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
+    IS_MESSAGE,
     IS_MOVED,
-    MESSAGE_KINDS,
     Kind,
     decode_ack,
     decode_grant,
@@ -42,14 +42,11 @@ from horolog.log.record import (
 )
 from horolog.protocol.commands import TopicType
 
-_IS_MESSAGE = np.zeros(256, np.bool_)  # by kind
-_IS_MESSAGE[list(MESSAGE_KINDS)] = True
-
 
 def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
     """Add what one valid frame holds to the key index, and to nothing else."""
     offsets = offsets_of(body, header.count)
-    messages = offsets[_IS_MESSAGE[kinds_of(body, offsets)]]
+    messages = offsets[IS_MESSAGE[kinds_of(body, offsets)]]
     keyed = key_columns(heads_of(body, messages), messages, header.base + HEADER_BYTES, body)
     if keyed is not None:
         shard.key_index.add(keyed.keys, keyed.positions)
@@ -76,7 +73,7 @@ class Replay:
         kinds = kinds_of(body, offsets)
         settled: list[Settled] = []
         adopted: Adoption | None = None
-        is_message = _IS_MESSAGE[kinds]
+        is_message = IS_MESSAGE[kinds]
         controls = zip(offsets[~is_message].tolist(), kinds[~is_message].tolist(), strict=True)
         for at, kind in controls:
             if kind == Kind.ADOPT:

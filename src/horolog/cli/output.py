@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import typer
 
@@ -30,6 +31,19 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     typer.echo(line(head))
     for row in texts:
         typer.echo(line(row))
+
+
+def print_stored(stored: Mapping[str, Any]) -> None:
+    """What a send or a reschedule has stored: id, due time, handle, and the place of what is visible already."""
+    scheduled = stored["queue_offset"] < 0
+    print_fields(
+        {
+            "message id": stored["message_id"],
+            "due": stored["deliver_at"],
+            "queue": "" if scheduled else f"{stored['queue_id']}, offset {stored['queue_offset']}",
+            "recall handle": stored["recall_handle"],
+        }
+    )
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

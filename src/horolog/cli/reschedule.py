@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
-from horolog.cli.output import print_fields, print_json
+from horolog.cli.output import print_json, print_stored
 from horolog.cli.recall import MESSAGE_FLAGS, message_fields
 
 _FLAGS = {
@@ -51,15 +51,7 @@ def reschedule(
     if as_json:
         print_json(moved)
         return
-    scheduled = moved["queue_offset"] < 0
-    print_fields(
-        {
-            "message id": moved["message_id"],
-            "due": moved["deliver_at"],
-            "queue": "" if scheduled else f"{moved['queue_id']}, offset {moved['queue_offset']}",
-            "recall handle": moved["recall_handle"],
-        }
-    )
+    print_stored(moved)
 
 
 def _new_time(text: str) -> dict[str, int]:

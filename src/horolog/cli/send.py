@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
-from horolog.cli.output import print_fields, print_json
+from horolog.cli.output import print_json, print_stored
 
 _FLAGS = {
     "body": "BODY",
@@ -69,15 +69,7 @@ def send(
     if as_json:
         print_json(sent)
         return
-    scheduled = sent["queue_offset"] < 0
-    print_fields(
-        {
-            "message id": sent["message_id"],
-            "due": sent["deliver_at"],
-            "queue": "" if scheduled else f"{sent['queue_id']}, offset {sent['queue_offset']}",
-            "recall handle": sent["recall_handle"],
-        }
-    )
+    print_stored(sent)
 
 
 def _payload(body: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, ENTRY_WORDS, PREVIOUS_AT, entry_sums
 from horolog.delay.state import (
+    RECALLED_STATES,
     SECONDS,
     EntryState,
     HourState,
@@ -267,7 +268,7 @@ class Hour:
         self._count_topics(entries["topic"], -1)
         if state is EntryState.HANDED_OVER:
             self.handed_over += len(index)
-        elif state in {EntryState.RECALLED, EntryState.MOVED}:
+        elif state in RECALLED_STATES:
             self.recalled += len(index)
         self.changed = True
 

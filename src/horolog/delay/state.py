@@ -61,6 +61,9 @@ class EntryState(IntEnum):
     RECALLING = 0x20  # in memory only
 
 
+RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED)  # what a recall or a reschedule has left
+
+
 def empty_heads() -> npt.NDArray[Any]:
     """Heads of an hour without entries."""
     heads = np.zeros(SECONDS, HEAD)

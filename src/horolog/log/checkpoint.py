@@ -39,6 +39,7 @@ import orjson
 from isal.isal_zlib import crc32
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Storage, read_file
 
 MAGIC = b"HLCK"
 VERSION = 2  # 1 knew no retention: a log that begins at 0
@@ -124,6 +125,18 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         crc32(body),
     )
     return head + _CRC.pack(crc32(head)) + body
+
+
+def newest_checkpoint(storage: Storage, directory: str, log_id: int) -> Checkpoint | None:
+    """The newest intact one of that log; for readers beside a running broker, which may remove old ones meanwhile."""
+    for name in reversed([name for name in storage.list(directory) if name.endswith(".ckpt")]):
+        try:
+            found = decode_checkpoint(read_file(storage, f"{directory}/{name}"))
+        except FileNotFoundError:
+            continue
+        if found is not None and found.log_id == log_id:
+            return found
+    return None
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint | None:

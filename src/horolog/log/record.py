@@ -112,6 +112,8 @@ class Kind(IntEnum):
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
+IS_MESSAGE = np.zeros(256, np.bool_)  # the same by kind, for columns: IS_MESSAGE[kinds]
+IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 class HandOver(NamedTuple):

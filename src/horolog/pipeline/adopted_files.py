@@ -16,7 +16,6 @@ from horolog.delay.run_format import decode_header, run_path
 from horolog.errors import HorologError
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import (
-    SHARD,
     AdoptedFile,
     DataFiles,
     LogPlan,
@@ -24,6 +23,7 @@ from horolog.pipeline.data_files import (
     mapped_file,
 )
 from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.storage.meta import SHARD
 
 
 def with_adopted(plan: LogPlan) -> LogPlan:

@@ -21,14 +21,14 @@ import orjson
 from horolog.backup.manifest import MANIFEST_NAME, decode_manifest
 from horolog.broker.retention import start_of
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.checkpoint import Checkpoint, decode_checkpoint
+from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk
 from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
+from horolog.storage.meta import FORMAT, SHARD, parse_meta
 
-SHARD = "shard-00"
 FIELD = "DATA_DIR"
 Bytes = npt.NDArray[np.uint8]
 _LOOKS = 20  # at the end of a log that grows meanwhile
@@ -133,41 +133,26 @@ class LogPlan:
 def read_meta(files: DataFiles) -> tuple[int, int]:
     """(log id, segment bytes); DAMAGED or VERSION_UNSUPPORTED."""
     try:
-        meta = orjson.loads(read_file(files, "meta"))
-        version = int(meta["format"])
-        log_id, segment_bytes = int(meta["log_id"], 16), int(meta["segment_bytes"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        meta = parse_meta(read_file(files, "meta"))
+    except ValueError as error:
         raise HorologError(
             ErrorCode.DAMAGED, f"{FIELD}: meta cannot be read ({error})", field=FIELD
         ) from error
-    if version != 1:
+    if meta.format != FORMAT:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"{FIELD}: format {version}; this horolog reads format 1",
+            f"{FIELD}: format {meta.format}; this horolog reads format {FORMAT}",
             field=FIELD,
-            limit="format 1",
+            limit=f"format {FORMAT}",
         )
-    return log_id, segment_bytes
-
-
-def newest_checkpoint(files: DataFiles, log_id: int) -> Checkpoint | None:
-    """The newest intact one of this log."""
-    place = f"{SHARD}/checkpoint"
-    for name in reversed([name for name in files.list(place) if name.endswith(".ckpt")]):
-        try:
-            found = decode_checkpoint(read_file(files, f"{place}/{name}"))
-        except FileNotFoundError:
-            continue  # removed since it was listed: a newer one was before it
-        if found is not None and found.log_id == log_id:
-            return found
-    return None
+    return meta.log_id, meta.segment_bytes
 
 
 def plan_log(root: Path) -> LogPlan:
     """Look where the log begins and ends; NOT_FOUND, DAMAGED or VERSION_UNSUPPORTED."""
     files = files_of(str(root.resolve()))
     log_id, size = read_meta(files)
-    checkpoint = newest_checkpoint(files, log_id)
+    checkpoint = newest_checkpoint(files, f"{SHARD}/checkpoint", log_id)
     told = start_of(checkpoint) if checkpoint is not None else None
     found = [base for base in bases_on_disk(files, f"{SHARD}/log") if base >= (told or 0)]
     reader = SegmentReader(files, f"{SHARD}/log", size)

@@ -10,9 +10,10 @@ from horolog.delay.offload import promotion_of, step_of
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.record import Kind, decode_offload
-from horolog.pipeline.data_files import SHARD, LogPlan, files_of
+from horolog.pipeline.data_files import LogPlan, files_of
 from horolog.pipeline.log_walk import records_of, walk_log
 from horolog.pipeline.pending_rows import damaged
+from horolog.storage.meta import SHARD
 
 
 def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, int, int]]:

@@ -16,7 +16,8 @@ from horolog.errors import HorologError
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
 from horolog.log.record import Kind, offsets_of
 from horolog.log.segment import segment_name
-from horolog.pipeline.data_files import SHARD, Bytes, LogPlan, Segment, files_of, mapped_file
+from horolog.pipeline.data_files import Bytes, LogPlan, Segment, files_of, mapped_file
+from horolog.storage.meta import SHARD
 
 Rows = npt.NDArray[np.int64]
 STRETCH_ROWS = 65_536

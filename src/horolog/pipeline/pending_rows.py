@@ -21,8 +21,9 @@ from horolog.delay.state import EntryState, decode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint
 from horolog.pipeline.adopted_files import rows_of_run
-from horolog.pipeline.data_files import SHARD, DataFiles
+from horolog.pipeline.data_files import DataFiles
 from horolog.storage.api import read_file
+from horolog.storage.meta import SHARD
 
 CHUNK_ROWS = 65_536
 PART_ROWS = 1_000_000

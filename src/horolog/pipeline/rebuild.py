@@ -34,7 +34,7 @@ from horolog.log.record import Kind
 from horolog.pipeline.adopted_files import with_adopted
 from horolog.pipeline.audit_faults import SuspectSource
 from horolog.pipeline.audit_tables import Sums, json_of
-from horolog.pipeline.data_files import FIELD, SHARD, LogPlan, files_of, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
@@ -49,6 +49,7 @@ from horolog.pipeline.rebuild_tasks import (
 )
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
+from horolog.storage.meta import SHARD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

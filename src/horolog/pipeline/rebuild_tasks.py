@@ -25,9 +25,10 @@ from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.consume_queue import UNIT, queue_dir_name, queue_file_name
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name
-from horolog.pipeline.data_files import SHARD, LogPlan, files_of, plan_of
+from horolog.pipeline.data_files import LogPlan, files_of, plan_of
 from horolog.pipeline.log_walk import gather, mapped
 from horolog.storage.disk import Disk
+from horolog.storage.meta import SHARD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -24,45 +24,40 @@ from horolog.server.loop import CLOCK_NAME, Engine, Flush
 from horolog.server.offloads import Offloads
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
 
-FORMAT = 1
-SHARD = "shard-00"
 ClockKind = Literal["system", "simulated"]
 
 
-def open_meta(
-    storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES
-) -> dict[str, Any]:
+def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES) -> Meta:
     """Read `meta`, or write it into an empty directory; VERSION_UNSUPPORTED, CLOCK_MISMATCH, DIRECTORY_FOREIGN."""
     try:
-        meta: dict[str, Any] = orjson.loads(read_file(storage, "meta"))
-        version, log_id = int(meta["format"]), int(meta["log_id"], 16)
-        kind, segment = str(meta["clock"]), int(meta["segment_bytes"])
+        meta = parse_meta(read_file(storage, "meta"))
     except FileNotFoundError:
         return _new_meta(storage, clock, segment_bytes)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise HorologError(
             ErrorCode.DIRECTORY_FOREIGN,
             f"--data-dir: meta is not one of horolog's ({error})",
             field="--data-dir",
         ) from error
-    if version != FORMAT:
+    if meta.format != FORMAT:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"--data-dir: format {version}; this horolog reads format {FORMAT}",
+            f"--data-dir: format {meta.format}; this horolog reads format {FORMAT}",
             field="--data-dir",
             limit=f"format {FORMAT}",
         )
-    if kind != clock:
+    if meta.clock != clock:
         raise HorologError(
             ErrorCode.CLOCK_MISMATCH,
-            f"--clock: this data directory was made with the {kind} clock; {clock} is refused",
+            f"--clock: this data directory was made with the {meta.clock} clock; {clock} is refused",
             field="--clock",
         )
-    return {**meta, "log_id": log_id, "segment_bytes": segment}
+    return meta
 
 
-def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> dict[str, Any]:
+def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     strange = [name for name in storage.list("") if name not in ("lock", "meta.tmp", SHARD)]
     if strange or storage.list(f"{SHARD}/log"):
         raise HorologError(
@@ -77,8 +72,9 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> dict[st
         "clock": clock,
         "segment_bytes": segment_bytes,
     }
-    replace_file(storage, "", "meta", orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
-    return {**meta, "log_id": int(str(meta["log_id"]), 16)}
+    content = orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n"
+    replace_file(storage, "", "meta", content)
+    return parse_meta(content)
 
 
 def _clock_was(storage: Storage) -> int:
@@ -114,7 +110,7 @@ async def open_engine(
         opened = open_shard(
             storage,
             SHARD,
-            ShardMeta(meta["log_id"], 0, meta["segment_bytes"]),
+            ShardMeta(meta.log_id, 0, meta.segment_bytes),
             settings or Settings(),
             wall_ms=now.wall_ms(),
             mono_ms=now.monotonic_ms(),
@@ -125,14 +121,14 @@ async def open_engine(
             now.step_wall(max(0, behind))
         engine = Engine(opened, storage, now, flush)
         engine.backups = Backups(
-            engine, Source(storage, data_dir, SHARD, meta["log_id"], meta["segment_bytes"])
+            engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes)
         )
         engine.offloads = Offloads(engine, opened.broker.shard.delay.far.lake, data_dir)
         engine.adoptions = Adoptions(
             engine,
-            Place(storage, SHARD, meta["log_id"]),
+            Place(storage, SHARD, meta.log_id),
             data_dir / SHARD / "staging",
-            meta["segment_bytes"],
+            meta.segment_bytes,
         )
         engine.on_close(lock.release)
         await engine.start()

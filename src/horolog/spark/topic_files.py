@@ -20,27 +20,19 @@ from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.retention import firsts_of, start_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB, QUEUE_FILE_UNITS
-from horolog.log.checkpoint import Checkpoint, decode_checkpoint
+from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.consume_queue import UNIT, UNIT_BYTES, queue_dir_name, queue_file_name
 from horolog.log.record import ENVELOPE_BYTES, Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import Identity, LogScan
 from horolog.log.segment import SegmentReader, bases_on_disk, segment_name
 from horolog.spark.message_decode import Records
 from horolog.spark.topic_answers import Bounds
-from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
+from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
 
-SHARD = "shard-00"
 _CHUNK_ROWS = 16_384
 _CHUNK_BYTES = 16 * MIB
 _VISIBLE = (Kind.MESSAGE, Kind.HANDED)
-
-
-class DirectoryMeta(NamedTuple):
-    """What `meta` says of a data directory."""
-
-    log_id: int
-    segment_bytes: int
 
 
 class Tail(NamedTuple):
@@ -51,32 +43,19 @@ class Tail(NamedTuple):
     sizes: npt.NDArray[np.int64]
 
 
-def read_meta(path: str) -> DirectoryMeta:
+def read_meta(path: str) -> Meta:
     """DIRECTORY_FOREIGN that names the option unless `path` is a data directory."""
     try:
-        meta = orjson.loads((Path(path) / "meta").read_bytes())
-        return DirectoryMeta(int(meta["log_id"], 16), int(meta["segment_bytes"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        meta = parse_meta((Path(path) / "meta").read_bytes())
+        if meta.format != FORMAT:
+            raise ValueError(f"format {meta.format}; this horolog reads format {FORMAT}")
+        return meta
+    except (OSError, ValueError) as error:
         raise HorologError(
             ErrorCode.DIRECTORY_FOREIGN,
             f"option 'path': {path} is not a horolog data directory ({error})",
             field="path",
         ) from None
-
-
-def newest_checkpoint(disk: Disk) -> Checkpoint | None:
-    """The newest one that is intact; a broker may remove the oldest meanwhile."""
-    place = f"{SHARD}/checkpoint"
-    for name in sorted(disk.list(place), reverse=True):
-        if not name.endswith(".ckpt"):
-            continue
-        try:
-            found = decode_checkpoint(read_file(disk, f"{place}/{name}"))
-        except FileNotFoundError:
-            continue
-        if found is not None:
-            return found
-    return None
 
 
 class TopicFiles:
@@ -96,7 +75,8 @@ class TopicFiles:
         self._bounds: dict[int, Bounds] = {}
         self._tails: dict[int, list[tuple[Any, Any, Any]]] = {}
         self._joined: dict[int, Tail] = {}
-        self._scan_from(newest_checkpoint(self._disk), commit)
+        found = newest_checkpoint(self._disk, f"{SHARD}/checkpoint", self._meta.log_id)
+        self._scan_from(found, commit)
         if self._number < 0:
             raise HorologError(
                 ErrorCode.TOPIC_NOT_FOUND, f"topic {topic!r} does not exist", field="topic"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from horolog.broker.key_columns import key_columns
 from horolog.broker.quarantine import read_notes
@@ -25,6 +24,7 @@ from horolog.log.record import Kind
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage, read_file
 from horolog.storage.disk import DirectoryLock
+from horolog.storage.meta import FORMAT, SHARD, parse_meta
 from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance
 from horolog.verify.checkpoints import check_older, check_progress, read_checkpoints
@@ -37,9 +37,6 @@ from horolog.verify.lake import LakeCheck
 from horolog.verify.queues import QueueCheck
 from horolog.verify.reading import LogBytes, Reading, Told
 from horolog.verify.records import RecordCheck, Records
-
-SHARD = "shard-00"
-FORMAT = 1
 
 
 @dataclass
@@ -103,26 +100,24 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
     NOT_FOUND if it is none, VERSION_UNSUPPORTED, DAMAGED if `meta` cannot be read: nothing can be verified then.
     """
     try:
-        meta = orjson.loads(read_file(storage, "meta"))
-        version, log_id = int(meta["format"]), int(meta["log_id"], 16)
-        segment_bytes = int(meta["segment_bytes"])
-        if meta["clock"] not in ("system", "simulated") or meta["shards"] != 1:
+        meta = parse_meta(read_file(storage, "meta"))
+        if meta.clock not in ("system", "simulated") or meta.shards != 1:
             findings.add("meta", 0, "clock or shards is none of those that horolog writes")
     except FileNotFoundError:
         raise HorologError(
             ErrorCode.NOT_FOUND, "DIR: not a data directory (there is no `meta`)", field="DIR"
         ) from None
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise HorologError(
             ErrorCode.DAMAGED, f"DIR: meta cannot be read ({error})", field="DIR"
         ) from error
-    if version != FORMAT:
+    if meta.format != FORMAT:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"DIR: format {version}; this horolog reads format {FORMAT}",
+            f"DIR: format {meta.format}; this horolog reads format {FORMAT}",
             field="DIR",
         )
-    return log_id, segment_bytes
+    return meta.log_id, meta.segment_bytes
 
 
 def verify_directory(

@@ -12,7 +12,7 @@ from horolog.delay.far_buffer import buffer_name
 from horolog.delay.far_state import RunState, decode_run_state
 from horolog.delay.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.run_format import run_path
-from horolog.delay.state import EntryState
+from horolog.delay.state import RECALLED_STATES, EntryState
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
 from horolog.verify.adoptions import AdoptionCheck, sum_of
@@ -22,7 +22,6 @@ from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 
 _NOWHERE = (1 << 64) - 1  # a log that has nothing of it
-_MOVED_ON = (EntryState.RECALLED, EntryState.MOVED)
 
 
 def check_buffer(
@@ -66,7 +65,7 @@ def check_buffer(
                     "its origin is not behind that of the one before it",
                 )
             last = int(origins[-1]) if len(origins) else last
-            waits = ~np.isin(states[batch.first + rows], (EntryState.HANDED_OVER, *_MOVED_ON))
+            waits = ~np.isin(states[batch.first + rows], (EntryState.HANDED_OVER, *RECALLED_STATES))
             balance.add(entries["due_ms"][waits] // HOUR_MS, entries["origin"][waits], -1)
         end = check.end()
         if end is not None and end != row["log_bytes"]:
@@ -153,7 +152,7 @@ class _StateCounts:
             return np.zeros(len(entries), bool)
         cursor, limit = self._row["cursor"], self._row["limit"]
         rows = batch.first + np.arange(len(entries))
-        recalled = _bits(state, rows, _MOVED_ON)
+        recalled = _bits(state, rows, RECALLED_STATES)
         quarantined = _bits(state, rows, (EntryState.QUARANTINED,))
         handed_over = (rows < cursor) & ~_bits(state, rows, (EntryState.WAITING,))
         mine = (rows < limit) & ~handed_over

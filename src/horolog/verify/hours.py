@@ -9,14 +9,19 @@ import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY_BYTES
 from horolog.delay.hour import INDEX_NAME, LOG_NAME
-from horolog.delay.state import SECONDS, EntryState, HourState, decode_state, state_name
+from horolog.delay.state import (
+    RECALLED_STATES,
+    SECONDS,
+    EntryState,
+    HourState,
+    decode_state,
+    state_name,
+)
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
 from horolog.verify.balance import Balance
 from horolog.verify.entries import Batch, RecordsCheck, Rows, batches, check_key_runs
 from horolog.verify.reading import LogBytes, Reading
-
-_GONE = (EntryState.RECALLED, EntryState.MOVED)
 
 
 def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourState | None:
@@ -45,7 +50,7 @@ def _check_counts(reading: Reading, path: str, state: HourState) -> None:
     counts = np.bincount(state.states, minlength=len(EntryState))
     told = {
         "handed over": (state.handed_over, int(counts[EntryState.HANDED_OVER])),
-        "recalled": (state.recalled, int(sum(counts[each] for each in _GONE))),
+        "recalled": (state.recalled, int(sum(counts[each] for each in RECALLED_STATES))),
         "waiting by topic": (sum(state.by_topic.values()), int(counts[EntryState.WAITING])),
         "waiting by second": (int(state.heads["waiting"].sum()), int(counts[EntryState.WAITING])),
         "filed by second": (int(state.heads["filed"].sum()), state.count),

@@ -21,7 +21,7 @@ from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
     HEAD_BYTES,
-    MESSAGE_KINDS,
+    IS_MESSAGE,
     Kind,
     decode_ack,
     decode_grant,
@@ -38,7 +38,6 @@ from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.rocketmq.tags import tags_code
 
 _KINDS = np.array(sorted(Kind), np.uint8)
-_MESSAGES = np.array(sorted(MESSAGE_KINDS), np.uint8)
 _UNREADABLE = (struct.error, ValueError, KeyError, TypeError, orjson.JSONDecodeError)
 
 
@@ -83,7 +82,7 @@ class RecordCheck:
         kinds = kinds_of(body, offsets)
         raw = np.frombuffer(body, np.uint8)
         self._check_envelopes(raw, base, offsets, kinds)
-        is_message = np.isin(kinds, _MESSAGES)
+        is_message = IS_MESSAGE[kinds]
         settled: list[Settled] = []
         for row in np.flatnonzero(~is_message).tolist():
             self._control(header, body, offsets, row, settled)

@@ -1,0 +1,35 @@
+"""`meta` of a data directory: what a later start must not change.  Truth; its fields: docs/reference/formats.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+FORMAT = 1
+SHARD = "shard-00"
+
+
+class Meta(NamedTuple):
+    """What it says; the caller compares the format with `FORMAT`."""
+
+    format: int
+    log_id: int
+    shards: int
+    clock: str
+    segment_bytes: int
+
+
+def parse_meta(content: bytes) -> Meta:
+    """ValueError, with what is wrong, unless it is a `meta` of horolog's."""
+    try:
+        told = orjson.loads(content)
+        return Meta(
+            int(told["format"]),
+            int(told["log_id"], 16),
+            int(told["shards"]),
+            str(told["clock"]),
+            int(told["segment_bytes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(str(error)) from error
