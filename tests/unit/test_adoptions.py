@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import checkpoint, take_all
 
 from horolog.broker import adoptions
 from horolog.broker.staging import Begun, Place
@@ -11,7 +12,6 @@ from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -23,13 +23,11 @@ from horolog.protocol.commands import (
     RecallByKey,
     RecallMany,
     RecallStatus,
-    Receive,
     Reschedule,
     RescheduleStatus,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer
@@ -83,24 +81,6 @@ def adopt(world, parts, version: int = 1, app: str = "load", *, inline: bool = F
 
 def named(delays: list[int], now: int, first: int = 0):
     return [made(f"m{first + i}", now + delay) for i, delay in enumerate(delays)]
-
-
-def take_all(world, group: str = "g") -> list[str]:
-    got = []
-    command = Receive(group, "t", -1, "*", 32, 3_600_000, False, 0, "c")
-    while messages := world.broker.ask(command).messages:
-        for message in messages:
-            stored = layout.decode(message.layout)
-            due_ms = int(properties.decode(stored.properties)["TIMER_DELIVER_MS"])
-            assert due_ms <= stored.store_ms, "P1"
-            got.append(properties.decode(stored.properties)["UNIQ_KEY"])
-        world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
-    return got
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def adopted_files(world) -> list[str]:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from backing_up import back_up, restore
 
 from horolog.admin.app import make_app
 from horolog.backup import copying
-from horolog.backup.copying import Progress
-from horolog.backup.manifest import Manifest, read_manifest
-from horolog.backup.restoring import Restore, lock_target, open_backup
-from horolog.backup.status import BackupState, BackupView
+from horolog.backup.manifest import read_manifest
+from horolog.backup.status import BackupState
 from horolog.broker.shard import Settings
 from horolog.protocol.commands import (
     Ack,
@@ -73,15 +72,6 @@ async def ready(engine: Engine) -> None:
     await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
 
 
-async def back_up(engine: Engine, directory: Path, *, full: bool = False) -> BackupView:
-    """Make a backup and wait until it has ended."""
-    assert engine.backups is not None
-    await engine.backups.begin(str(directory), full=full)
-    while (view := engine.backups.view()).state is BackupState.RUNNING:
-        await asyncio.sleep(0)
-    return view
-
-
 async def pending(engine: Engine) -> list[tuple[int, str, int]]:
     """(due, id, origin) of everything that waits."""
     waits = await engine.submit(ListPending(0, 1 << 62, "t", 1_000))
@@ -97,19 +87,6 @@ async def take_all(engine: Engine) -> list[str]:
         got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
         await engine.submit(Ack("g", "t", [m.receipt_handle for m in messages]))
     return got
-
-
-def restore(backup: Path, data_dir: Path) -> Manifest:
-    """As `horolog restore`."""
-    manifest, backup_lock = open_backup(backup)
-    lock = lock_target(data_dir)
-    try:
-        Restore(Disk(backup, read_only=True), Disk(data_dir), manifest, Progress()).run()
-    finally:
-        lock.release()
-        if backup_lock is not None:
-            backup_lock.release()
-    return manifest
 
 
 def stored(backup: Path) -> dict[str, tuple[int, int]]:

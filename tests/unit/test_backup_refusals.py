@@ -9,12 +9,12 @@ from random import Random
 
 import orjson
 import pytest
+from backing_up import back_up, restore
 
 from horolog.backup import copying
-from horolog.backup.copying import Progress
 from horolog.backup.manifest import Manifest, encode_manifest, read_manifest, write_manifest
-from horolog.backup.restoring import Restore, lock_target, open_backup
-from horolog.backup.status import BackupState, BackupView
+from horolog.backup.restoring import lock_target, open_backup
+from horolog.backup.status import BackupState
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     CreateTopic,
@@ -55,28 +55,6 @@ async def ready(engine: Engine) -> None:
         for i in range(30)
     ]
     await engine.submit(SendMessages("t", messages))
-
-
-async def back_up(engine: Engine, directory: Path) -> BackupView:
-    """Make a backup and wait until it has ended."""
-    assert engine.backups is not None
-    await engine.backups.begin(str(directory))
-    while (view := engine.backups.view()).state is BackupState.RUNNING:
-        await asyncio.sleep(0)
-    return view
-
-
-def restore(backup: Path, data_dir: Path) -> Manifest:
-    """As `horolog restore`."""
-    manifest, backup_lock = open_backup(backup)
-    lock = lock_target(data_dir)
-    try:
-        Restore(Disk(backup, read_only=True), Disk(data_dir), manifest, Progress()).run()
-    finally:
-        lock.release()
-        if backup_lock is not None:
-            backup_lock.release()
-    return manifest
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from worlds import checkpoint, take_all
 
 from horolog.delay.far import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -18,11 +18,9 @@ from horolog.protocol.commands import (
     MessageType,
     Recall,
     RecallStatus,
-    Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import Killed
 
@@ -49,24 +47,6 @@ def schedule(world, delays: list[int], start: int = 0) -> None:
     batch = [made(f"m{start + i}", now + delay) for i, delay in enumerate(delays)]
     sent = world.broker.ask(SendMessages("t", batch))
     assert not sent.refused
-
-
-def take_all(world, group: str = "g") -> list[str]:
-    got = []
-    command = Receive(group, "t", -1, "*", 32, 3_600_000, False, 0, "c")
-    while messages := world.broker.ask(command).messages:
-        for message in messages:
-            stored = layout.decode(message.layout)
-            due_ms = int(properties.decode(stored.properties)["TIMER_DELIVER_MS"])
-            assert due_ms <= stored.store_ms, "P1"
-            got.append(properties.decode(stored.properties)["UNIQ_KEY"])
-        world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
-    return got
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def test_ten_years_ahead_to_the_millisecond(make_world) -> None:
