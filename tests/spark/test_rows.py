@@ -87,9 +87,12 @@ def test_records_are_those_of_a_send(rows) -> None:
     table = table_of(rows)
     due = due_of(table)
     assert refusals(table, due, TARGET) == {}
-    entries, records = encode_rows(
+    entries, content = encode_rows(
         table, due, table.column("message_id").combine_chunks(), TARGET, first_row=5, first_queue=2
     )
+    ends = np.cumsum(entries["size"]).tolist()
+    assert ends[-1] == len(content)
+    records = [content[end - size : end] for end, size in zip(ends, entries["size"], strict=True)]
     for i, row in enumerate(rows):
         message = sent(row, born_ms=TARGET.born_ms, born_host=TARGET.born_host)
         expected = bytearray(message.record)

@@ -177,6 +177,25 @@ def test_inspect_reads_a_run_and_names_what_is_damaged(tmp_path: Path) -> None:
 # --- mistakes of our own ----------------------------------------------------------------------------
 
 
+def test_records_that_are_joined_already_make_the_same_file() -> None:
+    disk, source = new_disk(), many(30)
+    order = np.lexsort((source.entries["origin"], source.entries["due_ms"]))
+    entries = source.entries[order]
+    records = source.read(entries)
+    apart = RunWriter(disk, "runs", "apart", log_id=LOG_ID, rows=30)
+    joined = RunWriter(disk, "runs", "joined", log_id=LOG_ID, rows=30)
+    for rows in (slice(0, 7), slice(7, 7), slice(7, 30)):
+        apart.add(entries[rows], records[rows])
+        joined.add_joined(entries[rows], memoryview(b"".join(records[rows])))
+    apart.finish()
+    joined.finish()
+    files = [disk.open(f"runs/{name}.run") for name in ("apart", "joined")]
+    assert files[0].read(0, files[0].size()) == files[1].read(0, files[1].size())
+    short = RunWriter(disk, "runs", "short", log_id=LOG_ID, rows=30)
+    with pytest.raises(AssertionError):
+        short.add_joined(entries, memoryview(b"".join(records)[:-1]))
+
+
 def test_the_writer_wants_its_rows_sorted_and_all_of_them() -> None:
     disk, source = new_disk(), many(10)
     order = np.lexsort((source.entries["origin"], source.entries["due_ms"]))

@@ -27,6 +27,7 @@ second 7 is loaded the chain 2 → 0 is walked and sorted by (due, origin): C, A
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -92,4 +93,5 @@ def record_crcs(
     if rows is not None:
         seeds = seeds ^ (rows.astype(np.uint64) * np.uint64(0x9E3779B1))
     folded = (seeds & np.uint64(0xFFFFFFFF)).tolist()
-    return np.array([crc32(r, s) for r, s in zip(records, folded, strict=True)], np.uint32)
+    crcs = starmap(crc32, zip(records, folded, strict=True))
+    return np.fromiter(crcs, np.uint32)

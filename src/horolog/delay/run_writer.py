@@ -100,7 +100,7 @@ class RunWriter:
             self.abandon()
             raise
 
-    def _write(self, offset: int, content: bytes) -> None:
+    def _write(self, offset: int, content: bytes | memoryview) -> None:
         self._file.write(offset, content)
         self._unsynced += len(content)
         if self._unsynced >= SYNC_BYTES:
@@ -117,6 +117,33 @@ class RunWriter:
         if not n:
             return
         assert len(records) == n
+        ends = self._add_entries(entries)
+        first = 0
+        while first < n:
+            stop = int(np.searchsorted(ends, self._record_bytes + WRITE_BYTES, side="right"))
+            stop = max(first + 1, stop)
+            content = b"".join(records[first:stop])
+            if len(content) != int(ends[stop - 1]) - self._record_bytes:
+                raise damaged(self.name, f"records for rows from {self._added + first} are missing")
+            self._write(self._records_at + self._record_bytes, content)
+            self._record_bytes += len(content)
+            first = stop
+        self._added += n
+
+    def add_joined(self, entries: npt.NDArray[Any], content: memoryview) -> None:
+        """`add` for records that lie one after another already."""
+        n = len(entries)
+        if not n:
+            return
+        ends = self._add_entries(entries)
+        assert len(content) == int(ends[-1]) - self._record_bytes
+        self._write(self._records_at + self._record_bytes, content)
+        self._record_bytes += len(content)
+        self._added += n
+
+    def _add_entries(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Write entries behind the last ones; gives where their records end, from the first record of the run."""
+        n = len(entries)
         assert self._added + n <= self._rows
         assert is_sorted(entries)
         if self._adopted:
@@ -131,17 +158,7 @@ class RunWriter:
         placed["previous"] = 0
         placed["sum"] = entry_sums(placed)
         self._write(HEADER_BYTES + ENTRY_BYTES * self._added, placed.tobytes())
-        first = 0
-        while first < n:
-            stop = int(np.searchsorted(ends, self._record_bytes + WRITE_BYTES, side="right"))
-            stop = max(first + 1, stop)
-            content = b"".join(records[first:stop])
-            if len(content) != int(ends[stop - 1]) - self._record_bytes:
-                raise damaged(self.name, f"records for rows from {self._added + first} are missing")
-            self._write(self._records_at + self._record_bytes, content)
-            self._record_bytes += len(content)
-            first = stop
-        self._added += n
+        return ends
 
     def finish(self) -> RunInfo:
         """Write what stands behind the records, and sync the file; the caller syncs the directory."""

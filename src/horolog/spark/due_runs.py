@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from horolog.delay.entry import record_crcs
 from horolog.delay.run import Run
@@ -21,6 +22,7 @@ from horolog.delay.run_format import END_MAGIC
 from horolog.delay.run_search import is_readable
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_decode import Records
+from horolog.spark.values import values_of
 from horolog.storage.disk import Disk
 
 SUFFIX = ".run"
@@ -195,9 +197,22 @@ class DueRows(NamedTuple):
 
 def _intact(run: Run, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which records match the CRCs in their rows."""
-    found = record_crcs(run.records(entries), entries["origin"], entries["row"])
+    found = record_crcs(_records(run, entries), entries["origin"], entries["row"])
     intact: npt.NDArray[np.bool_] = found == entries["crc"]
     return intact
+
+
+def _records(run: Run, entries: npt.NDArray[Any]) -> Iterable[bytes | memoryview]:
+    """The records of these rows; those of neighbours lie one after another."""
+    at = entries["position"].astype(np.int64)
+    ends = at + entries["size"]
+    if not len(at) or bool((at[1:] != ends[:-1]).any()):
+        return run.records(entries)
+    offsets = pa.py_buffer(np.append(at, ends[-1]) - at[0])
+    content = pa.py_buffer(run.view[int(at[0]) : int(ends[-1])])
+    return values_of(
+        pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(at), [None, offsets, content])
+    )
 
 
 def read_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:

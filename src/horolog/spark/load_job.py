@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.load_plan import LoadPlan, plan_slices, slice_rows
+from horolog.spark.load_plan import MINUTES, LoadPlan, dense_hours, plan_slices, slice_rows
 from horolog.spark.sink_columns import ARROW_TYPES
 from horolog.spark.sink_options import SinkOptions
 from horolog.spark.staged_runs import Rejected, Task, stage
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _MINUTE, _SLICE = "__horolog_minute", "__horolog_slice"
+_HOUR_MS = MINUTES * 60_000
 REJECTED_MAX = 1_000_000  # rows that the driver takes from one task; more bad ones fail the job
 
 
@@ -30,23 +31,34 @@ class Loaded(NamedTuple):
     rejected: pa.Table  # the refused rows, and the column `reason`
 
 
-def histogram(df: DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(minutes since 1970, rows), ascending; rows without a due time are not counted."""
+def plan_of(df: DataFrame) -> LoadPlan:
+    """Slices for these rows: one pass over their due times, and another one if an hour has many."""
+    hours, counts = _histogram(df, _since_1970(df, _HOUR_MS))
+    parallelism = df.sparkSession.sparkContext.defaultParallelism
+    wanted = slice_rows(int(counts.sum()), parallelism)
+    minutes = hours * MINUTES
+    dense = dense_hours(hours, counts, wanted)
+    if len(dense):
+        among = df.where(_since_1970(df, _HOUR_MS).isin(dense.tolist()))
+        of_dense, more = _histogram(among, _since_1970(df, 60_000))
+        sparse = ~np.isin(hours, dense)
+        minutes = np.concatenate([minutes[sparse], of_dense])
+        counts = np.concatenate([counts[sparse], more])
+        order = np.argsort(minutes)
+        minutes, counts = minutes[order], counts[order]
+    return plan_slices(minutes, counts, wanted)
+
+
+def _histogram(df: DataFrame, unit: Column) -> tuple[np.ndarray, np.ndarray]:
+    """(units, rows), ascending; rows without a due time are not counted."""
     from pyspark.sql import functions as sql
 
-    counted = df.select(_minute(df).alias(_MINUTE)).groupBy(_MINUTE).agg(sql.count("*").alias("n"))
-    table = counted.where(sql.col(_MINUTE).isNotNull()).toArrow()
-    minutes = table.column(_MINUTE).to_numpy().astype(np.int64)
+    counted = df.select(unit.alias("unit")).groupBy("unit").agg(sql.count("*").alias("n"))
+    table = counted.where(sql.col("unit").isNotNull()).toArrow()
+    units = table.column("unit").to_numpy().astype(np.int64)
     counts = table.column("n").to_numpy().astype(np.int64)
-    order = np.argsort(minutes)
-    return minutes[order], counts[order]
-
-
-def plan_of(df: DataFrame) -> LoadPlan:
-    """Slices for these rows."""
-    minutes, counts = histogram(df)
-    parallelism = df.sparkSession.sparkContext.defaultParallelism
-    return plan_slices(minutes, counts, slice_rows(int(counts.sum()), parallelism))
+    order = np.argsort(units)
+    return units[order], counts[order]
 
 
 def run_load(
@@ -84,12 +96,25 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([("file", file), ("reason", pa.string()), *given])
 
 
-def _minute(df: DataFrame) -> Column:
+def _since_1970(df: DataFrame, unit_ms: int) -> Column:
+    """Whole units of so many ms before the due time; a whole second at least."""
     from pyspark.sql import functions as sql
 
     if dict(df.dtypes)["deliver_at"] == "timestamp":
-        return sql.expr("unix_seconds(deliver_at) div 60")
-    return sql.expr("deliver_at div 60000")
+        return sql.expr(f"unix_seconds(deliver_at) div {unit_ms // 1000}")
+    return sql.expr(f"deliver_at div {unit_ms}")
+
+
+def _minute(df: DataFrame, plan: LoadPlan) -> Column:
+    """The minute under which the plan knows a row."""
+    from pyspark.sql import functions as sql
+
+    hour = _since_1970(df, _HOUR_MS)
+    of_hour = hour * MINUTES
+    if not len(plan.dense):
+        return of_hour
+    in_dense = hour.isin(plan.dense.tolist())
+    return sql.when(in_dense, _since_1970(df, 60_000)).otherwise(of_hour)
 
 
 def _shuffled(df: DataFrame, plan: LoadPlan) -> DataFrame:
@@ -107,14 +132,16 @@ def _shuffled(df: DataFrame, plan: LoadPlan) -> DataFrame:
         name for name, kind in df.dtypes if not kind.startswith("map")
     ]  # Spark hashes no maps
     dealt = sql.xxhash64(*hashed, sql.spark_partition_id())
-    place = sql.expr(
-        f"cast(coalesce(first + pmod(dealt, salts), pmod(dealt, {plan.slices})) as int)"
+    first, salts = sql.col("first"), sql.col("salts")
+    place = (
+        sql.when(salts == 1, first)  # nearly all: their bodies need not be hashed
+        .when(salts > 1, first + sql.pmod(dealt, salts))
+        .otherwise(sql.pmod(dealt, sql.lit(plan.slices)))
     )
     joined = (
-        df.withColumn(_MINUTE, _minute(df))
-        .withColumn("dealt", dealt)
+        df.withColumn(_MINUTE, _minute(df, plan))
         .join(sql.broadcast(slices), _MINUTE, "left")
-        .select(*df.columns, place.alias(_SLICE))
+        .select(*df.columns, place.cast("int").alias(_SLICE))
     )
     if hasattr(joined, "repartitionById"):
         return joined.repartitionById(plan.slices, sql.col(_SLICE))

@@ -1,8 +1,10 @@
-"""How rows are cut into slices before they are shuffled: from a histogram by minute, without a sampling pass.
+"""How rows are cut into slices before they are shuffled: from a histogram, without a sampling pass.
 
 A slice becomes one sorted run.  Hours with few rows share a slice; an hour with many has its own, cut between
 minutes; a minute with too many (half of an hour due in one millisecond) is dealt out over several slices of the
 same time.  So slices are of about one size whatever the due times are.
+
+Minutes are looked at only in hours with many rows: a year has 8 760 hours but 525 600 minutes.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class LoadPlan(NamedTuple):
-    """Rows of `minutes[i]` go to one of the `salts[i]` slices from `first[i]` on."""
+    """Rows of `minutes[i]` go to one of the `salts[i]` slices from `first[i]` on.
+
+    All rows of an hour count as of its first minute, unless it is one of `dense`.
+    """
 
     minutes: Ints
     first: Ints
     salts: Ints
     slices: int
+    dense: Ints  # hours since 1970
 
 
 def slice_rows(rows: int, parallelism: int) -> int:
@@ -37,14 +43,23 @@ def slice_rows(rows: int, parallelism: int) -> int:
     return max(wanted, 2 * rows // ADOPTION_FILES_MAX)
 
 
+def dense_hours(hours: Ints, counts: Ints, wanted: int) -> Ints:
+    """The hours with so many rows that the plan must know in which minutes they are."""
+    return hours[counts >= wanted]
+
+
 def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
-    """Slices of about `wanted` rows; `minutes` (since 1970) ascend, each with its count of rows."""
+    """Slices of about `wanted` rows; `minutes` (since 1970) ascend, each with its count of rows.
+
+    All rows of an hour that is not dense may be given as of its first minute.
+    """
     if not len(minutes):
-        return LoadPlan(minutes, minutes, minutes, 1)
+        return LoadPlan(minutes, minutes, minutes, 1, minutes)
     first = np.zeros(len(minutes), np.int64)
     salts = np.ones(len(minutes), np.int64)
     hours = minutes // MINUTES
     starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
+    dense = dense_hours(hours[starts], np.add.reduceat(counts, starts), wanted)
     packer = _Packer(wanted)
     for at, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(minutes)], strict=True):
         total = int(counts[at:stop].sum())
@@ -60,7 +75,7 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
                 first[i] = packer.put(count)
         packer.close()
     packer.close()
-    return LoadPlan(minutes, first, salts, packer.slices)
+    return LoadPlan(minutes, first, salts, packer.slices, dense)
 
 
 class _Packer:

@@ -151,7 +151,7 @@ class _Place:
                 rows = slice(at, min(n, at + _STEP_ROWS))
                 part = table.slice(at, _STEP_ROWS)
                 part_ids = part.column("message_id").combine_chunks() if ids is None else ids[rows]
-                writer.add(
+                writer.add_joined(
                     *encode_rows(
                         part, due[rows], part_ids, target, first_row=at, first_queue=queue + at
                     )
