@@ -5,7 +5,8 @@ a stream append them to a Delta table, and says how late they were: from a row's
 commit that holds it.  Then the table is compared with the files: none early, none lost, none twice.
 
 `--restarts 10` kills the driver with SIGKILL that many times on the way; lateness then has the restarts in it.
-`--backlog` makes everything due before the query begins: how fast it catches up.
+`--backlog` makes everything due before the query begins: how fast it catches up.  `--rows messages` carries the
+messages through Spark, as a query that looks at them must; otherwise it carries pieces, which the sink reads.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from horolog.storage.disk import Disk
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "spark_due"
 MASTER = "local[2]"
 FILES = 8
+WARM_ROWS = 2_000  # due before the measured ones, as a query that has run for a while has had
+WARM_MS = 25_000
 # What a delivery needs; maps and arrays cost Spark as much as all the rest.
 COLUMNS = "deliver_at timestamp, topic string, message_id string, tag string, body binary"
 
 
 def make_runs(place: Path, rate: int, seconds: int, begin_ms: int, body_bytes: int) -> int:
-    """Rows due at a steady rate, spread over all files by chance; gives how many."""
+    """Rows due at a steady rate, spread over all files by chance, and a few before; gives how many."""
     from horolog.testing.due_files import write_run
 
     total = rate * seconds
+    warm = begin_ms - WARM_MS + np.arange(WARM_ROWS) * (WARM_MS // 2) // WARM_ROWS
+    write_run(place, "warm", warm, first=total, body_bytes=body_bytes)
     due = begin_ms + np.arange(total, dtype=np.int64) * 1_000 // rate
     of_file = np.random.default_rng(7).integers(0, FILES, total)
     first = 0
@@ -46,28 +51,29 @@ def make_runs(place: Path, rate: int, seconds: int, begin_ms: int, body_bytes: i
         mine = due[of_file == file]
         write_run(place, f"r{file}", mine, first=first, body_bytes=body_bytes)
         first += len(mine)
-    return total
+    return total + WARM_ROWS
 
 
-def deliver(place: Path, total: int, limit: int = 1_000_000) -> None:
+def deliver(place: Path, total: int, rows: str, limit: int) -> None:
     """Run the stream until the table has all rows; one line of JSON for each commit goes to `commits`."""
     from deltalake import DeltaTable
 
     from horolog.spark.delta_append import DeltaAppend
+    from horolog.spark.due_pieces import DueMessages
     from horolog.spark.session import make_session
 
     spark = make_session("due", master=MASTER, conf={"spark.driver.memory": "2g"})
-    sink = DeltaAppend(str(place / "table"))
+    pieces = rows == "pieces"
+    sink = DeltaAppend(str(place / "table"), unpack=DueMessages(COLUMNS) if pieces else None)
     commits = open(place / "commits", "a", buffering=1)  # noqa: SIM115 - for all of this process
 
     def append(frame: Any, batch: int) -> None:
         sink(frame, batch)
         commits.write(json.dumps([batch, time.time_ns() // 1_000_000]) + "\n")
 
+    due = spark.readStream.format("horolog").option("mode", "due").option("rows", rows)
     query = (
-        spark.readStream.format("horolog")
-        .schema(COLUMNS)
-        .option("mode", "due")
+        (due if pieces else due.schema(COLUMNS))
         .option("maxRowsPerTrigger", limit)
         .load(str(place / "runs"))
         .writeStream.foreachBatch(append)
@@ -93,8 +99,8 @@ def offsets(place: Path) -> dict[int, int]:
     return found
 
 
-def lateness(place: Path) -> tuple[np.ndarray, int]:
-    """Lateness of every row in ms, and how many were early."""
+def lateness(place: Path, begin_ms: int) -> tuple[np.ndarray, int]:
+    """Lateness in ms of every row from `begin_ms` on, and how many of all were early."""
     ends = offsets(place)
     first: dict[int, int] = {}
     for line in (place / "commits").read_text().splitlines():
@@ -105,14 +111,15 @@ def lateness(place: Path) -> tuple[np.ndarray, int]:
         for path in sorted((place / "runs").glob("*.run"))
     ]
     due = np.sort(np.concatenate([run.slice(0, run.rows)["due_ms"] for run in runs]))
-    pieces, begin = [], 0
+    pieces, begin, early = [], 0, 0
     for batch in sorted(ends):
         stop = int(due.searchsorted(ends[batch]))
         if batch in first:  # the last commit before a kill may not have been noted
-            pieces.append(first[batch] - due[begin:stop])
+            late = first[batch] - due[begin:stop]
+            early += int((late < 0).sum())
+            pieces.append(late[due[begin:stop] >= begin_ms])
         begin = stop
-    late = np.concatenate(pieces)
-    return late, int((late < 0).sum())
+    return np.concatenate(pieces), early
 
 
 def check(place: Path, total: int) -> None:
@@ -125,11 +132,11 @@ def check(place: Path, total: int) -> None:
     assert len(np.unique(numbers)) == total, "rows twice"
 
 
-def run_killed(place: Path, total: int, restarts: int) -> None:
+def run_killed(place: Path, total: int, rows: str, restarts: int) -> None:
     """The driver as a process of its own, killed at some moment after its first commit."""
     limit = total // (3 * restarts) + 1  # so that something is left for every life of the driver
     command = [sys.executable, "-m", "benchmarks.spark_due"]
-    command += ["--child", str(total), "--limit", str(limit)]
+    command += ["--child", str(total), "--rows", rows, "--limit", str(limit)]
     chance = random.Random(1)
     commits = place / "commits"
     for kill in [True] * restarts + [False]:
@@ -158,29 +165,31 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=0)
     parser.add_argument("--ahead", type=int, default=25, help="seconds until the first row is due")
     parser.add_argument("--backlog", action="store_true")
+    parser.add_argument("--rows", choices=("pieces", "messages"), default="pieces")
     parser.add_argument("--limit", type=int, default=1_000_000, help="rows of a micro-batch")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        deliver(WORK, given.child, given.limit)
+        deliver(WORK, given.child, given.rows, given.limit)
         return
     shutil.rmtree(WORK, ignore_errors=True)
     (WORK / "runs").mkdir(parents=True)
     try:
-        total = given.rate * given.seconds
-        ahead_ms = given.ahead * 1_000 + total // 100  # the files are written meanwhile
-        begin_ms = time.time_ns() // 1_000_000 + (-60_000 - total if given.backlog else ahead_ms)
-        make_runs(WORK / "runs", given.rate, given.seconds, begin_ms, given.body)
+        measured = given.rate * given.seconds
+        ahead_ms = given.ahead * 1_000 + measured // 100  # the files are written meanwhile
+        begin_ms = time.time_ns() // 1_000_000 + (-60_000 - measured if given.backlog else ahead_ms)
+        total = make_runs(WORK / "runs", given.rate, given.seconds, begin_ms, given.body)
         if given.restarts:
-            run_killed(WORK, total, given.restarts)
+            run_killed(WORK, total, given.rows, given.restarts)
         else:
-            deliver(WORK, total, given.limit)
+            deliver(WORK, total, given.rows, given.limit)
         check(WORK, total)
-        late, early = lateness(WORK)
+        late, early = lateness(WORK, begin_ms)
         commits = [json.loads(line)[1] for line in (WORK / "commits").read_text().splitlines()]
         figures = {
-            "rows": total,
+            "rows": measured,
             "rate": given.rate,
+            "carried": given.rows,
             "restarts": given.restarts,
             "batches": len(commits),
             "early": early,

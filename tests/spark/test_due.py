@@ -4,57 +4,32 @@ from __future__ import annotations
 
 import pickle
 import random
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, WriterProperties, write_deltalake
+from deltalake import WriterProperties, write_deltalake
+from due_rows import START, all_due, numbered, three_runs
+from pyspark.sql.types import StringType, StructField, StructType
 
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.delta_append import DeltaAppend
+from horolog.spark.due_pieces import DueMessages
 from horolog.spark.due_runs import RunDirectory, grouped, read_piece
-from horolog.spark.due_source import DueStream, now_ms
-from horolog.spark.message_columns import DUE_SCHEMA
+from horolog.spark.due_source import DueStream
+from horolog.spark.message_columns import DUE_SCHEMA, PIECE_SCHEMA
 from horolog.spark.reading_options import due_options
 from horolog.spark.stream_api import ReadMaxRows
 from horolog.storage.disk import Disk
 from horolog.testing.due_files import write_run
 
-START = 1_700_000_000_000
-
 
 @pytest.fixture
 def runs(tmp_path) -> Path:
-    """Three files of 3 000 messages in all, due within ten seconds; half of one file in one millisecond."""
-    place = tmp_path / "runs"
-    place.mkdir()
-    chance = np.random.default_rng(5)
-    for number in range(3):
-        due = START + chance.integers(0, 10_000, 1_000)
-        if number == 1:
-            due[:500] = START + 5_000
-        write_run(place, f"r{number}", np.sort(due), first=1_000 * number)
-    return place
-
-
-def all_due(place: Path) -> dict[int, int]:
-    """Number of each message and when it is due, from the files."""
-    found = {}
-    directory = RunDirectory(str(place))
-    directory.refresh()
-    for piece in directory.between(0, 1 << 60):
-        for due in read_piece(str(place), piece, lossy=False):
-            bodies = due.records.columns(["body"])["body"].to_pylist()
-            found.update(zip(map(numbered, bodies), due.records.due_ms.tolist(), strict=True))
-    return found
-
-
-def numbered(body: bytes) -> int:
-    return int(bytes(body)[:16])
+    """Three files of 3 000 messages."""
+    return three_runs(tmp_path / "runs")
 
 
 def stream(place: Path, **options: object) -> DueStream:
@@ -101,6 +76,54 @@ def test_batches_of_any_clock_give_every_row_once_and_none_early(runs, monkeypat
             got.update(rows_of(part, reader))
         offset = end
     assert got == want
+
+
+@pytest.mark.parametrize("topic", ["", "t", "other"])
+def test_pieces_hold_what_the_messages_are(runs, monkeypatch, topic) -> None:
+    """Unpacked in the task of a sink, in the order and with the columns of the source itself."""
+    monkeypatch.setattr("horolog.spark.due_source.now_ms", lambda options: START + 7_000)
+    messages = stream(runs, topic=topic, maxRecordsPerPartition=700)
+    pieces = DueStream(
+        {"mode": "due", "path": str(runs), "rows": "pieces", "topic": topic}, PIECE_SCHEMA
+    )
+    offset = messages.initialOffset()
+    end = messages.latestOffset(offset, ReadMaxRows(1_000))
+    assert pieces.initialOffset() == offset
+    assert pieces.latestOffset(offset, ReadMaxRows(1_000)) == end
+    unpack = pickle.loads(pickle.dumps(DueMessages()))
+    want = [b for part in messages.partitions(offset, end) for b in messages.read(part)]
+    told = [b for part in pieces.partitions(offset, end) for b in pieces.read(part)]
+    got = list(unpack(iter(told)))
+    assert sum(int(r["stop"] - r["first"]) for b in told for r in b.to_pylist()) == end["rows"]
+    schema = unpack.schema
+    assert (
+        pa.Table.from_batches(got, schema).to_pylist()
+        == pa.Table.from_batches(want, schema).to_pylist()
+    )
+    assert sum(batch.num_rows for batch in got) == (0 if topic == "other" else end["rows"])
+
+
+def test_pieces_of_a_lake_and_of_damaged_rows(runs, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("horolog.spark.due_source.now_ms", lambda options: START + 60_000)
+    bodies = []
+    for place in (runs, as_lake(runs, tmp_path / "lake")):
+        pieces = DueStream({"path": str(place), "rows": "pieces"}, PIECE_SCHEMA)
+        offset = pieces.initialOffset()
+        told = [
+            batch
+            for part in pieces.partitions(offset, pieces.latestOffset(offset, None))
+            for batch in pieces.read(part)
+        ]
+        found = [row for batch in DueMessages()(iter(told)) for row in batch["body"].to_pylist()]
+        bodies.append(sorted(map(numbered, found)))
+    assert bodies == [list(range(3_000))] * 2
+
+
+def test_what_pieces_may_hold_is_checked_before() -> None:
+    with pytest.raises(HorologError, match="'rows': 'files' is neither messages nor pieces"):
+        due_options({"path": "x", "rows": "files"})
+    with pytest.raises(HorologError, match="column 'colour': there is no such column"):
+        DueMessages(StructType([StructField("colour", StringType())]))
 
 
 def test_a_limit_is_kept_but_for_one_millisecond(runs, monkeypatch) -> None:
@@ -253,124 +276,3 @@ def test_a_table_of_something_else_is_refused(tmp_path) -> None:
     write_deltalake(tmp_path / "other", pa.table({"a": [1]}))
     with pytest.raises(HorologError, match="without the columns due_ms and record"):
         stream(tmp_path / "other").initialOffset()
-
-
-# --- with Spark ---------------------------------------------------------------------------------
-
-
-def due_frame(spark, place: Path, **options: object):
-    frame = spark.readStream.format("horolog").option("mode", "due")
-    return frame.options(**options).load(str(place))
-
-
-def test_as_a_batch(spark, runs) -> None:
-    frame = spark.read.format("horolog").option("mode", "due").option("to", START + 5_000)
-    want = {number: due for number, due in all_due(runs).items() if due < START + 5_000}
-    rows = frame.load(str(runs)).collect()
-    assert {
-        numbered(row.body): int(row.deliver_at.timestamp() * 1000 + 0.5) for row in rows
-    } == want
-    assert {row.topic for row in rows} == {"t"}
-    assert len({(row.file, row.row) for row in rows}) == len(rows)
-
-
-def run_once(spark, broker, runs: Path, tmp_path: Path, sink) -> None:
-    """Everything that is due by the broker's clock, in small batches."""
-    frame = due_frame(spark, runs, clock=broker.admin_url, maxRowsPerTrigger=400)
-    query = (
-        frame.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-class FailsBehindTheCommit:
-    """A sink whose process dies between the table's commit and Spark's."""
-
-    def __init__(self, sink: DeltaAppend, batch: int) -> None:
-        self._sink = sink
-        self._batch = batch
-
-    def __call__(self, frame, batch: int) -> None:
-        self._sink(frame, batch)
-        if batch == self._batch:
-            raise RuntimeError("killed")
-
-
-def delivered(table: Path) -> list[tuple[int, int]]:
-    found = DeltaTable(table).to_pyarrow_table(columns=["body", "deliver_at"]).to_pydict()
-    return sorted(
-        (numbered(body), int(due.timestamp() * 1000 + 0.5))
-        for body, due in zip(found["body"], found["deliver_at"], strict=True)
-    )
-
-
-def test_exactly_once_into_delta_over_restarts(spark, broker, tmp_path) -> None:
-    restarts(spark, broker, tmp_path, times=3)
-
-
-@pytest.mark.slow
-def test_exactly_once_into_delta_over_ten_restarts(spark, broker, tmp_path) -> None:
-    restarts(spark, broker, tmp_path, times=10)
-
-
-def restarts(spark, broker, tmp_path: Path, *, times: int) -> None:
-    """Each start is followed by more that is due, and dies behind the commit of its first batch."""
-    runs, table = tmp_path / "runs", tmp_path / "table"
-    runs.mkdir()
-    begin = broker.now_ms()
-    spread = np.sort(np.random.default_rng(1).integers(0, 1_000 * times, 500 * times))
-    write_run(runs, "a", begin + spread, first=0)
-    write_run(runs, "b", begin + spread + 1, first=100_000)
-    sink = DeltaAppend(str(table))
-    batch = 0
-    for _ in range(times):
-        now = broker.advance(1_000)
-        with pytest.raises(Exception, match="killed"):
-            run_once(spark, broker, runs, tmp_path, FailsBehindTheCommit(sink, batch))
-        run_once(spark, broker, runs, tmp_path, sink)
-        rows = delivered(table)
-        want = {number: due for number, due in all_due(runs).items() if due < now}
-        assert rows == sorted(want.items())  # none early, none lost, none twice
-        batch = DeltaTable(table).history(1)[0]["version"]  # a table of n batches has version n
-    broker.advance(10_000)
-    run_once(spark, broker, runs, tmp_path, sink)
-    assert delivered(table) == sorted(all_due(runs).items())
-
-
-def test_by_the_clock_of_this_machine(spark, tmp_path) -> None:
-    """A live query: rows come within seconds of their time, and not before."""
-    runs, out = tmp_path / "runs", tmp_path / "out"
-    runs.mkdir()
-    begin = time.time_ns() // 1_000_000 + 2_000
-    due = begin + np.arange(2_000)
-    write_run(runs, "a", due)
-    assert now_ms(due_options({"path": "x"})) < begin
-    query = (
-        due_frame(spark, runs)
-        .selectExpr("CAST(deliver_at AS double) AS due", "row", "current_timestamp() AS seen")
-        .writeStream.format("parquet")
-        .option("path", str(out))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        deadline = time.monotonic() + 120
-        seen = 0
-        while seen < 2_000 and time.monotonic() < deadline:
-            query.processAllAvailable()
-            seen = sum(int(each["numInputRows"]) for each in query.recentProgress)
-    finally:
-        query.stop()
-    rows = (
-        spark.read.parquet(str(out))
-        .selectExpr("due", "row", "CAST(seen AS double) AS seen")
-        .collect()
-    )
-    assert sorted(row.row for row in rows) == list(range(2_000))
-    assert all(row.seen >= row.due for row in rows)

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,16 +32,28 @@ _REPEATING = frozenset({"topic", "tag", "file", "queue_id"})
 _QUERY_ID = "sql.streaming.queryId"
 
 
+class Unpack(Protocol):
+    """Makes batches of `schema` out of those that Spark gives a task; it travels to the tasks."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches that are to be written."""
+        ...
+
+
 class DeltaAppend:
     """What `foreachBatch` calls.
 
     table  directory of the Delta table, on a disk that all tasks see; made with the first batch
     query  names the query in the table's transactions; "" takes Spark's id, which lives in the checkpoint
+    unpack what a task does to its batches before it writes them, such as `due_pieces.DueMessages`
     """
 
-    def __init__(self, table: str, query: str = "") -> None:
+    def __init__(self, table: str, query: str = "", unpack: Unpack | None = None) -> None:
         self._table = str(Path(table).absolute())
         self._query = query
+        self._unpack = unpack
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Append a batch, unless the table has it."""
@@ -54,7 +66,7 @@ class DeltaAppend:
             there = table.transaction_version(query)
             if there is not None and there >= batch:
                 return
-        written = frame.mapInArrow(_Writer(self._table), _FILES).collect()
+        written = frame.mapInArrow(_Writer(self._table, self._unpack), _FILES).collect()
         if table is None:
             table = self._opened(frame)
         now = time.time_ns() // 1_000_000
@@ -74,9 +86,8 @@ class DeltaAppend:
 
         from horolog.spark.message_columns import arrow_schema
 
-        return DeltaTable.create(
-            self._table, arrow_schema(frame.schema), mode="ignore", raise_if_key_not_exists=False
-        )
+        schema = self._unpack.schema if self._unpack else arrow_schema(frame.schema)
+        return DeltaTable.create(self._table, schema, mode="ignore", raise_if_key_not_exists=False)
 
 
 def _query_id(frame: DataFrame) -> str:
@@ -93,10 +104,13 @@ def _query_id(frame: DataFrame) -> str:
 class _Writer:
     """What a task does: one file of all its batches."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, unpack: Unpack | None) -> None:
         self._table = table
+        self._unpack = unpack
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._unpack:
+            batches = self._unpack(batches)
         name = f"part-{uuid.uuid4()}.parquet"
         writer = None
         rows = 0

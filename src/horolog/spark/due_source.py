@@ -14,23 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from horolog.admin.client import AdminClient, path_of
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.due_lake import LakeTable, is_lake, read_lake_piece
-from horolog.spark.due_runs import (
-    DueRows,
-    Piece,
-    RunDirectory,
-    SortedFiles,
-    grouped,
-    read_piece,
-)
-from horolog.spark.message_columns import arrow_schema, fitted
+from horolog.spark.due_lake import LakeTable, is_lake
+from horolog.spark.due_pieces import messages_of, piece_rows
+from horolog.spark.due_runs import Piece, RunDirectory, SortedFiles, grouped
+from horolog.spark.message_columns import arrow_schema
 from horolog.spark.reading_options import DueOptions, due_options
 from horolog.spark.stream_api import (
     ReadAllAvailable,
@@ -72,28 +64,12 @@ def _read(part: InputPartition, options: DueOptions, schema: StructType) -> Iter
     """Record batches of one task."""
     if not isinstance(part, DuePart):  # Spark's own, when there is nothing to read
         return
-    target = arrow_schema(schema)
-    read = read_lake_piece if is_lake(options.path) else read_piece
+    target, lossy = arrow_schema(schema), not options.fail_on_loss
+    if options.pieces:
+        yield piece_rows(options.path, part.pieces, options.topic, target, lossy=lossy)
+        return
     for piece in part.pieces:
-        for due in read(options.path, piece, lossy=not options.fail_on_loss):
-            due = _of_topic(due, options.topic)
-            if not len(due.rows) or not target.names:
-                continue
-            columns = due.records.columns(target.names)
-            if "topic" in target.names:
-                columns["topic"] = due.records.topics()
-            if "file" in target.names:
-                columns["file"] = pa.repeat(pa.scalar(piece.name, pa.string()), len(due.rows))
-            if "row" in target.names:
-                columns["row"] = pa.array(due.rows)
-            yield fitted(columns, target)
-
-
-def _of_topic(due: DueRows, topic: str) -> DueRows:
-    if not topic:
-        return due
-    ours = pc.equal(due.records.topics(), topic).to_numpy(zero_copy_only=False)
-    return due if ours.all() else DueRows(due.records.chosen(ours), due.rows[ours])
+        yield from messages_of(options.path, piece, options.topic, target, lossy=lossy)
 
 
 class DueBatch(DataSourceReader):

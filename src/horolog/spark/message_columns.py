@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -58,6 +59,20 @@ DUE_SCHEMA = StructType(
     ]
 )
 """A pending message that has become due; (`file`, `row`) is its identity."""
+
+
+PIECE_SCHEMA = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("file", StringType()),
+        StructField("rows_in_file", LongType()),
+        StructField("first", LongType()),
+        StructField("stop", LongType()),
+        StructField("topic", StringType()),
+        StructField("lossy", BooleanType()),
+    ]
+)
+"""Rows [first, stop) of a file that have become due; `topic`: only these, "" all; `lossy`: without damaged ones."""
 
 
 def check_projection(wanted: StructType, known: StructType) -> None:

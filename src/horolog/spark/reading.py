@@ -18,12 +18,20 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_columns import (
     DUE_SCHEMA,
     MESSAGE_SCHEMA,
+    PIECE_SCHEMA,
     arrow_schema,
     check_projection,
     fitted,
 )
 from horolog.spark.message_decode import Records
-from horolog.spark.reading_options import DUE, TopicOptions, mode_of, topic_options
+from horolog.spark.reading_options import (
+    DUE,
+    TOPIC,
+    TopicOptions,
+    is_pieces,
+    mode_of,
+    topic_options,
+)
 from horolog.spark.stream_api import (
     ReadAllAvailable,
     ReadLimit,
@@ -51,7 +59,9 @@ __all__ = ["batch_reader", "schema_of", "stream_reader"]
 
 def schema_of(options: Mapping[str, str]) -> StructType:
     """The columns when the user names none."""
-    return DUE_SCHEMA if mode_of(options) == DUE else MESSAGE_SCHEMA
+    if mode_of(options) == TOPIC:
+        return MESSAGE_SCHEMA
+    return PIECE_SCHEMA if is_pieces(options) else DUE_SCHEMA
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:

@@ -13,6 +13,7 @@ from horolog.units import parse_duration_ms, parse_time_ms
 
 EARLIEST, LATEST = "earliest", "latest"
 TOPIC, DUE = "topic", "due"
+MESSAGES, PIECES = "messages", "pieces"
 _TOPIC_OPTIONS = {
     "mode",
     "broker",
@@ -37,6 +38,7 @@ _DUE_OPTIONS = {
     "to",
     "maxRowsPerTrigger",
     "maxRecordsPerPartition",
+    "rows",
     "failOnDataLoss",
     "timeout",
 }
@@ -105,6 +107,7 @@ class DueOptions:
     clock        URL of a broker, or "" for this machine's clock
     from_ms      due times to begin with, None: the first there is; to_ms: to stop before
     per_trigger  rows of one micro-batch; 0: all that are due
+    pieces       a row says where messages are, not what they are
     """
 
     path: str
@@ -114,6 +117,7 @@ class DueOptions:
     to_ms: int | None
     per_task: int
     per_trigger: int
+    pieces: bool
     fail_on_loss: bool
     timeout_ms: int
 
@@ -224,6 +228,14 @@ def mode_of(options: Mapping[str, str]) -> str:
     return text.lower()
 
 
+def is_pieces(options: Mapping[str, str]) -> bool:
+    """Whether a due source gives pieces and not messages."""
+    text = {name.lower(): setting for name, setting in options.items()}.get("rows", MESSAGES)
+    if text.lower() not in (MESSAGES, PIECES):
+        raise refused("rows", f"{text!r} is neither messages nor pieces")
+    return text.lower() == PIECES
+
+
 def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
     """Options of a topic source."""
     given = Given(options, _TOPIC_OPTIONS)
@@ -277,6 +289,7 @@ def due_options(options: Mapping[str, str]) -> DueOptions:
         given.time_ms("to"),
         given.count("maxRecordsPerPartition", _RECORDS_PER_PARTITION),
         given.count("maxRowsPerTrigger", 0),
+        is_pieces(options),
         given.flag("failOnDataLoss", True),
         given.duration_ms("timeout", _TIMEOUT),
     )
