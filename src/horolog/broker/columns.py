@@ -1,7 +1,7 @@
 """Patching many records of a frame body at once (the layout's fixed fields, DESIGN §4).
 
 A body is one buffer; `at` are the offsets of its records.  Fields of the stored layout are big-endian and
-unaligned, so they are reached through a view whose values overlap, one for each byte.
+unaligned (`log.unaligned`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.log.record import HEAD_BYTES
+from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
-
-
-def _at_any(raw: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The values of that dtype that begin at each byte: they overlap, and nothing is copied."""
-    return np.ndarray((max(0, len(raw) - dtype.itemsize + 1),), dtype, raw, 0, (1,))
-
-
-def put(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
-    """Write the values, in their byte order, at these offsets."""
-    _at_any(raw, values.dtype)[at] = values
-
-
-def get(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
-    """Read values of that dtype at these offsets."""
-    return _at_any(raw, np.dtype(dtype))[at]
 
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horolog.broker.columns import put, stamp
+from horolog.broker.columns import stamp
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
 from horolog.broker.repeats import First, Repeats
@@ -21,6 +21,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
+from horolog.log.unaligned import put
 from horolog.protocol.commands import MessageType, NewMessage, SendMessages, Sent, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 
@@ -212,7 +213,7 @@ def append_messages(
     sizes = heads["size"].astype(np.int64)
     at = len(control) + np.cumsum(sizes) - sizes
     raw = np.frombuffer(body, np.uint8)
-    raw[at[:, None] + np.arange(HEAD_BYTES)] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
+    put(raw, at, heads)
     put(raw, at + (HEAD_BYTES + QUEUE_ID_AT), queues.astype(">i4"))
     offsets = np.full(len(heads), -1, np.int64)
     now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)

@@ -24,6 +24,7 @@ from horolog.delay.state import (
 )
 from horolog.log.keys import KeyRuns
 from horolog.log.record import TAGS_AT
+from horolog.log.unaligned import get
 from horolog.storage.api import File, Storage
 
 LOG_NAME = "delay.log"
@@ -244,8 +245,7 @@ class Hour:
             self._log_view = self._log.view()
         raw = np.frombuffer(self._log_view, np.uint8)
         at = entries["position"].astype(np.int64) + TAGS_AT
-        tags: npt.NDArray[np.int32] = raw[at[:, None] + np.arange(4)].view("<i4").reshape(len(at))
-        return tags
+        return get(raw, at, "<i4")
 
     def states_at(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """`EntryState` of each row, with its in-flight bits."""

@@ -55,6 +55,7 @@ import numpy.typing as npt
 import orjson
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.unaligned import get
 
 ENVELOPE = struct.Struct("<IBBHq")
 ENVELOPE_BYTES = 16
@@ -308,4 +309,4 @@ def kinds_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) ->
 def heads_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """HEAD rows of message records at these offsets (copied, contiguous)."""
     raw = np.frombuffer(body, np.uint8)
-    return raw[offsets[:, None] + np.arange(HEAD_BYTES)].view(HEAD).reshape(len(offsets))
+    return get(raw, offsets, HEAD)

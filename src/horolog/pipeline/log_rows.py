@@ -34,9 +34,10 @@ from horolog.log.record import (
     decode_recall,
     decode_recall_many,
 )
+from horolog.log.unaligned import get
 from horolog.pipeline.adopted_files import adopted_rows
 from horolog.pipeline.data_files import Bytes, LogPlan
-from horolog.pipeline.log_walk import Rows, Stretch, gather, mapped, records_of
+from horolog.pipeline.log_walk import Rows, Stretch, mapped, records_of
 from horolog.protocol.rocketmq import layout
 
 _UNREADABLE = (struct.error, ValueError, KeyError)
@@ -113,10 +114,10 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
     raw = stretch.raw
     rows = message_offsets(stretch)
     at = stretch.at[rows]
-    heads = gather(raw, at, HEAD)
+    heads = get(raw, at, HEAD)
     kind = heads["kind"]
     at_layout = at + HEAD_BYTES
-    flags = gather(raw, at_layout + layout.SYS_FLAG_AT, ">u4")
+    flags = get(raw, at_layout + layout.SYS_FLAG_AT, ">u4")
     born = np.where(flags & layout.BORN_HOST_V6, 12, 0)
     hosts = born + np.where(flags & layout.STORE_HOST_V6, 12, 0)
     position = at + stretch.base
@@ -128,7 +129,7 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
             column[rows[handed]] for column in origins(plan, stretch)
         )
     numbered = kind != Kind.SCHEDULED
-    offset = gather(raw, at_layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+    offset = get(raw, at_layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
     return LogRows(
         kind=kind,
         position=position,
@@ -138,10 +139,10 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
         key=heads["key"].view(np.int64),
         due_ms=heads["due_ms"].astype(np.int64),
         append_ms=stretch.append_ms[stretch.frame[rows]],
-        store_ms=gather(raw, at_layout + layout.STORE_MS_AT + born, ">i8").astype(np.int64),
-        queue=gather(raw, at_layout + layout.QUEUE_ID_AT, ">i4").astype(np.int64),
+        store_ms=get(raw, at_layout + layout.STORE_MS_AT + born, ">i8").astype(np.int64),
+        queue=get(raw, at_layout + layout.QUEUE_ID_AT, ">i4").astype(np.int64),
         queue_offset=np.where(numbered, offset, -1),
-        reconsume_times=gather(raw, at_layout + _RECONSUME_AT + hosts, ">u4").astype(np.int64),
+        reconsume_times=get(raw, at_layout + _RECONSUME_AT + hosts, ">u4").astype(np.int64),
         size=heads["size"].astype(np.int64),
     )
 
@@ -171,7 +172,7 @@ def _by_key(
     plan: LogPlan, stretch: Stretch, told: npt.NDArray[Any], places: Rows
 ) -> tuple[npt.NDArray[Any], Rows]:
     """A HAND_OVER whose messages are not as many as it says: what belongs together has the same key."""
-    keys = gather(stretch.raw, stretch.at[places], HEAD)["key"].view(np.int64).tolist()
+    keys = get(stretch.raw, stretch.at[places], HEAD)["key"].view(np.int64).tolist()
     left: dict[int, list[int]] = {}
     for at, key in enumerate(
         keys_of(plan, told["position"].astype(np.int64), told["row"]).tolist()
@@ -198,7 +199,7 @@ def keys_of(plan: LogPlan, positions: Rows, rows: npt.NDArray[Any]) -> Rows:
         at = positions[mine] - base
         inside = (positions[mine] >= plan.start) & (at + HEAD_BYTES <= len(raw))
         mine, at = mine[inside], at[inside]
-        heads = gather(raw, at, HEAD)
+        heads = get(raw, at, HEAD)
         is_message = heads["kind"] == Kind.SCHEDULED
         keys[mine[is_message]] = heads["key"].view(np.int64)[is_message]
     if plan.adopted:

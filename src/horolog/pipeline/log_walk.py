@@ -7,7 +7,7 @@ offsets of many frames are gathered, and what the records say is read as columns
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -166,11 +166,3 @@ def records_of(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, bytes]]:
         at = int(stretch.at[row])
         size = int(stretch.raw[at : at + 4].view("<u4")[0])
         yield row, stretch.raw[at + 16 : at + size].tobytes()
-
-
-def gather(raw: Bytes, at: Rows, dtype: Any) -> npt.NDArray[Any]:
-    """One field of that dtype at each of these offsets."""
-    width = np.dtype(dtype).itemsize
-    rows: npt.NDArray[np.uint8] = raw[at[:, None] + np.arange(width)]
-    found: npt.NDArray[Any] = rows.view(dtype).reshape(len(at))
-    return found

@@ -25,8 +25,9 @@ from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.consume_queue import UNIT, queue_dir_name, queue_file_name
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name
+from horolog.log.unaligned import get
 from horolog.pipeline.data_files import LogPlan, files_of, plan_of
-from horolog.pipeline.log_walk import gather, mapped
+from horolog.pipeline.log_walk import mapped
 from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
 
@@ -134,7 +135,7 @@ def heads_at(plan: LogPlan, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any
         raw = mapped(plan.root, base)
         assert raw is not None, "a segment was removed while it was read"
         mine = np.flatnonzero(bases == base)
-        found[mine] = gather(raw, positions[mine] - base, HEAD)
+        found[mine] = get(raw, positions[mine] - base, HEAD)
     return found
 
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
-from horolog.broker.columns import get
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.record import HEAD_BYTES
+from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.spark.property_columns import PropertyColumns, pairs_of
 

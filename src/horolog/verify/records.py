@@ -11,7 +11,6 @@ import numpy.typing as npt
 import orjson
 from isal.isal_zlib import crc32
 
-from horolog.broker.columns import get
 from horolog.delay.adopted import Adoption
 from horolog.delay.offload import step_of
 from horolog.errors import HorologError
@@ -33,6 +32,7 @@ from horolog.log.record import (
     kinds_of,
     offsets_of,
 )
+from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.rocketmq.tags import tags_code
