@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import orjson
 import pytest
+from adopted_story import begin, commit, make_adopted, make_offloaded
 from audited import (
     TOPICS,
     Made,
@@ -16,11 +19,15 @@ from audited import (
     open_directory,
 )
 
+from horolog.delay.far_names import state_file
+from horolog.delay.far_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS
+from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.record import Kind
 from horolog.pipeline.rebuild import rebuild
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, FindMessages, ListPending
+from horolog.protocol.offload_commands import AbortOffload, DescribeLake, LakeGone
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -59,6 +66,11 @@ async def _look(path: Path, later_ms: int = 0) -> dict[str, object]:
         found["message", number] = await engine.submit(
             FindMessages(TOPICS[0], message_id=message_id(number))
         )
+    found["adoptions"] = dict(engine.broker.shard.adoptions)
+    lake = await engine.submit(DescribeLake(1 << 50))
+    found["lake"] = lake
+    for offload in lake.offloads:
+        found["gone", offload.number] = sorted(await engine.submit(LakeGone(offload.number)))
     await engine.stop()
     return found
 
@@ -93,3 +105,125 @@ def test_what_cannot_be_rebuilt_is_refused(spark, made, tmp_path):
         rebuild(spark, tmp_path / "bad", tmp_path / "new")
     assert refused.value.code is ErrorCode.DAMAGED
     assert not (tmp_path / "new").exists()
+
+
+# --- adopted runs and offloads --------------------------------------------------------------------
+
+
+def _copied(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory) -> Path:
+    """A directory with adopted runs."""
+    path = tmp_path_factory.mktemp("adopted") / "data"
+    asyncio.run(make_adopted(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def offloaded(tmp_path_factory) -> Path:
+    """A directory of which a part is in the lake."""
+    path = tmp_path_factory.mktemp("offloaded") / "data"
+    asyncio.run(make_offloaded(path))
+    return path
+
+
+def _newest(path: Path) -> Checkpoint:
+    disk = Disk(path, read_only=True)
+    log_id = int(orjson.loads((path / "meta").read_bytes())["log_id"], 16)
+    found = newest_checkpoint(disk, "shard-00/checkpoint", log_id)
+    assert found is not None
+    return found
+
+
+def _adopted_runs(path: Path) -> dict[str, tuple[dict[str, object], RunState | None]]:
+    """Name → row of the registry and state, of every adopted run."""
+    found = {}
+    for row in _newest(path).registry["far"]["runs"]:
+        if "position" in row:
+            state = None
+            if version := row.pop("version"):
+                name = path / "shard-00" / "runs" / state_file(row["name"], version)
+                state = decode_run_state(name.read_bytes())
+                assert state is not None
+                state.maps = {kind: bits.tolist() for kind, bits in state.maps.items()}
+            found[row["name"]] = row, state
+    return found
+
+
+def _serves_the_same(path: Path, new: Path, later_ms: int) -> dict[str, object]:
+    before, after = _queue_files(path), _queue_files(new)
+    assert {name: content for name, content in after.items() if content} == before
+    verdict = verify_directory(Disk(new, read_only=True))
+    assert verdict.findings.kept == []
+    old = asyncio.run(_look(path, later_ms))
+    assert asyncio.run(_look(new, later_ms)) == old
+    return old
+
+
+def test_adopted_runs_are_kept_and_their_state_is_made_anew(spark, adopted, tmp_path):
+    path, new = _copied(adopted, tmp_path / "old"), tmp_path / "new"
+    for file in path.glob("shard-00/checkpoint/*"):
+        file.unlink()  # nothing but the log and the adopted files is needed
+    result = rebuild(spark, path, new)
+    assert result.adopted == 3
+    assert _adopted_runs(new) == _adopted_runs(adopted)
+    states = [state for _, state in _adopted_runs(new).values() if state is not None]
+    assert len(states) == 2
+    old = _serves_the_same(_copied(adopted, tmp_path / "broker"), new, 40 * DAY_MS)
+    assert result.pending == old["now", "counts"].pending
+    assert old["adoptions"] == {"load": 2, "other": 7}
+
+
+def test_an_adopted_file_that_is_gone_with_messages_that_wait_is_refused(spark, adopted, tmp_path):
+    path = _copied(adopted, tmp_path / "old")
+    largest = max(path.glob("shard-00/runs/adopted.*.run"), key=lambda file: file.stat().st_size)
+    largest.unlink()
+    with pytest.raises(HorologError) as refused:
+        rebuild(spark, path, tmp_path / "new")
+    assert refused.value.code is ErrorCode.DAMAGED
+    assert largest.stem in refused.value.message
+    assert "messages wait" in refused.value.message
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_went_to_the_lake_is_counted_there_and_nowhere_else(spark, offloaded, tmp_path):
+    path, new = _copied(offloaded, tmp_path / "old"), tmp_path / "new"
+    for file in path.glob("shard-00/checkpoint/*"):
+        file.unlink()
+    result = rebuild(spark, path, new)
+    assert result.adopted == 3, "one file went as a whole"
+    assert _adopted_runs(new) == _adopted_runs(offloaded)
+    old = _serves_the_same(_copied(offloaded, tmp_path / "broker"), new, 2 * DAY_MS)
+    assert result.in_lake == old["lake"].waiting > 50
+    assert result.pending == old["now", "counts"].pending
+    gone = [len(old[key]) for key in old if key[0] == "gone"]
+    assert len(gone) == 2
+    assert all(gone)
+
+
+def test_an_offload_under_way_is_to_be_begun_again(spark, tmp_path):
+    path, new = tmp_path / "old", tmp_path / "new"
+    asyncio.run(make_offloaded(path, under_way=True))
+    result = rebuild(spark, path, new)
+    old, made = asyncio.run(_look(path)), asyncio.run(_look(new))
+    assert [each.stage for each in old["lake"].offloads] == ["lake", "lake", "frozen"]
+    assert [each.stage for each in made["lake"].offloads] == ["lake", "lake", "broken"]
+    assert made["now", "counts"] == old["now", "counts"]
+    assert result.pending == old["now", "counts"].pending
+    assert verify_directory(Disk(new, read_only=True)).findings.kept == []
+    asyncio.run(_abort_and_begin_again(new))
+
+
+async def _abort_and_begin_again(path: Path) -> None:
+    engine = await open_directory(path)
+    lake = engine.broker.shard.delay.far.lake
+    assert lake.open is not None
+    from_ms, before = lake.open.from_ms, lake.waiting
+    assert await engine.submit(AbortOffload(lake.open.number))
+    view = await begin(engine, from_ms)
+    assert len(await commit(engine, path, view)) == lake.waiting - before > 10
+    await engine.stop()

@@ -15,6 +15,7 @@ from types import TracebackType
 import numpy as np
 import orjson
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
 from horolog.log.record import (
@@ -141,8 +142,14 @@ async def note(engine: Engine, made: Made) -> None:
     """What the broker itself counts."""
     counts = await engine.submit(CountPending())
     made.pending = counts.total
-    for hour_ms, _ in counts.rows:
-        seconds = await engine.submit(CountPending(hour=hour_ms // HOUR_MS))
+    for hour_ms, n in counts.rows:
+        try:
+            seconds = await engine.submit(CountPending(hour=hour_ms // HOUR_MS))
+        except HorologError as error:
+            if error.code is not ErrorCode.IN_LAKE:
+                raise
+            made.by_second[hour_ms] = n  # of the lake more is not known
+            continue
         made.by_second.update(seconds.rows)
     for topic in TOPICS:
         made.by_topic[topic] = (await engine.submit(CountPending(topic=topic))).total

@@ -9,7 +9,7 @@ from horolog.broker import adoptions
 from horolog.broker.staging import Begun, Place
 from horolog.delay.far import FarSettings
 from horolog.errors import HorologError
-from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
+from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
 from horolog.protocol.commands import (
     CountPending,
@@ -265,6 +265,44 @@ def test_recall_by_key_finds_adopted_messages(make_world, rows) -> None:
     world.clock.advance(5 * DAY_MS)
     world.broker.settle(5_000)
     assert sorted(take_all(world)) == sorted(["bare", *(f"p{row}" for row in range(rows))])
+
+
+@pytest.mark.parametrize("rows", [3, 5_000])
+def test_a_look_up_by_key_shows_adopted_messages_that_wait(make_world, rows) -> None:
+    """As it shows others: what it finds in pieces is told once, also when it is handed over."""
+    world = make_world(segment_bytes=1 << 22)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    now = world.clock.wall_ms()
+    plain = [made(f"p{row}", now + DAY_MS + row, keys=["other"]) for row in range(rows)]
+    wanted = [made(f"w{i}", now + (i + 1) * HOUR_MS, keys=["a", "order-7"]) for i in range(3)]
+    adopted = adopt(world, [[*plain, *wanted[:2]], [wanted[2], made("bare", now + DAY_MS)]])
+    sent = world.broker.ask(
+        SendMessages("t", [made("sent", now + DAY_MS, keys=["order-7"]), made("w0", now + DAY_MS)])
+    )
+    found = world.broker.ask(FindMessages("t", key="order-7"))
+    assert [each.message_id for each in found] == ["w0", "w1", "w2", "sent"]
+    assert {each.origin for each in found} == {adopted.position, sent.origins[0]}
+    assert {each.state for each in found} == {MessageState.PENDING}
+    assert found[0] == next(
+        each
+        for each in world.broker.ask(FindMessages("t", "w0"))
+        if each.origin == adopted.position
+    )
+    assert world.broker.ask(FindMessages("t", key="nobody")) == []
+    world.clock.advance(HOUR_MS)
+    world.broker.settle()
+    assert world.broker.ask(Recall("t", "w1", now + 2 * HOUR_MS)).status is RecallStatus.CANCELLED
+    left = {each.message_id: each.state for each in world.broker.ask(FindMessages("t", key="a"))}
+    assert left == {"w0": MessageState.DELIVERED, "w2": MessageState.PENDING}
+    if rows > FIND_MAX:
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(FindMessages("t", key="other"))
+        assert refused.value.field == "key"
+    for odd in (FindMessages("t", "w0", "a"), FindMessages("t")):
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(odd)
+        assert refused.value.field == "message_id"
 
 
 def test_a_token_that_comes_again_touches_nothing(make_world, monkeypatch) -> None:

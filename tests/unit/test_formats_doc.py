@@ -48,6 +48,7 @@ MODULES = {
     "Hour state": state,
     "Key run": key_run,
     "Run file": run_format,
+    "Lake state": lake,
     "Run state": far_state,
     "Key index chunk": key_rows,
 }

@@ -14,6 +14,7 @@ from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, write_m
 from horolog.broker.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
+from horolog.delay import lake
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.far_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
@@ -30,6 +31,7 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk
 
 RUN_STATE = "0000000001.state.0000000001"
+LAKE_STATE = lake.state_name(3)
 HOUR = 492_490
 HOUR_MS = HOUR * 3_600_000
 LOG_ID = 0xABCD
@@ -224,10 +226,15 @@ def _columns() -> dict[str, np.dtype[np.void]]:
 
 
 def write_far_and_keys(directory: Path) -> None:
-    """The state of a run of ten rows, a sealed and an open chunk of the key index, a note and a manifest."""
+    """The states of a run of ten rows and of the lake, a sealed and an open chunk of the key index, a note and a manifest."""
     bits = np.packbits(np.arange(10) % 3 == 0, bitorder="little")
     state = RunState(10, {(HOUR, 1): 4}, {EntryState.MOVED: bits})
     (directory / RUN_STATE).write_bytes(encode_run_state(state))
+    offloaded = lake.Lake()
+    offloaded.begin(lake.Offload(2, "job", HOUR_MS))
+    offloaded.take(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], lake.COUNT))
+    offloaded.recall(np.array([(2, 960, 0, 1, HOUR_MS + 3), (2, 480, 9, 1, HOUR_MS)], lake.GONE))
+    (directory / LAKE_STATE).write_bytes(offloaded.encode())
     index = KeyIndex(Disk(directory), "keys", log_id=LOG_ID, chunk_rows=64)
     for first in range(0, 100, 20):
         keys = np.arange(first, first + 20, dtype=np.uint64) << np.uint64(57)
@@ -248,6 +255,9 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
     state = inspect(tmp_path / RUN_STATE)
     assert state.fields["marked"] == "4 MOVED"
     assert state.rows == [("2026-03-08T10:00Z", 1, 4)]
+    of_lake = inspect(tmp_path / LAKE_STATE)
+    assert (of_lake.fields["waiting"], of_lake.fields["recalled"]) == (10, 2)
+    assert of_lake.rows == [(2, "2026-03-08T10:00Z", 1, 3, 2), (2, "2026-03-08T11:00Z", 1, 7, 0)]
     sealed, tail = inspect(tmp_path / chunk_name(0)), inspect(tmp_path / chunk_name(64))
     assert (sealed.fields["sealed"], sealed.fields["heads crc"]) == ("yes", "ok")
     assert (tail.fields["sealed"], tail.fields["rows"], tail.fields["before"]) == ("no", 36, 18_900)
@@ -257,9 +267,9 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
     manifest = inspect(tmp_path / MANIFEST_NAME)
     assert manifest.rows == [("meta", 115, "000000ab", 1)]
     reports = list(inspect_tree(tmp_path))
-    assert [each.problems for each in reports] == [[]] * 5
+    assert [each.problems for each in reports] == [[]] * 6
     assert {each.kind for each in reports} == {
-        "run state", "key index chunk", "quarantine note", "backup manifest",
+        "run state", "lake state", "key index chunk", "quarantine note", "backup manifest",
     }  # fmt: skip
 
 
@@ -267,6 +277,9 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
     ("name", "at", "told"),
     [
         ("RUN_STATE", 40, "not intact"),
+        ("LAKE_STATE", 0, "not intact"),
+        ("LAKE_STATE", 20, "not intact"),
+        ("LAKE_STATE", 90, "not intact"),
         ("sealed", 20, "not intact"),
         ("sealed", 60, "1 bad row sums"),
         ("sealed", 40 + 24 * 64 + 2, "heads"),
@@ -276,9 +289,18 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
 def test_a_flipped_bit_beside_messages(tmp_path: Path, name: str, at: int, told: str) -> None:
     """Every file says so itself."""
     write_far_and_keys(tmp_path)
-    path = tmp_path / {"RUN_STATE": RUN_STATE, "sealed": chunk_name(0)}.get(name, name)
+    names = {"RUN_STATE": RUN_STATE, "LAKE_STATE": LAKE_STATE, "sealed": chunk_name(0)}
+    path = tmp_path / names.get(name, name)
     flip(path, at)
     assert told in inspect(path).problems[0]
+
+
+@pytest.mark.parametrize("name", ["meta", NOTE, MANIFEST_NAME])
+@pytest.mark.parametrize("content", ["0", "[]", "null", '"x"', "{}"])
+def test_json_that_is_no_object_is_damage(tmp_path: Path, name: str, content: str) -> None:
+    """It has no check sum that could say so."""
+    (tmp_path / name).write_text(content)
+    assert inspect(tmp_path / name).problems
 
 
 def test_missing_and_foreign_files(tmp_path: Path) -> None:
@@ -294,7 +316,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
 
 NAMES = (
     segment_name(0), checkpoint_name(5), state_name(1), run_name(0, 2), "delay.idx", "delay.log",
-    queue_file_name(0), "meta", "0000000001.run", RUN_STATE, chunk_name(0), NOTE, MANIFEST_NAME,
+    queue_file_name(0), "meta", "0000000001.run", RUN_STATE, LAKE_STATE, chunk_name(0), NOTE, MANIFEST_NAME,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import orjson
 import pytest
+from run_rows import LOG_ID, Source, new_disk
 
 from horolog.broker.shard import Settings
 from horolog.delay import store
@@ -38,7 +39,8 @@ from horolog.verify.balance import Balance
 from horolog.verify.directory import Verdict, lock_directory, verify_directory
 from horolog.verify.entries import check_key_runs
 from horolog.verify.findings import Findings
-from horolog.verify.reading import Reading
+from horolog.verify.reading import LogBytes, Reading
+from horolog.verify.runs import RunFile
 
 SEGMENT = 1 << 15
 HOUR = 3_600_000
@@ -380,6 +382,21 @@ def test_key_runs_are_compared_with_their_entries(tmp_path: Path) -> None:
     paths[0].write_bytes(content)
     paths[0].rename(paths[0].with_name("keys.0000000290.0000000064"))
     assert "no checkpoint names" in found().notes[0]
+
+
+@pytest.mark.parametrize("size", [1, 20, 25])
+def test_a_record_shorter_than_its_head_is_a_finding(size: int) -> None:
+    """Its CRC is right, for a writer of files to adopt may have made it so."""
+    disk = new_disk()
+    short = Source([HOUR + i for i in range(9)], size=size)
+    info = short.flush(disk, "a")
+    findings = Findings()
+    reading = Reading(disk, findings, quick=False, told=lambda what, done, total: None)
+    with reading.source("runs/a.run") as file:
+        run = RunFile(reading, file, "a", LOG_ID)
+        assert sum(len(batch.entries) for batch in run.batches(LogBytes(reading, "", 1), 1 << 62))
+    assert [found.position for found in findings.kept] == list(range(info.rows))
+    assert all("another size, due time, topic or key" in found.what for found in findings.kept)
 
 
 # --- refusals -------------------------------------------------------------------------------------

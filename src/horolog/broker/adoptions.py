@@ -39,11 +39,14 @@ def committed(shard: Shard, app: str) -> int:
     return shard.adoptions.get(app, -1)
 
 
-def note(shard: Shard, app: str, version: int) -> None:
-    """A version is committed; the apps that have committed nothing for longest are forgotten."""
-    shard.adoptions[app] = max(version, shard.adoptions.pop(app, -1))
-    while len(shard.adoptions) > ADOPTION_APPS_MAX:
-        del shard.adoptions[next(iter(shard.adoptions))]
+def note(adoptions: dict[str, int], app: str, version: int) -> None:
+    """A version is committed; the apps that have committed nothing for longest are forgotten.
+
+    adoptions  app → highest version committed; oldest first
+    """
+    adoptions[app] = max(version, adoptions.pop(app, -1))
+    while len(adoptions) > ADOPTION_APPS_MAX:
+        del adoptions[next(iter(adoptions))]
 
 
 def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
@@ -147,7 +150,7 @@ class Adoptions:
             -1, command.app, command.version, topic.number, len(topic.queues), rows, files
         )
         append_messages(shard, command.records, heads, queues, wall_ms, adoption)
-        note(shard, command.app, command.version)
+        note(shard.adoptions, command.app, command.version)
         if promotes:
             offloads.promoting(shard)
         position = shard.uncommitted[-1].adopted

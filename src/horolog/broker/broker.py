@@ -23,7 +23,6 @@ from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.hand_over import hand_over
 from horolog.broker.key_searches import KeySearches
-from horolog.broker.queries import view_topic
 from horolog.broker.recalls import applied as applied_recalls
 from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Now, Receives
@@ -43,7 +42,7 @@ from horolog.limits import (
 )
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.record import encode_topic
-from horolog.protocol.adoption_commands import Adopt, AdoptionBegun, BeginAdoption
+from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
     CancelReceive,
@@ -53,6 +52,7 @@ from horolog.protocol.commands import (
     Command,
     CreateTopic,
     DescribeBroker,
+    FindMessages,
     Recall,
     RecallByKey,
     Recalled,
@@ -266,8 +266,8 @@ class Broker:
                     return
                 offloads.check_recalls(self.shard, [command])
                 result = self._recall(command)
-            case RecallByKey():
-                if (result := self._recall_by_key(item, command)) is None:
+            case RecallByKey() | FindMessages(message_id=""):
+                if (result := self._by_key(item, command)) is None:
                     return
             case RecallMany():
                 offloads.check_recall(self.shard, command.topic, command.from_ms, command.to_ms)
@@ -299,9 +299,7 @@ class Broker:
                 result = queries.answer(self.shard, command)
         effects.replies.append(Reply(token, result))
 
-    def _adopt(
-        self, token: object, command: BeginAdoption | Adopt, now: Now
-    ) -> AdoptionBegun | None:
+    def _adopt(self, token: object, command: BeginAdoption | Adopt, now: Now) -> object:
         """The answer to a begin; a commit is appended, and answered, later in the turn."""
         self.disk.check(now.mono_ms, now.wall_ms, adoptions.space_for(command))
         if isinstance(command, BeginAdoption):
@@ -338,8 +336,7 @@ class Broker:
         if isinstance(command, CommitOffload):
             waits = waits or any(run.recalling for run in frozen_runs(far))
         elif isinstance(command, RecallFromLake):
-            recalled = Recall(command.topic, command.message_id, command.due_ms)
-            return self._defers(item, recalled)
+            return self._defers(item, Recall(command.topic, command.message_id, command.due_ms))
         if waits:
             self._deferred.append(item)
         return waits
@@ -351,12 +348,15 @@ class Broker:
         here = self._recall(Recall(command.topic, command.message_id, command.due_ms))
         return there or here
 
-    def _recall_by_key(self, item: Input, command: RecallByKey) -> list[Recalled] | None:
-        """What became of each message; None if that has to wait."""
+    def _by_key(self, item: Input, command: RecallByKey | FindMessages) -> object:
+        """What was found, or what became of each message; None if that has to wait."""
         adopted = self._searches.found(item.token, command)
         if adopted is None:
             self._deferred.append(item)
             return None
+        if isinstance(command, FindMessages):
+            self._searches.end(item.token)
+            return queries.answer(self.shard, command, adopted)
         recalls = with_key(self.shard, command, adopted)
         if self._defers(item, command, *recalls):
             return None
@@ -394,7 +394,7 @@ class Broker:
             self._receives.records.append(
                 encode_topic(number, command.name, command.type.value, command.queues)
             )
-        return view_topic(self.shard, topics.get(command.name))
+        return queries.view_topic(self.shard, topics.get(command.name))
 
     # --- 4 append -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Adopted messages by user key: no index has their keys, so a recall by key looks at those that wait, in pieces.
+"""Adopted messages by user key: no index has their keys, so a recall or look-up by key looks at those that wait.
 
-A piece is some thousand rows in every turn, so nobody waits for a search; it takes ten seconds for a million rows.
-What is adopted after a search began is not looked at: the recall was asked for before.
+It does so in pieces of some thousand rows in every turn, so nobody else waits for a search; a million rows take ten
+seconds.  What is adopted after a search began is not looked at: it was asked for before.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from horolog.broker.shard import Shard
 from horolog.delay.adopted import AdoptedRun
 from horolog.delay.entry import entry_sums
 from horolog.delay.state import EntryState
-from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, KEY_RECALL_MAX
+from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FIND_MAX, KEY_RECALL_MAX
 from horolog.log.record import HAS_KEYS, HEAD_BYTES
-from horolog.protocol.commands import Recall, RecallByKey
+from horolog.protocol.commands import FindMessages, Recall, RecallByKey
 from horolog.protocol.rocketmq import layout, properties
 
 _FLAGS_AT = 5
@@ -26,15 +26,20 @@ _COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in 
 
 @dataclass
 class _Search:
-    command: RecallByKey
+    command: RecallByKey | FindMessages
     runs: deque[str]
     at: int = 0  # row of the first run to go on with
     found: dict[Recall, None] = field(default_factory=dict)
     done: bool = False
 
+    @property
+    def found_max(self) -> int:
+        """More are too many, and refused by whoever asked."""
+        return KEY_RECALL_MAX if isinstance(self.command, RecallByKey) else FIND_MAX
+
 
 class KeySearches:
-    """Searches of recalls by key, by the token of the recall."""
+    """Searches of recalls and look-ups by key, by the token of the command."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -45,8 +50,11 @@ class KeySearches:
         """Whether there is more to do at once."""
         return any(not search.done for search in self._searches.values())
 
-    def found(self, token: object, command: RecallByKey) -> list[Recall] | None:
-        """Recalls of adopted messages that wait and have the key; None while they are searched for."""
+    def found(self, token: object, command: RecallByKey | FindMessages) -> list[Recall] | None:
+        """Recalls of adopted messages that wait and have the key; None while they are searched for.
+
+        TOPIC_NOT_FOUND.  Say `end` when it was answered.
+        """
         search = self._searches.get(token)
         if search is None:
             topic = self._shard.topics.get(command.topic).number
@@ -55,13 +63,13 @@ class KeySearches:
                 for name, run in self._shard.delay.far.runs.items()
                 if isinstance(run, AdoptedRun) and run.origin.topic == topic and run.waiting > 0
             ]
-            if not names:
+            if not names or not command.key:
                 return []
             search = self._searches[token] = _Search(command, deque(names))
         return list(search.found) if search.done else None
 
     def end(self, token: object) -> None:
-        """The recall is answered."""
+        """The command is answered."""
         self._searches.pop(token, None)
 
     def work(self) -> None:
@@ -89,7 +97,7 @@ class KeySearches:
             search.at = 0
             if search.runs:
                 search.runs.popleft()
-            search.done = not search.runs or len(search.found) > KEY_RECALL_MAX
+            search.done = not search.runs or len(search.found) > search.found_max
         return cost
 
     def _compare(self, search: _Search, run: object, rows: np.ndarray) -> int:

@@ -2,12 +2,13 @@
 
 The key index names every record of the log that belongs to an id or key: the message as it was sent, and as it
 was handed over.  The delay store knows what waits, also of messages whose records retention has dropped from the
-log; a message is one view, however many records it has, and its origin joins them.
+log, and of adopted ones, which have none (by key these are looked for by `key_searches`); a message is one view,
+however many records it has, and its origin joins them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from horolog.log.record import (
     kinds_of,
     offsets_of,
 )
-from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
+from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
@@ -58,8 +59,10 @@ class _Record(NamedTuple):
         return self.told.get(properties.UNIQ_KEY, "")
 
 
-def find_messages(shard: Shard, query: FindMessages) -> list[FoundMessage]:
-    """All of that topic with that id or that key, by origin."""
+def find_messages(
+    shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
+) -> list[FoundMessage]:
+    """All of that topic with that id or that key, by origin; `adopted` names adopted ones that have the key."""
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
         raise HorologError(
@@ -70,10 +73,11 @@ def find_messages(shard: Shard, query: FindMessages) -> list[FoundMessage]:
     by_id = bool(query.message_id)
     key = key_hash(topic.name, query.message_id) if by_id else user_key_hash(topic.name, query.key)
     positions = shard.key_index.find(key)
-    if len(positions) > FIND_MAX:
+    count = len(positions) + len(adopted)
+    if count > FIND_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
-            f"key: {len(positions)} records of topic {topic.name} match; at most {FIND_MAX} are looked at",
+            f"key: {count} records of topic {topic.name} match; at most {FIND_MAX} are looked at",
             field="message_id" if by_id else "key",
             limit=f"{FIND_MAX} records",
         )
@@ -85,8 +89,12 @@ def find_messages(shard: Shard, query: FindMessages) -> list[FoundMessage]:
             origin, view = _view(shard, topic, record)
             found[origin] = view  # that of the hand-over replaces that of the send
     if by_id:
-        for origin, view in _waiting_only(shard, topic, query.message_id):
+        for origin, view in _waiting_only(shard, topic, query.message_id, None):
             found.setdefault(origin, view)
+    for each in adopted:
+        for origin, view in _waiting_only(shard, topic, each.message_id, each.due_ms):
+            if query.key in view.keys:
+                found.setdefault(origin, view)
     return [found[origin] for origin in sorted(found)]
 
 
@@ -179,10 +187,10 @@ def _settled(shard: Shard, ref: Any) -> MessageState:
 
 
 def _waiting_only(
-    shard: Shard, topic: Topic, message_id: str
+    shard: Shard, topic: Topic, message_id: str, due_ms: int | None
 ) -> Iterable[tuple[_Origin, FoundMessage]]:
-    """What the delay store has of a message, for those of which the log has nothing."""
-    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, None)
+    """What the delay store has of a message (due at that time), for those of which the log has nothing."""
+    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, due_ms)
     entries = shard.delay.entries(refs)
     for i, raw in enumerate(shard.delay.records(refs, entries)):
         stored = bytes(raw[HEAD_BYTES:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from horolog.broker.adoptions import committed
 from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
@@ -26,6 +28,7 @@ from horolog.protocol.commands import (
     PendingMessage,
     QueueRead,
     ReadQueue,
+    Recall,
     TopicView,
 )
 from horolog.protocol.rocketmq import layout, properties
@@ -45,8 +48,8 @@ Query = (
 )
 
 
-def answer(shard: Shard, query: Query) -> object:
-    """The result that the command's docstring names."""
+def answer(shard: Shard, query: Query, adopted: Sequence[Recall] = ()) -> object:
+    """The result that the command's docstring names; `adopted`: of a look-up by key, what `KeySearches` found."""
     match query:
         case DescribeTopic(name):
             return view_topic(shard, shard.topics.get(name))
@@ -59,7 +62,7 @@ def answer(shard: Shard, query: Query) -> object:
         case ListPending():
             return _list(shard, query)
         case FindMessages():
-            return find_messages(shard, query)
+            return find_messages(shard, query, adopted)
         case ReadQueue():
             return _read(shard, query)
         case DescribeBroker():

@@ -151,8 +151,8 @@ def rebuild(
 ) -> int:
     """Make a data directory anew from a commit log: queues, hours and runs, in parallel.
 
-    The log must begin at 0 and be whole. DATA_DIR is not changed; NEWDIR holds a copy of its log, and a broker
-    serves from it at once.
+    The log must begin at 0 and be whole. DATA_DIR is not changed; NEWDIR holds a copy of its log and of its
+    adopted runs, and a broker serves from it at once.
 
     Examples:
       horolog pipeline rebuild /broken/horolog --out /var/lib/horolog
@@ -173,7 +173,8 @@ def rebuild(
     else:
         typer.echo(
             f"{result.out}: log to {result.position}, {result.units} messages in {result.queues}"
-            f" queues, {result.pending} pending in {result.hours} hours and {result.runs} runs"
+            f" queues, {result.pending} pending: {result.hours} hours, {result.runs} runs,"
+            f" {result.adopted} adopted runs, {result.in_lake} messages in the lake"
         )
     return Exit.OK
 

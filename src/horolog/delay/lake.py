@@ -186,6 +186,15 @@ class Lake:
         del self.offloads[number]
         self._drop_gone(self._all_gone()["number"] == number)
 
+    def commit(
+        self, number: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
+    ) -> None:
+        """The table has `rows` of it, of which these (COUNT rows) wait; `position` is behind the record."""
+        offload = self.offloads[number]
+        offload.stage, offload.position = Stage.LAKE, position
+        offload.uri, offload.rows = uri, rows
+        self.take(number, counts)
+
     def take(self, number: int, counts: npt.NDArray[Any]) -> None:
         """These (COUNT rows) wait in the lake from here on."""
         offload = self.offloads[number]
@@ -292,25 +301,34 @@ class Lake:
         return ""
 
     def _decode(self, content: bytes) -> bool:
-        if len(content) < HEADER_BYTES or content[:4] != MAGIC:
+        tables = decode_lake(content)
+        if tables is None:
             return False
-        if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
-            return False
-        _, version, flags, counts, gone, crc = _HEAD.unpack_from(content)
-        if version > VERSION or flags:
-            raise HorologError(
-                ErrorCode.VERSION_UNSUPPORTED,
-                f"state of the lake has version {version}; this horolog reads version {VERSION}",
-                field="state",
-            )
-        body = memoryview(content)[HEADER_BYTES:]
-        cut = counts * COUNT.itemsize
-        if len(body) != cut + gone * GONE.itemsize or crc32(body) != crc:
-            return False
-        self._counts = {row[:3]: row[3] for row in np.frombuffer(body, COUNT, counts).tolist()}
+        counts, gone = tables
+        self._counts = {row[:3]: row[3] for row in counts.tolist()}
         self._first = None
-        self._gone = [np.frombuffer(body, GONE, gone, cut).copy()]
+        self._gone = [gone.copy()]
         return True
+
+
+def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """COUNT and GONE rows of a state file; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    if len(content) < HEADER_BYTES or content[:4] != MAGIC:
+        return None
+    if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
+        return None
+    _, version, flags, counts, gone, crc = _HEAD.unpack_from(content)
+    if version > VERSION or flags:
+        raise HorologError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"state of the lake has version {version}; this horolog reads version {VERSION}",
+            field="state",
+        )
+    body = memoryview(content)[HEADER_BYTES:]
+    cut = counts * COUNT.itemsize
+    if len(body) != cut + gone * GONE.itemsize or crc32(body) != crc:
+        return None
+    return np.frombuffer(body, COUNT, counts), np.frombuffer(body, GONE, gone, cut)
 
 
 _IDENTITY = ["number", "position", "row"]

@@ -146,16 +146,13 @@ def apply_step(store: DelayStore, step: Step, end: int, *, is_whole: bool) -> in
         case "frozen":
             lake.offloads[number].stage = Stage.FROZEN
         case "commit":
-            offload = lake.offloads[number]
-            _cut(store, offload.from_ms)
+            _cut(store, lake.offloads[number].from_ms)
             for (
                 missing
             ) in far.missing:  # a replay: its file went when all of it was handed over or offloaded
                 missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
             _freeze(far, frozen=False)
-            offload.stage, offload.position = Stage.LAKE, end
-            offload.uri, offload.rows = fields["uri"], fields["rows"]
-            lake.take(number, step.counts)
+            lake.commit(number, fields["uri"], fields["rows"], end, step.counts)
         case "abort":
             _freeze(far, frozen=False)
             lake.abort(number)

@@ -1,10 +1,12 @@
 """Rebuild: a data directory made anew from its commit log, in parallel.
 
-    the log is copied · consume queues, hours and runs are written by tasks · one checkpoint names them
+    log and adopted runs are copied · consume queues, hours and runs are written by tasks · one checkpoint names them
 
 What waits goes where the broker would file it now: hours for what is due soon, runs for the rest; what was handed
-over or recalled needs no row.  The checkpoint describes the end of the log, so a broker serves at once; only the key
-index is made anew by its first start.  Needs a log that begins at 0: what was dropped can't be made anew.
+over or recalled needs no row.  Adopted runs stay as they are, with new states (`rebuild_adopted`); what went to the
+lake is left out, and counted there (`rebuild_lake`).  The checkpoint describes the end of the log, so a broker serves
+at once; only the key index is made anew by its first start.  Needs a log that begins at 0: what was dropped can't be
+made anew.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from horolog.broker.adoptions import note
+from horolog.delay.adopted import Adoption
+from horolog.delay.lake import GONE, Lake, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (
@@ -31,14 +36,24 @@ from horolog.log.checkpoint import (
 )
 from horolog.log.frame import FrameHeader
 from horolog.log.record import Kind
-from horolog.pipeline.adopted_files import with_adopted
 from horolog.pipeline.audit_faults import SuspectSource
 from horolog.pipeline.audit_tables import Sums, json_of
 from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
+from horolog.pipeline.rebuild_adopted import File, first_lost, look_for, write_adopted
 from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
+from horolog.pipeline.rebuild_lake import (
+    Placed,
+    cuts_of,
+    lake_of,
+    read_steps,
+    recalled_at,
+    recalled_frozen,
+    taken_of,
+    untaken,
+)
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
     Target,
@@ -58,7 +73,7 @@ RUN_ROWS = 500_000  # about, of a run
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
 _CLOCK = "clock"  # where a simulated clock was
 _READ = (
-    "kind string, position long, origin long, topic int, due_ms long, append_ms long,"
+    "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms long,"
     " queue int, queue_offset long, size int"
 )
 
@@ -73,19 +88,21 @@ class Rebuilt:
     units: int  # of all consume queues
     hours: int
     runs: int
+    adopted: int  # runs that are kept
     pending: int
+    in_lake: int  # of these
 
 
 def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = quiet) -> Rebuilt:
     """Make a data directory anew in `out`, which must not exist or be empty.
 
-    On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED and
-    NOT_IMPLEMENTED say why the log cannot be rebuilt from.
+    On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED says why
+    the log cannot be rebuilt from.
     """
     for source in (TotalsSource, SuspectSource, ControlSource):
         spark.dataSource.register(source)
     told("reading the end of the log")
-    plan = with_adopted(plan_log(data_dir))
+    plan = plan_log(data_dir)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise HorologError(
             ErrorCode.FORBIDDEN, f"--out: {out} exists and is not an empty directory", field="--out"
@@ -93,6 +110,21 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = qu
     job = _Rebuild(spark, plan, out, told)
     job.check()
     return job.run()
+
+
+class _Filed(NamedTuple):
+    """Where what waits is: rows of a checkpoint's registry, and the lake."""
+
+    hours: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
+    adopted: list[dict[str, Any]]
+    lake: Lake
+
+    def far(self) -> dict[str, Any]:
+        """The registry of the far store."""
+        following = max([0, *(int(run["name"]) for run in self.runs)]) + 1
+        runs = [*self.adopted, *self.runs]
+        return {"next": following, "buffers": [], "runs": runs, "lake": self.lake.registry()}
 
 
 class _Rebuild:
@@ -103,6 +135,9 @@ class _Rebuild:
         self._told = told
         self._target = Target(plan_text(plan), str(out.resolve()))
         self._sums = Sums.empty()
+        self._adoptions: list[Adoption] = []
+        self._files: list[File] = []  # adopted ones that are there
+        self._steps: list[Placed] = []  # of offloads
 
     def check(self) -> None:
         """Refuse what cannot be rebuilt, before anything is written."""
@@ -121,16 +156,26 @@ class _Rebuild:
         if gaps or plan.damaged:
             first, stop = gaps[0] if gaps else (plan.end, plan.end)
             raise _refused(f"its commit log is damaged at log positions {first} to {stop}")
-        unknown = {Kind.ADOPT: "adopted runs", Kind.OFFLOAD: "offloads to the lake"}
-        for row in self._sums.of("kind"):
-            if row["a"] in unknown:
-                what = unknown[Kind(row["a"])]
-                raise HorologError(
-                    ErrorCode.NOT_IMPLEMENTED,
-                    f"{FIELD}: its log has {what}, which are not in the log itself; a start of the"
-                    " broker rebuilds such a directory in place",
-                    field=FIELD,
-                )
+        self._check_adopted()
+
+    def _check_adopted(self) -> None:
+        """Find adopted files and steps of offloads; DAMAGED if messages that wait lie in a file that is gone."""
+        text = plan_text(self._plan)
+        rows = sorted(self._sums.of("adopt"), key=lambda row: int(row["a"]))
+        self._adoptions = [Adoption.of(row["a"], orjson.loads(row["text"])) for row in rows]
+        if any(row["a"] == Kind.OFFLOAD for row in self._sums.of("kind")):
+            self._steps = read_steps(self._spark, text)
+        self._files, missing = look_for(self._plan, self._adoptions)
+        if missing:
+            others, taken = recalled_at(self._steps), taken_of(self._steps)
+            why = first_lost(self._every(), missing, others, taken)
+            if why:
+                raise _refused(f"{why}; bring the file back, or let a broker serve the rest")
+
+    def _every(self) -> DataFrame:
+        """What the log says of every message."""
+        rows = self._spark.read.format("horolog_log_suspects").schema(_READ)
+        return rows.option("plan", plan_text(self._plan)).option("all", "true").load()
 
     def run(self) -> Rebuilt:
         """Write everything; the checkpoint comes last, and makes it a data directory."""
@@ -140,24 +185,22 @@ class _Rebuild:
         self._told("copying the log")
         copy_segments(spark, plan, self._target)
         self._told("writing consume queues")
-        rows = spark.read.format("horolog_log_suspects").schema(_READ)
-        every = rows.option("plan", plan_text(plan)).option("all", "true").load()
+        every = self._every()
         queues = self._queues(every)
         self._told("finding what waits")
         at = str(self._out / "pending.parquet")
-        settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED')").select("origin")
-        waiting = every.where("kind = 'SCHEDULED'").join(settled, "origin", "left_anti")
-        waiting.select("topic", "position", "size", "due_ms").write.parquet(at)
+        self._waiting(every).write.parquet(at)
         waiting = spark.read.parquet(at)
         near = plan.newest_ms // HOUR_MS + NEAR_HOURS
         self._told("writing hours and runs")
         hours = self._hours(waiting.where(f"due_ms < {(near + 1) * HOUR_MS}"))
         runs = self._runs(waiting.where(f"due_ms >= {(near + 1) * HOUR_MS}"))
+        adopted, lake = self._adopted(every)
         self._told("adding up acknowledgements")
         controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
         columns = progress_rows(controls)
         shutil.rmtree(at)
-        self._commit(queues, hours, runs, columns)
+        self._commit(queues, _Filed(hours, runs, adopted, lake), columns)
         return Rebuilt(
             str(self._out),
             plan.end,
@@ -165,8 +208,27 @@ class _Rebuild:
             sum(queues.values()),
             len(hours),
             len(runs),
-            sum(row["waiting"] for row in [*hours, *runs]),
+            len(adopted),
+            sum(row["waiting"] for row in [*hours, *runs, *adopted]) + lake.waiting,
+            lake.waiting,
         )
+
+    def _waiting(self, every: DataFrame) -> DataFrame:
+        """SCHEDULED messages that the log does not settle and that are not in the lake."""
+        settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED')").select("origin")
+        waiting = every.where("kind = 'SCHEDULED'").join(settled, "origin", "left_anti")
+        waiting = waiting.select("topic", "position", "size", "due_ms", "append_ms")
+        cuts = cuts_of(self._steps)
+        return waiting.mapInArrow(untaken(cuts), waiting.schema) if cuts else waiting
+
+    def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake]:
+        """Rows of a registry for adopted runs, and what offloads have left."""
+        if self._adoptions or self._steps:
+            self._told("keeping adopted runs")
+        cuts, others = cuts_of(self._steps), recalled_at(self._steps)
+        rows = write_adopted(self._spark, every, self._files, self._target, cuts, others)
+        gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, GONE)
+        return rows, lake_of(self._steps, self._adoptions, gone)
 
     def _queues(self, every: DataFrame) -> dict[tuple[int, int], int]:
         """(topic, queue) → length; DAMAGED if queue offsets leave gaps."""
@@ -221,8 +283,7 @@ class _Rebuild:
     def _commit(
         self,
         queues: dict[tuple[int, int], int],
-        hours: list[dict[str, Any]],
-        runs: list[dict[str, Any]],
+        filed: _Filed,
         columns: dict[str, list[tuple[int, ...]]],
     ) -> None:
         """Sync directories, write `meta`, then the checkpoint that names everything."""
@@ -238,12 +299,14 @@ class _Rebuild:
         ]
         for number, queue, _ in lengths:
             disk.make_dir(f"{SHARD}/queues/{number:05d}-{queue:05d}")
+        if (state := filed.lake.capture()) is not None:
+            replace_file(disk, f"{SHARD}/runs", state_name(filed.lake.version), state)
         for part in ("log", "queues", "hours", "runs"):
             disk.sync_dir(f"{SHARD}/{part}")
         last = last_frame(self._plan)
         if last is None:
             return  # an empty log: nothing to describe
-        checkpoint = self._checkpoint(list(names.values()), hours, runs, last)
+        checkpoint = self._checkpoint(list(names.values()), filed, last)
         checkpoint.columns |= {
             "queues": np.array(lengths, QUEUE),
             "progress": np.array(columns["progress"], PROGRESS),
@@ -261,24 +324,23 @@ class _Rebuild:
         disk.sync_dir("")
 
     def _checkpoint(
-        self,
-        topics: list[dict[str, Any]],
-        hours: list[dict[str, Any]],
-        runs: list[dict[str, Any]],
-        last: FrameHeader,
+        self, topics: list[dict[str, Any]], filed: _Filed, last: FrameHeader
     ) -> Checkpoint:
         plan, sums = self._plan, self._sums
         counts = {
             name: sum(row["n"] for row in sums.of(name)) for name in ("HANDED", "RECALL", "MOVED")
         }
         newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
+        adoptions: dict[str, int] = {}
+        for adoption in self._adoptions:
+            note(adoptions, adoption.app, adoption.version)
         registry: dict[str, Any] = {
             "topics": topics,
             "groups": [json_of(row["text"]) for row in sums.of("group")],
-            "adoptions": [],
+            "adoptions": list(adoptions.items()),
             "wall_ms": plan.newest_ms,
-            "hours": hours,
-            "far": {"next": len(runs) + 1, "buffers": [], "runs": runs},
+            "hours": filed.hours,
+            "far": filed.far(),
             "appended": [],
             "handed_over": counts["HANDED"],
             "recalled": counts["RECALL"] + counts["MOVED"],

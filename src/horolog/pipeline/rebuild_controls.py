@@ -1,6 +1,6 @@
-"""Progress of groups, from their leases and acknowledgements in the log: one queue of a group after the other.
+"""Control records of the log as a table, and the progress of groups from their leases and acknowledgements.
 
-Rows of a queue are applied in log order by the broker's own `QueueProgress`; queues do not touch each other, so
+Rows of a queue of a group are applied in log order by the broker's own `QueueProgress`; queues do not touch each other, so
 tasks share them.
 """
 
@@ -38,15 +38,18 @@ CONTROL_SCHEMA = StructType(
     ]
 )
 _ADDRESS = struct.Struct("<III")
+_NOWHERE = (0, 0, 0)
+_PROGRESS = (Kind.GRANT, Kind.ACK)
 _BATCH = 10_000
 _Row = tuple[int, int, int, int, int, int, int, bytes]
 
 
 class ControlReader(DataSourceReader):
-    """GRANT and ACK records."""
+    """Control records of these kinds; group, topic and queue are 0 but for GRANT and ACK."""
 
-    def __init__(self, plan: LogPlan) -> None:
+    def __init__(self, plan: LogPlan, kinds: tuple[Kind, ...]) -> None:
         self._plan = plan
+        self._kinds = kinds
 
     def partitions(self) -> Sequence[InputPartition]:
         """Segments."""
@@ -59,12 +62,12 @@ class ControlReader(DataSourceReader):
             return
         rows: list[_Row] = []
         for stretch in SegmentWalk(self._plan, partition.segment, check=False).stretches():
-            for kind in (Kind.GRANT, Kind.ACK):
+            for kind in self._kinds:
                 for row, payload in records_of(stretch, kind):
                     frame = stretch.frame[row]
                     rows.append(
                         (
-                            *_ADDRESS.unpack_from(payload),
+                            *(_ADDRESS.unpack_from(payload) if kind in _PROGRESS else _NOWHERE),
                             stretch.base + int(stretch.at[row]),
                             int(kind),
                             int(stretch.append_ms[frame]),
@@ -86,7 +89,7 @@ def _batch(rows: list[_Row]) -> Any:
 
 
 class ControlSource(DataSource):
-    """`format("horolog_log_controls")`, of a plan."""
+    """`format("horolog_log_controls")`, of a plan; `kinds`: names of kinds, by default GRANT and ACK."""
 
     @classmethod
     def name(cls) -> str:
@@ -99,7 +102,9 @@ class ControlSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the plan in the options."""
-        return ControlReader(plan_of(need(self.options, "plan")))
+        names = self.options.get("kinds", "")
+        kinds = tuple(Kind[name] for name in names.split(",")) if names else _PROGRESS
+        return ControlReader(plan_of(need(self.options, "plan")), kinds)
 
 
 def progress_rows(controls: DataFrame) -> dict[str, list[tuple[int, ...]]]:

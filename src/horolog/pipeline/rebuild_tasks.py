@@ -1,4 +1,4 @@
-"""What the tasks of a rebuild write: segments, consume queues, hours, runs.
+"""What the tasks of a rebuild write: segments, consume queues, hours, runs, and what these are made with.
 
 A task writes under a name of its own and renames what is finished, so one that is tried again, or run twice at
 once, changes nothing.  Records are read from the mapped log; Spark moves only where they are.
@@ -21,12 +21,13 @@ from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.hour import Filing, Hour
 from horolog.delay.run_writer import RunWriter
 from horolog.delay.state import encode_state, state_name
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.consume_queue import UNIT, queue_dir_name, queue_file_name
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name
 from horolog.log.unaligned import get
-from horolog.pipeline.data_files import LogPlan, files_of, plan_of
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_of
 from horolog.pipeline.log_walk import mapped
 from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
@@ -53,12 +54,14 @@ class Target(NamedTuple):
         return Disk(Path(self.out))
 
 
-def _told(rows: list[dict[str, Any]]) -> Any:
+def told_rows(rows: list[dict[str, Any]]) -> Any:
+    """A batch of RESULT: a row of JSON each."""
     texts = [orjson.dumps(row).decode() for row in rows]
     return pa.RecordBatch.from_pydict({"told": pa.array(texts, pa.string())})
 
 
-def _columns(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
+def columns_of(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
+    """These columns of an Arrow batch."""
     return [batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False) for name in names]
 
 
@@ -78,32 +81,51 @@ def _copier(target: Target) -> Task:
         plan = plan_of(target.plan)
         for batch in batches:
             for base, stop in zip(
-                *(column.tolist() for column in _columns(batch, "b", "s")), strict=True
+                *(column.tolist() for column in columns_of(batch, "b", "s")), strict=True
             ):
                 if stop > base:
                     _copy_segment(plan, target, base, stop - base)
-            yield _told([])
+            yield told_rows([])
 
     return copy
 
 
 def _copy_segment(plan: LogPlan, target: Target, base: int, length: int) -> None:
-    name = segment_name(base)
-    source = files_of(plan.root).path(f"{SHARD}/log/{name}")
-    final = Path(target.out) / SHARD / "log" / name
-    temporary = final.with_name(f"{name}.{uuid.uuid4().hex}")
-    storage = target.storage
-    file = storage.open(str(temporary.relative_to(target.out)), create=True)
+    name = f"{SHARD}/log/{segment_name(base)}"
+    copy_file(files_of(plan.root).path(name), target, name, length, allocate=plan.segment_bytes)
+
+
+def copy_file(source: Path, target: Target, name: str, length: int, *, allocate: int = 0) -> None:
+    """Copy the first `length` bytes of a file to that name of the directory that is written.
+
+    allocate  bytes that the copy is made long, with zeros
+    """
+    temporary, storage = f"{name}.{uuid.uuid4().hex}", target.storage
+    file = storage.open(temporary, create=True)
     with source.open("rb") as content:
         at = 0
         while at < length:
             chunk = content.read(min(_COPY_BYTES, length - at))
+            if not chunk:
+                raise HorologError(
+                    ErrorCode.DAMAGED, f"{source} was cut short while it was copied", field=FIELD
+                )
             file.write(at, chunk)
             at += len(chunk)
-        file.allocate(plan.segment_bytes)
+    file.allocate(allocate)
     file.sync()
     file.close()
-    temporary.replace(final)
+    storage.rename(temporary, name)
+
+
+def write_file(target: Target, name: str, content: bytes) -> None:
+    """Write a whole file of the directory that is written."""
+    temporary, storage = f"{name}.{uuid.uuid4().hex}", target.storage
+    file = storage.open(temporary, create=True)
+    file.write(0, content)
+    file.sync()
+    file.close()
+    storage.rename(temporary, name)
 
 
 # --- groups of sorted batches -------------------------------------------------------------------
@@ -114,8 +136,8 @@ def groups_of(
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
     """(values of the columns `by`, columns `rest`) of sorted batches; a group may come in several pieces."""
     for batch in batches:
-        keys = _columns(batch, *by)
-        columns = _columns(batch, *rest)
+        keys = columns_of(batch, *by)
+        columns = columns_of(batch, *rest)
         if not len(keys[0]):
             continue
         changes = np.zeros(len(keys[0]) - 1, bool)
@@ -172,7 +194,7 @@ def write_queues(target: Target) -> Task:
             parts.setdefault(group, []).append(columns)
         if parts:
             told.append(_write_queue(plan, storage, *parts.popitem()))
-        yield _told(told)
+        yield told_rows(told)
 
     return write
 
@@ -223,7 +245,7 @@ def write_hours(target: Target) -> Task:
                 hour.file(_filing(plan, position[rows], size[rows]))
         if hour is not None:
             told.append(_finish_hour(storage, hour, place))
-        yield _told(told)
+        yield told_rows(told)
 
     return write
 
@@ -280,15 +302,15 @@ def write_runs(target: Target) -> Task:
         from pyspark import TaskContext
 
         plan, storage = plan_of(target.plan), target.storage
-        pieces = [_columns(batch, "position", "size") for batch in batches]
+        pieces = [columns_of(batch, "position", "size") for batch in batches]
         if not sum(len(piece[0]) for piece in pieces):
-            yield _told([])
+            yield told_rows([])
             return
         position, size = (np.concatenate(column) for column in zip(*pieces, strict=True))
         context = TaskContext.get()
         assert context is not None
         name = f"{context.partitionId() + 1:010d}"
-        yield _told([_write_run(plan, storage, name, position, size)])
+        yield told_rows([_write_run(plan, storage, name, position, size)])
 
     return write
 

@@ -362,7 +362,7 @@ class MessageState(StrEnum):
 class FindMessages:
     """Messages of a topic by id, or by one word of their keys; gives list[FoundMessage], by origin.
 
-    By key only messages are found whose records the log still holds.
+    By key only messages are found whose records the log still holds, and adopted ones that wait.
     """
 
     topic: str

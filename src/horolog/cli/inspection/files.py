@@ -10,14 +10,21 @@ from pathlib import Path
 
 from horolog.backup import manifest
 from horolog.broker import quarantine
-from horolog.cli.inspection import hour_files, key_files, log_file, run_file, shard_files
+from horolog.cli.inspection import (
+    hour_files,
+    key_files,
+    lake_file,
+    log_file,
+    run_file,
+    shard_files,
+)
 from horolog.cli.inspection.report import Report
-from horolog.delay import far_state, run_format, state
+from horolog.delay import far_state, lake, run_format, state
 from horolog.delay.hour import INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import checkpoint, frame, key_rows, keys
 
-UNREADABLE = (struct.error, ValueError, KeyError, IndexError, OverflowError)
+UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)
 
 
 @contextmanager
@@ -71,8 +78,9 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return hour_files.read_key_run(path, content, limit=limit)
     if name.endswith(".run") or magic == run_format.MAGIC:
         return run_file.read_run(path, content, limit=limit)
-    is_run_state = ".state." in name and not name.startswith("lake.")
-    if is_run_state or magic == far_state.MAGIC:
+    if name.startswith("lake.state.") or magic == lake.MAGIC:
+        return lake_file.read_lake_state(path, content, limit=limit)
+    if ".state." in name or magic == far_state.MAGIC:
         return run_file.read_run_state(path, content, limit=limit)
     if name.endswith(".keys") or magic == key_rows.MAGIC:
         return key_files.read_key_chunk(path, content, limit=limit)

@@ -15,6 +15,7 @@ from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import COLUMNS, NO_FRAME, Checkpoint, decode_checkpoint
 from horolog.log.consume_queue import UNIT, UNIT_BYTES
+from horolog.storage.meta import parse_meta
 
 
 def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
@@ -72,8 +73,9 @@ def read_meta(path: Path, content: memoryview) -> Report:
     try:
         meta: Any = orjson.loads(bytes(content))
         report.fields |= dict(meta)
-    except (orjson.JSONDecodeError, TypeError, ValueError) as error:
-        report.problems.append(f"not JSON: {error}")
+        parse_meta(bytes(content))
+    except (TypeError, ValueError) as error:
+        report.problems.append(f"not JSON with the fields of a meta: {error}")
     return report
 
 

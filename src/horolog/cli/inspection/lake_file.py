@@ -1,0 +1,36 @@
+"""The state of the lake: what waits there and what was recalled, one row an hour and topic of an offload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from horolog.cli.inspection.report import Report, instant
+from horolog.delay.lake import decode_lake
+from horolog.limits import HOUR_MS
+
+
+def read_lake_state(path: Path, content: memoryview, *, limit: int) -> Report:
+    """Counts of what waits and of what the table has although it was recalled."""
+    report = Report(str(path), "lake state")
+    tables = decode_lake(bytes(content))
+    if tables is None:
+        report.problems.append("not intact: magic, length or a CRC is wrong")
+        return report
+    counts, gone = tables
+    waiting = {row[:3]: row[3] for row in counts.tolist()}
+    recalled: dict[tuple[int, int, int], int] = {}
+    for number, _, _, topic, due_ms in gone.tolist():
+        key = number, due_ms // HOUR_MS, topic
+        recalled[key] = recalled.get(key, 0) + 1
+    report.fields |= {"waiting": sum(waiting.values()), "recalled": len(gone), "crc": "ok"}
+    report.head = ("OFFLOAD", "HOUR", "TOPIC", "WAITING", "RECALLED")
+    lines = (
+        (*_shown(*key), waiting.get(key, 0), recalled.get(key, 0))
+        for key in sorted(waiting.keys() | recalled.keys())
+    )
+    report.take(lines, limit)
+    return report
+
+
+def _shown(number: int, hour: int, topic: int) -> tuple[int, str, int]:
+    return number, instant(hour * HOUR_MS)[:16] + "Z", topic

@@ -1,0 +1,228 @@
+"""Adopted runs in a rebuild: the files are kept as they are, and their state is made anew from the log.
+
+A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first what was recalled
+or moved, then, for each offload, the cut, then what was handed over.  A file that is not there, or cannot be opened,
+is passed over if the log settles each of its rows: it went when it was finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from horolog.delay.adopted import AdoptedRun, Adoption, Origin
+from horolog.delay.far_names import registry_row, state_file
+from horolog.delay.far_state import encode_run_state
+from horolog.delay.offload import rows_of
+from horolog.delay.run import Run, RunInfo
+from horolog.delay.run_format import run_path
+from horolog.delay.state import EntryState
+from horolog.errors import HorologError
+from horolog.pipeline.data_files import LogPlan, files_of, plan_of
+from horolog.pipeline.rebuild_lake import Cut
+from horolog.pipeline.rebuild_tasks import (
+    RESULT,
+    Batches,
+    Target,
+    Task,
+    columns_of,
+    copy_file,
+    groups_of,
+    told_rows,
+    write_file,
+)
+from horolog.storage.meta import SHARD
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RUNS = f"{SHARD}/runs"
+_SETTLED = "file int, row long, state int, position long"
+_SETTLE_ROWS = 65_536
+_RECALLED = (EntryState.RECALLED, EntryState.MOVED)
+
+
+class File(NamedTuple):
+    """A file of an adoption."""
+
+    info: RunInfo
+    origin: Origin
+
+
+class Missing(NamedTuple):
+    """One that cannot be opened."""
+
+    file: File
+    why: str
+
+
+def look_for(plan: LogPlan, adoptions: Sequence[Adoption]) -> tuple[list[File], list[Missing]]:
+    """The files of all adoptions: those that are there, and the others."""
+    storage = files_of(plan.root)
+    there, missing = [], []
+    for adoption in adoptions:
+        for info, origin in adoption.runs(()):
+            try:
+                Run.open(storage, _RUNS, info.name, plan.log_id).close()
+                there.append(File(info, origin))
+            except HorologError as error:
+                missing.append(Missing(File(info, origin), error.message))
+    return there, missing
+
+
+def settled_rows(every: DataFrame, files: Sequence[File], others: Sequence[int]) -> DataFrame:
+    """What the log settles of these files: number in the list, row in the file, `EntryState`, log position.
+
+    others  positions of recalls of messages that were in the lake by then
+    """
+    state = (
+        f"case kind when 'HANDED' then {EntryState.HANDED_OVER:d}"
+        f" when 'RECALL' then {EntryState.RECALLED:d} else {EntryState.MOVED:d} end as state"
+    )
+    rows = every.where("kind in ('HANDED', 'RECALL', 'MOVED')")
+    rows = rows.selectExpr("origin", "origin_row", "position", state)
+    return rows.mapInArrow(_of_files(files, others), _SETTLED)
+
+
+def _of_files(files: Sequence[File], others: Sequence[int]) -> Task:
+    starts: dict[int, list[tuple[int, int, int]]] = {}
+    for number, (info, origin) in enumerate(files):
+        starts.setdefault(origin.position, []).append((origin.first_row, info.rows, number))
+    tables = {position: np.array(rows, np.int64) for position, rows in starts.items()}
+    adopted, others_at = np.array(list(tables), np.int64), np.array(others, np.int64)
+
+    def choose(batches: Batches) -> Batches:
+        for batch in batches:
+            origin, origin_row, position, state = columns_of(
+                batch, "origin", "origin_row", "position", "state"
+            )
+            mine = np.flatnonzero(np.isin(origin, adopted) & ~np.isin(position, others_at))
+            file, row = np.full(len(mine), -1, np.int64), np.zeros(len(mine), np.int64)
+            for at in np.unique(origin[mine]).tolist():
+                for first, count, number in tables[at].tolist():
+                    within = origin_row[mine] - first
+                    its = (origin[mine] == at) & (within >= 0) & (within < count)
+                    file[its], row[its] = number, within[its]
+            known = file >= 0
+            columns = [file, row, state[mine], position[mine]]
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(column[known]).cast(type)
+                    for column, type in zip(
+                        columns, (pa.int32(), pa.int64(), pa.int32(), pa.int64()), strict=True
+                    )
+                ],
+                ["file", "row", "state", "position"],
+            )
+
+    return choose
+
+
+def first_lost(
+    every: DataFrame, missing: Sequence[Missing], others: Sequence[int], taken: dict[str, int]
+) -> str:
+    """Why a rebuild would lose messages of a missing file; "" if all of them are settled or in the lake.
+
+    taken  rows of each file that offloads have taken
+    """
+    rows = settled_rows(every, [each.file for each in missing], others)
+    settled = {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
+    for number, (file, why) in enumerate(missing):
+        left = file.info.rows - settled.get(number, 0) - taken.get(file.info.name, 0)
+        if left > 0:
+            return f"{why}, and {left} of its messages wait, which are nowhere else"
+    return ""
+
+
+def write_adopted(
+    spark: SparkSession,
+    every: DataFrame,
+    files: Sequence[File],
+    target: Target,
+    cuts: Sequence[Cut],
+    others: Sequence[int],
+) -> list[dict[str, Any]]:
+    """Copy the files and write their states; gives rows of a checkpoint's registry, in the order of the files."""
+    if not files:
+        return []
+    each = spark.createDataFrame([(number, -1, 0, 0) for number in range(len(files))], _SETTLED)
+    rows = each.union(settled_rows(every, files, others)).repartition("file")
+    made = rows.sortWithinPartitions("file", "row").mapInArrow(_writer(files, target, cuts), RESULT)
+    told = sorted(
+        (orjson.loads(row["told"]) for row in made.collect()), key=lambda row: row["file"]
+    )
+    return [{name: row[name] for name in row if name != "file"} for row in told]
+
+
+def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
+    def write(batches: Batches) -> Batches:
+        parts: dict[int, list[Any]] = {}
+        told = []
+
+        def finish() -> None:
+            number, pieces = parts.popitem()
+            columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+            run = _made_anew(target, files[number], cuts, *columns)
+            told.append({"file": number, **run})
+
+        for (number,), columns in groups_of(batches, ["file"], ["row", "state", "position"]):
+            if parts and number not in parts:
+                finish()
+            parts.setdefault(number, []).append(columns)
+        if parts:
+            finish()
+        yield told_rows(told)
+
+    return write
+
+
+def _made_anew(
+    target: Target,
+    file: File,
+    cuts: Sequence[Cut],
+    row: npt.NDArray[np.int64],
+    state: npt.NDArray[np.int64],
+    position: npt.NDArray[np.int64],
+) -> dict[str, Any]:
+    """Copy one file, settle its rows, write its state; `row` −1 stands for none."""
+    plan, info = plan_of(target.plan), file.info
+    path = run_path(_RUNS, info.name)
+    copy_file(files_of(plan.root).path(path), target, path, info.size)
+    opened = Run.open(target.storage, _RUNS, info.name, plan.log_id)
+    run = AdoptedRun(info, 0, lambda _: opened, file.origin)
+    left = np.isin(state, _RECALLED)
+    for cut in cuts:
+        if cut.begun > file.origin.position:
+            before = left & (position < cut.committed)
+            _settle_recalled(run, row[before], state[before])
+            left &= ~before
+            _cut(run, cut.from_ms)
+    _settle_recalled(run, row[left], state[left])
+    _settle(run, row[state == EntryState.HANDED_OVER], EntryState.HANDED_OVER)
+    if run.changed:
+        content = encode_run_state(run.capture())
+        write_file(target, f"{_RUNS}/{state_file(info.name, run.version)}", content)
+    opened.close()
+    return registry_row(run)
+
+
+def _settle_recalled(run: AdoptedRun, row: npt.NDArray[np.int64], state: npt.NDArray[Any]) -> None:
+    for kind in _RECALLED:
+        _settle(run, row[state == kind], kind)
+
+
+def _settle(run: AdoptedRun, row: npt.NDArray[np.int64], state: EntryState) -> None:
+    for first in range(0, len(row), _SETTLE_ROWS):
+        run.settle(row[first : first + _SETTLE_ROWS], state)
+
+
+def _cut(run: AdoptedRun, from_ms: int) -> None:
+    """As a commit does it (`delay.offload`)."""
+    first, stop = rows_of(run, from_ms)
+    if first < stop:
+        run.cut(first, from_ms if first else 0)

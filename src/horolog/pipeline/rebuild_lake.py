@@ -1,0 +1,195 @@
+"""What offloads have left, from their steps in the log: the state of the lake, and what waits there and not here.
+
+Steps are applied in log order by the broker's own `Lake`.  What an offload took needs no list: all that was filed in
+the far store, or adopted, before its `begin` and is due at or after `from_ms`, if it waited when it was committed.
+
+An offload that is under way at the end of the log cannot go on, for the runs that it froze are made anew.  It becomes
+`broken`: it is to be aborted, which changes nothing, and begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.delay.adopted import Adoption
+from horolog.delay.lake import GONE, Lake, Offload, Stage
+from horolog.delay.offload import Step, promotion_of, step_of
+from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.log.record import ENVELOPE_BYTES, Kind, decode_offload
+from horolog.pipeline.rebuild_tasks import Batches, Task, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NEVER_MS = 1 << 62
+_RECALLED = "number long, topic int, origin long, origin_row long, due_ms long"
+
+
+class Placed(NamedTuple):
+    """A step, and where its record lies in the log."""
+
+    position: int
+    end: int
+    step: Step
+
+
+class Cut(NamedTuple):
+    """An offload that was committed, with the log positions of its steps."""
+
+    number: int
+    from_ms: int
+    begun: int
+    frozen: int
+    committed: int
+
+
+def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
+    """All steps in log order; `plan` as text."""
+    source = spark.read.format("horolog_log_controls").option("plan", plan)
+    rows = source.option("kinds", Kind.OFFLOAD.name).load().select("position", "payload")
+    found = []
+    for position, payload in sorted(rows.collect()):
+        content = bytes(payload)
+        end = position + ENVELOPE_BYTES + len(content)  # the only record of its frame
+        found.append(Placed(position, end, step_of(*decode_offload(content))))
+    return found
+
+
+def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
+    """The committed ones, in order; no two overlap."""
+    begun: dict[int, Placed] = {}
+    frozen: dict[int, int] = {}
+    cuts = []
+    for placed in steps:
+        fields = placed.step.fields
+        number = fields.get("number", 0)
+        match fields["step"]:
+            case "begin":
+                begun[number] = placed
+            case "frozen":
+                frozen[number] = placed.position
+            case "commit":
+                first = begun[number]
+                from_ms = int(first.step.fields["from_ms"])
+                at = first.position, frozen[number], placed.position
+                cuts.append(Cut(number, from_ms, *at))
+    return cuts
+
+
+def recalled_at(steps: Sequence[Placed]) -> list[int]:
+    """Log positions of the recalls of messages that were in the lake: they change nothing on the disk."""
+    return [placed.position for placed in steps if placed.step.fields["step"] == "recalled"]
+
+
+def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
+    """Name of each adopted file → rows of it that went to the lake."""
+    found: dict[str, int] = {}
+    for placed in steps:
+        for name, n in placed.step.fields.get("adopted", {}).items():
+            found[name] = found.get(name, 0) + n
+    return found
+
+
+def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.NDArray[Any]) -> Lake:
+    """The lake at the end of the log.
+
+    gone  GONE rows: what was recalled of each committed offload while it was frozen (`recalled_frozen`)
+    """
+    lake = Lake()
+    events: list[tuple[int, Placed | Adoption]] = [(step.position, step) for step in steps]
+    events += [(adoption.position, adoption) for adoption in adoptions]
+    for _, event in sorted(events, key=itemgetter(0)):
+        if isinstance(event, Placed):
+            _apply(lake, event, gone)
+        elif (promotion := promotion_of(event.app, event.version)) is not None:
+            lake.promoted(*promotion)
+    if lake.open is not None:
+        lake.open.stage = Stage.BROKEN
+    return lake
+
+
+def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
+    fields = placed.step.fields
+    number = fields.get("number", 0)
+    match fields["step"]:
+        case "begin":
+            lake.begin(Offload(number, fields["app"], fields["from_ms"]))
+        case "commit":
+            lake.note_gone(gone[gone["number"] == number])
+            lake.commit(number, fields["uri"], fields["rows"], placed.end, placed.step.counts)
+        case "abort":
+            lake.abort(number)
+        case "recalled":
+            lake.recall(placed.step.gone)
+
+
+def untaken(cuts: Sequence[Cut]) -> Task:
+    """Of SCHEDULED rows those that no offload has taken."""
+    begun = np.array([cut.begun for cut in cuts], np.int64)
+    from_ms = np.array([*(cut.from_ms for cut in cuts), _NEVER_MS], np.int64)
+    lowest_ms = np.minimum.accumulate(from_ms[::-1])[::-1]  # of a cut and of all that came later
+
+    def left(batches: Batches) -> Batches:
+        for batch in batches:
+            position, due_ms, append_ms = columns_of(batch, "position", "due_ms", "append_ms")
+            bound_ms = lowest_ms[np.searchsorted(begun, position, side="right")]
+            stays = ~_is_far(due_ms, append_ms) | (due_ms < bound_ms)
+            yield batch.filter(pa.array(stays))
+
+    return left
+
+
+def _is_far(due_ms: npt.NDArray[Any], append_ms: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which messages were filed in the far store, by the append time of their frame."""
+    far: npt.NDArray[np.bool_] = due_ms // HOUR_MS > append_ms // HOUR_MS + NEAR_HOURS
+    return far
+
+
+def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]) -> Any:
+    """GONE rows of what was recalled or moved between the `frozen` and the `commit` of an offload that took it.
+
+    every   rows of the log
+    others  positions of recalls that are not meant (`recalled_at`)
+    """
+    recalls = every.where("kind in ('RECALL', 'MOVED')")
+    recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
+    sent = every.where("kind = 'SCHEDULED'").selectExpr("position as origin", "append_ms")
+    rows = recalls.join(sent, "origin", "left").toArrow()
+    append_ms = (
+        rows.column("append_ms").fill_null(0).to_numpy()
+    )  # adopted ones are in the far store
+    far = _is_far(rows.column("due_ms").to_numpy(), append_ms)
+    gone = np.empty(len(rows), GONE)
+    for name, column in (("number", "number"), ("topic", "topic"), ("due_ms", "due_ms")):
+        gone[name] = rows.column(column).to_numpy()
+    gone["position"] = rows.column("origin").to_numpy()
+    gone["row"] = rows.column("origin_row").to_numpy()
+    gone = gone[far]
+    return gone[np.lexsort((gone["row"], gone["position"]))]
+
+
+def _within(cuts: Sequence[Cut], others: Sequence[int]) -> Task:
+    table = np.array([*cuts, (0, _NEVER_MS, 0, _NEVER_MS, _NEVER_MS)], np.int64)
+    others_at = np.array(others, np.int64)
+
+    def within(batches: Batches) -> Batches:
+        for batch in batches:
+            position, origin, due_ms = columns_of(batch, "position", "origin", "due_ms")
+            cut = table[np.searchsorted(table[:, 4], position, side="left")]
+            mine = (position > cut[:, 3]) & (origin < cut[:, 2]) & (due_ms >= cut[:, 1])
+            mine &= ~np.isin(position, others_at)
+            chosen = batch.filter(pa.array(mine)).select(
+                ["topic", "origin", "origin_row", "due_ms"]
+            )
+            number = pa.array(cut[mine, 0])
+            yield pa.RecordBatch.from_arrays(
+                [number, *chosen.columns], ["number", *chosen.schema.names]
+            )
+
+    return within
