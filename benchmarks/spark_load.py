@@ -2,7 +2,9 @@
 
     python -m benchmarks.spark_load --rows 10000000 --master 'local[2]'
 
-Prints one JSON object: rows and seconds from DataFrame to adopted, rows a second, bytes and files.
+Prints one JSON object: rows and seconds from DataFrame to adopted, rows a second, bytes and files.  `--hand-over` then
+moves the broker's clock over the year in one go, and reads the topic back: every row once, none early, each queue in
+the order of due times.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import argparse
 import json
 import time
 from typing import Any
+
+import numpy as np
 
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.spark import bulk_load, make_session
@@ -21,6 +25,9 @@ _ID_DIGITS = 12
 _FILLER = "x" * (BODY_BYTES - _ID_DIGITS)  # joined, as Spark pads by one byte after another
 _HOT_SHARE = 10  # one row in so many is due in the hot hour
 _TOPIC = "load"
+_WARM_ROWS = 1_000
+_YEAR_D = 366
+_STEPS = 4
 
 
 def frame(session: Any, rows: int, start_ms: int) -> Any:
@@ -34,19 +41,58 @@ def frame(session: Any, rows: int, start_ms: int) -> Any:
     )
 
 
-def measure(rows: int, master: str, staging: str) -> dict[str, object]:
+def hand_over(session: Any, broker: BrokerProcess, rows: int) -> dict[str, object]:
+    """Let the year pass; AssertionError unless all came once, none early, in order."""
+    started = time.monotonic()
+    # In steps, because one call takes 10 minutes at most; a step stops at 20 000 moments.
+    for _ in range(_STEPS):
+        broker.advance(f"{_YEAR_D // _STEPS + 1}d")
+    seconds = time.monotonic() - started
+    assert broker.pending(_TOPIC) == 0
+    source = session.read.format("horolog").option("broker", broker.admin_url)
+    table = (
+        source.option("topic", _TOPIC)
+        .option("path", str(broker.data_dir))
+        .load()
+        .selectExpr(
+            "queue_id",
+            "queue_offset",
+            "unix_millis(deliver_at) AS due",
+            "unix_millis(stored_at) AS stored",
+            "CAST(substring(body, 1, 12) AS string) AS number",
+        )
+        .selectExpr("queue_id", "queue_offset", "due", "stored", "CAST(number AS bigint) AS number")
+        .toArrow()
+    )
+    queue, offset, due, stored, number = (column.to_numpy() for column in table.columns)
+    times = np.bincount(number, minlength=rows)
+    # The rows that started the workers are the first 1 000 once more.
+    assert len(number) == rows + _WARM_ROWS
+    assert (times[:_WARM_ROWS] == 2).all()
+    assert (times[_WARM_ROWS:] == 1).all()
+    assert (stored >= due).all()
+    order = np.lexsort((offset, queue))
+    rises = np.diff(due[order]) >= 0
+    assert (rises | (np.diff(queue[order]) != 0)).all()
+    return {"hand_over_s": round(seconds, 1), "handed_over_per_s": round(rows / seconds)}
+
+
+def measure(rows: int, master: str, staging: str, *, is_handed_over: bool) -> dict[str, object]:
     """Load once, on a broker and a Spark of its own that has run a small query before."""
-    session = make_session("spark_load", master=master, conf={"spark.driver.memory": "3g"})
-    with BrokerProcess(arguments=["--log-level=warning"]) as broker:
+    conf = {"spark.driver.memory": "3g", "spark.driver.maxResultSize": "0"}
+    session = make_session("spark_load", master=master, conf=conf)
+    with BrokerProcess(arguments=["--log-level=warning"]) as broker:  # its clock is simulated
         broker.create_topic(_TOPIC, queues=8)
         df = frame(session, rows, broker.now_ms())
-        bulk_load(df.limit(1_000), broker=broker.admin_url, topic=_TOPIC)  # starts the workers
+        bulk_load(df.limit(_WARM_ROWS), broker=broker.admin_url, topic=_TOPIC)  # starts the workers
         cpu = time.process_time()
         result = bulk_load(
             df, broker=broker.admin_url, topic=_TOPIC, staging=staging, show_progress=True
         )
         assert result.rows == rows
-        assert broker.pending(_TOPIC) == rows + 1_000
+        assert broker.pending(_TOPIC) == rows + _WARM_ROWS
+        cpu = time.process_time() - cpu
+        more = hand_over(session, broker, rows) if is_handed_over else {}
         return {
             "rows": rows,
             "master": master,
@@ -54,7 +100,8 @@ def measure(rows: int, master: str, staging: str) -> dict[str, object]:
             "rows_per_s": round(rows / result.seconds),
             "files": result.files,
             "bytes": result.bytes,
-            "driver_cpu_s": round(time.process_time() - cpu, 2),
+            "driver_cpu_s": round(cpu, 2),
+            **more,
         }
 
 
@@ -64,8 +111,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--staging", default="auto")
+    parser.add_argument("--hand-over", action="store_true")
     chosen = parser.parse_args()
-    print(json.dumps(measure(chosen.rows, chosen.master, chosen.staging)))
+    found = measure(chosen.rows, chosen.master, chosen.staging, is_handed_over=chosen.hand_over)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

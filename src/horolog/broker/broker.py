@@ -86,6 +86,7 @@ class Broker:
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self._recalled: list[Settled] = []
         self._written_at = 0  # monotonic ms of the last append
+        self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_at: int | None = None
         self._checkpointing = False
@@ -424,10 +425,8 @@ class Broker:
 
     def _mark(self, now: Now) -> None:
         log = self.shard.log
-        if (
-            log.stated_durable < log.durable_position == log.end
-            and now.mono_ms - self._written_at >= MARK_IDLE_MS
-        ):
+        is_idle = now.mono_ms - self._written_at >= MARK_IDLE_MS and not self.hurries
+        if is_idle and log.stated_durable < log.durable_position == log.end:
             self._append_mark(now)
 
     def _append_mark(self, now: Now) -> None:
@@ -440,7 +439,7 @@ class Broker:
         if self._checkpoint_at is None:
             self._checkpoint_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         behind = shard.log.end - shard.checkpoint_position
-        due = now.mono_ms >= self._checkpoint_at and (
+        due = (now.mono_ms >= self._checkpoint_at and not self.hurries) and (
             behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
         )
         if self._checkpointing or not (due or behind >= CHECKPOINT_LOG_BYTES):
@@ -473,9 +472,9 @@ class Broker:
         shard = self.shard
         waits: list[int] = []
         log = shard.log
-        if log.stated_durable < log.durable_position == log.end:
+        if log.stated_durable < log.durable_position == log.end and not self.hurries:
             waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
-        checkpoint = self._checkpoint_in(now)
+        checkpoint = None if self.hurries else self._checkpoint_in(now)
         if checkpoint is not None:
             waits.append(checkpoint)
         poll = shard.ready.next_poll_end()

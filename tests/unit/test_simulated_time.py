@@ -1,0 +1,66 @@
+"""A simulated clock that is moved far: messages come when they are due, and the disk does not work for the years."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from horolog.limits import DAY_MS
+from horolog.protocol.commands import (
+    CreateTopic,
+    MessageType,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+
+DAYS = 60
+DEADLINE_S = 60
+
+
+def test_months_at_once_take_one_checkpoint_and_no_message_is_early_or_late(
+    tmp_path: Path, monkeypatch
+) -> None:
+    checkpoints = []
+    make = Engine._make_checkpoint
+
+    def counted(engine: Engine, job) -> None:
+        checkpoints.append(job)
+        make(engine, job)
+
+    monkeypatch.setattr(Engine, "_make_checkpoint", counted)
+
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 24)
+        try:
+            await engine.submit(CreateTopic("t", TopicType.DELAY, 1))
+            begin = engine.clock.wall_ms()
+            dues = [begin + day * DAY_MS for day in range(1, DAYS + 1)]
+            messages = [
+                encode(
+                    topic="t",
+                    body=b"x",
+                    message_id=f"m{due}",
+                    type=MessageType.DELAY,
+                    due_ms=due,
+                )
+                for due in dues
+            ]
+            await engine.submit(SendMessages("t", messages))
+            await engine.advance(20_000)
+            assert len(checkpoints) == 1
+            await engine.advance((DAYS + 1) * DAY_MS)
+            assert len(checkpoints) == 2  # the last moment is one like any other
+            got = []
+            for _ in range(2):
+                answer = await engine.submit(Receive("g", "t", -1, "*", 32, 30_000, False, 0, "c"))
+                got += [decode(message.layout) for message in answer.messages]
+            assert [message.store_ms for message in got] == dues
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
