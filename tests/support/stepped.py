@@ -1,0 +1,101 @@
+"""A job in a process group of its own that says what it does, and goes on when it is told to."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+LINE_S = 150.0
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIFE = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of a session that is killed before compiling pays: half of the work to get ready."""
+
+
+class Stepped:
+    """`script` with its arguments; ended with everything that it has started on leaving."""
+
+    def __init__(self, script: Path, *arguments: str) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the job
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put("")
+
+    def heard(self) -> str:
+        """The next line; "" at the end.  The job waits behind it."""
+        try:
+            return self._lines.get(timeout=LINE_S)
+        except queue.Empty:
+            raise AssertionError(f"nothing was said\n{self.stderr()}") from None
+
+    def go(self) -> None:
+        """Let it go on."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+
+    def until(self, wanted: str, at: Callable[[str], None] = lambda line: None) -> list[str]:
+        """Let it go on up to the line that begins or ends with `wanted`; gives all lines, each shown to `at`."""
+        lines = []
+        while True:
+            line = self.heard()
+            assert line, f"ended before {wanted!r}; said {lines}\n{self.stderr()}"
+            lines.append(line)
+            at(line)
+            if line.startswith(wanted) or line.endswith(wanted):
+                return lines
+            self.go()
+
+    def ended(self) -> int:
+        """The exit code, when it has nothing more to say."""
+        self.go()
+        assert self.heard() == ""
+        return self._process.wait(LINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL to driver and JVM."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stderr(self) -> str:
+        """The end of what it complained about."""
+        self._errors.seek(0)
+        return self._errors.read()[-3_000:]
+
+    def __enter__(self) -> Stepped:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
