@@ -29,6 +29,9 @@ class Stepped:
     """`script` with its arguments; ended with everything that it has started on leaving."""
 
     def __init__(self, script: Path, *arguments: str) -> None:
+        # A killed job cleans up nothing.
+        self._folder = tempfile.TemporaryDirectory("-job", "horolog-", ignore_cleanup_errors=True)
+        place = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), self._folder.name)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the job
         self._process = subprocess.Popen(
             [sys.executable, str(script), *arguments],
@@ -36,6 +39,7 @@ class Stepped:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env={**os.environ, **place},
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -99,3 +103,4 @@ class Stepped:
             assert stream is not None
             with suppress(OSError):
                 stream.close()
+        self._folder.cleanup()
