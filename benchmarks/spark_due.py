@@ -31,7 +31,7 @@ from horolog.storage.disk import Disk
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "spark_due"
 MASTER = "local[2]"
 FILES = 8
-WARM_ROWS = 2_000  # due before the measured ones, as a query that has run for a while has had
+WARM_ROWS = 900_000  # due before the measured ones, as a query that has run for a while has had: work for all cores
 WARM_MS = 25_000
 # What a delivery needs; maps and arrays cost Spark as much as all the rest.
 COLUMNS = "deliver_at timestamp, topic string, message_id string, tag string, body binary"
@@ -42,7 +42,7 @@ def make_runs(place: Path, rate: int, seconds: int, begin_ms: int, body_bytes: i
     from horolog.testing.due_files import write_run
 
     total = rate * seconds
-    warm = begin_ms - WARM_MS + np.arange(WARM_ROWS) * (WARM_MS // 2) // WARM_ROWS
+    warm = begin_ms - WARM_MS + np.arange(WARM_ROWS) * (WARM_MS // 5) // WARM_ROWS
     write_run(place, "warm", warm, first=total, body_bytes=body_bytes)
     due = begin_ms + np.arange(total, dtype=np.int64) * 1_000 // rate
     of_file = np.random.default_rng(7).integers(0, FILES, total)

@@ -27,7 +27,7 @@ _HOT_SHARE = 10  # one row in so many is due in the hot hour
 _TOPIC = "load"
 _WARM_ROWS = 1_000
 _YEAR_D = 366
-_STEPS = 4
+_STEPS = 2
 
 
 def frame(session: Any, rows: int, start_ms: int) -> Any:
