@@ -3,7 +3,7 @@
     python -m benchmarks.spark_load --rows 10000000 --master 'local[2]'
 
 Prints one JSON object: rows and seconds from DataFrame to adopted, rows a second, bytes and files.  `--hand-over` then
-moves the broker's clock over the year in one go, and reads the topic back: every row once, none early, each queue in
+moves the broker's clock over the year, and reads the topic back: every row once, none early, each queue in
 the order of due times.
 """
 
@@ -59,9 +59,8 @@ def hand_over(session: Any, broker: BrokerProcess, rows: int) -> dict[str, objec
             "queue_offset",
             "unix_millis(deliver_at) AS due",
             "unix_millis(stored_at) AS stored",
-            "CAST(substring(body, 1, 12) AS string) AS number",
+            f"CAST(CAST(substring(body, 1, {_ID_DIGITS}) AS string) AS bigint) AS number",
         )
-        .selectExpr("queue_id", "queue_offset", "due", "stored", "CAST(number AS bigint) AS number")
         .toArrow()
     )
     queue, offset, due, stored, number = (column.to_numpy() for column in table.columns)

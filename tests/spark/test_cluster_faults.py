@@ -57,6 +57,17 @@ def job(kind, cluster, url, folder, fault="none") -> Stepped:
     return Stepped(SCRIPT, *given)
 
 
+def done_through(hook, kind, cluster, broker, folder, fault="none") -> list[str]:
+    """What a job says whose requests go through a hook; it ends well."""
+    with (
+        AdminProxy(broker.admin_url, hook) as proxy,
+        job(kind, cluster, proxy.url, folder, fault) as running,
+    ):
+        lines = running.until("done: ")
+        assert running.ended() == 0
+    return lines
+
+
 def far_of(broker, made) -> dict[str, str]:
     """Those that an offload takes: id → body."""
     start = -(-(now_ms(broker) + lake_job.BEYOND_MS) // HOUR_MS) * HOUR_MS
@@ -148,12 +159,7 @@ def test_the_broker_dies_at_the_commit_of_an_offload(
     cluster, broker, tmp_path, uri, made, when
 ) -> None:
     hook, commits = killed_at(broker, OFFLOADED, when)
-    with (
-        AdminProxy(broker.admin_url, hook) as proxy,
-        job("offload", cluster, proxy.url, tmp_path) as running,
-    ):
-        lines = running.until("done: ")
-        assert running.ended() == 0
+    lines = done_through(hook, "offload", cluster, broker, tmp_path)
     failed = [line for line in lines if line.startswith("failed")]
     assert len(failed) == 1, lines
     assert "no broker answers" in failed[0]
@@ -256,12 +262,7 @@ def test_the_broker_dies_at_a_commit_of_a_promotion(
     cluster, broker, tmp_path, uri, made, waiting, when
 ) -> None:
     hook, commits = killed_at(broker, ADOPTED, when)
-    with (
-        AdminProxy(broker.admin_url, hook) as proxy,
-        job("promote", cluster, proxy.url, tmp_path) as running,
-    ):
-        lines = running.until("done: ")
-        assert running.ended() == 0
+    lines = done_through(hook, "promote", cluster, broker, tmp_path)
     assert not any(line.startswith("failed") for line in lines)
     assert len(commits) > waiting // 2
     all_back(broker, uri, made)
@@ -310,12 +311,7 @@ def test_two_attempts_of_a_task_of_a_load(cluster, broker, tmp_path, fault) -> N
             there.append(staged(broker))
         return forward()
 
-    with (
-        AdminProxy(broker.admin_url, hook) as proxy,
-        job("load", cluster, proxy.url, tmp_path, fault) as running,
-    ):
-        lines = running.until("done: ")
-        assert running.ended() == 0
+    lines = done_through(hook, "load", cluster, broker, tmp_path, fault)
     assert lines == ["begun", f"done: {lake_job.ROWS}"]
     assert (tmp_path / "happened").exists()
     of_first = [name for name in there[0] if name.startswith("p000000-")]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from available_now import run_available
 from deltalake import DeltaTable
 from due_rows import START, all_due, numbered, three_runs
+from dying_sink import DyingSink
 
 from horolog.spark.delta_append import DeltaAppend
 from horolog.spark.due_pieces import DueMessages
@@ -42,29 +44,7 @@ def test_as_a_batch(spark, runs) -> None:
 def run_once(spark, broker, runs: Path, tmp_path: Path, sink, rows: str) -> None:
     """Everything that is due by the broker's clock, in small batches."""
     frame = due_frame(spark, runs, clock=broker.admin_url, maxRowsPerTrigger=400, rows=rows)
-    query = (
-        frame.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-class FailsBehindTheCommit:
-    """A sink whose process dies between the table's commit and Spark's."""
-
-    def __init__(self, sink: DeltaAppend, batch: int) -> None:
-        self._sink = sink
-        self._batch = batch
-
-    def __call__(self, frame, batch: int) -> None:
-        self._sink(frame, batch)
-        if batch == self._batch:
-            raise RuntimeError("killed")
+    run_available(frame, sink, tmp_path)
 
 
 def delivered(table: Path) -> list[tuple[int, int]]:
@@ -94,16 +74,14 @@ def restarts(spark, broker, tmp_path: Path, carried: str, *, times: int) -> None
     write_run(runs, "a", begin + spread, first=0)
     write_run(runs, "b", begin + spread + 1, first=100_000)
     sink = DeltaAppend(str(table), unpack=DueMessages() if carried == "pieces" else None)
-    batch = 0
     for _ in range(times):
         now = broker.advance(1_000)
         with pytest.raises(Exception, match="killed"):
-            run_once(spark, broker, runs, tmp_path, FailsBehindTheCommit(sink, batch), carried)
+            run_once(spark, broker, runs, tmp_path, DyingSink(sink, behind=True), carried)
         run_once(spark, broker, runs, tmp_path, sink, carried)
         rows = delivered(table)
         want = {number: due for number, due in all_due(runs).items() if due < now}
         assert rows == sorted(want.items())  # none early, none lost, none twice
-        batch = DeltaTable(table).history(1)[0]["version"]  # a table of n batches has version n
     broker.advance(10_000)
     run_once(spark, broker, runs, tmp_path, sink, carried)
     assert delivered(table) == sorted(all_due(runs).items())

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from available_now import run_available
 from deltalake import DeltaTable
 from dying_sink import DyingSink
 from topic_fill import bodies, fill
@@ -107,20 +108,7 @@ def test_a_stream_needs_a_broker(tmp_path) -> None:
 def run(spark, broker, place: Path, sink, **options: object) -> list[int]:
     """Read what is available into `sink`; gives the sizes of the micro-batches."""
     wanted = {"broker": broker.admin_url, "topic": "t", "startingOffsets": "earliest", **options}
-    query = (
-        spark.readStream.format("horolog")
-        .options(**wanted)
-        .load()
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    return [int(each["numInputRows"]) for each in query.recentProgress if each["numInputRows"]]
+    return run_available(spark.readStream.format("horolog").options(**wanted).load(), sink, place)
 
 
 def found(table: Path) -> list[str]:

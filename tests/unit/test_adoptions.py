@@ -240,16 +240,22 @@ def test_a_recall_waits_for_a_commit_that_is_under_way(make_world) -> None:
     )
 
 
-@pytest.mark.parametrize("rows", [3, 5_000])
-def test_recall_by_key_finds_adopted_messages(make_world, rows) -> None:
-    """No index has their keys: they are looked at in pieces, over several turns if there are many."""
-    world = make_world(segment_bytes=1 << 22)
+def adopt_with_keys(world, rows: int, step_ms: int):
+    """Two files: messages with the key `other`, due in a day; three with `order-7`, a step apart; a bare one."""
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     now = world.clock.wall_ms()
     plain = [made(f"p{row}", now + DAY_MS + row, keys=["other"]) for row in range(rows)]
-    wanted = [made(f"w{i}", now + (i + 1) * DAY_MS, keys=["a", "order-7"]) for i in range(3)]
-    adopt(world, [[*plain, *wanted[:2]], [wanted[2], made("bare", now + DAY_MS)]])
+    wanted = [made(f"w{i}", now + (i + 1) * step_ms, keys=["a", "order-7"]) for i in range(3)]
+    return adopt(world, [[*plain, *wanted[:2]], [wanted[2], made("bare", now + DAY_MS)]])
+
+
+@pytest.mark.parametrize("rows", [3, 5_000])
+def test_recall_by_key_finds_adopted_messages(make_world, rows) -> None:
+    """No index has their keys: they are looked at in pieces, over several turns if there are many."""
+    world = make_world(segment_bytes=1 << 22)
+    now = world.clock.wall_ms()
+    adopt_with_keys(world, rows, DAY_MS)
     world.broker.ask(SendMessages("t", [made("sent", now + DAY_MS, keys=["order-7"])]))
     assert world.broker.ask(Recall("t", "w1", now + 2 * DAY_MS)).status is RecallStatus.CANCELLED
     found = world.broker.ask(RecallByKey("t", "order-7"))
@@ -271,12 +277,8 @@ def test_recall_by_key_finds_adopted_messages(make_world, rows) -> None:
 def test_a_look_up_by_key_shows_adopted_messages_that_wait(make_world, rows) -> None:
     """As it shows others: what it finds in pieces is told once, also when it is handed over."""
     world = make_world(segment_bytes=1 << 22)
-    world.broker.open()
-    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     now = world.clock.wall_ms()
-    plain = [made(f"p{row}", now + DAY_MS + row, keys=["other"]) for row in range(rows)]
-    wanted = [made(f"w{i}", now + (i + 1) * HOUR_MS, keys=["a", "order-7"]) for i in range(3)]
-    adopted = adopt(world, [[*plain, *wanted[:2]], [wanted[2], made("bare", now + DAY_MS)]])
+    adopted = adopt_with_keys(world, rows, HOUR_MS)
     sent = world.broker.ask(
         SendMessages("t", [made("sent", now + DAY_MS, keys=["order-7"]), made("w0", now + DAY_MS)])
     )

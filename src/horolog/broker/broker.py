@@ -23,6 +23,7 @@ from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.hand_over import hand_over
 from horolog.broker.key_searches import KeySearches
+from horolog.broker.look_ups import find_messages
 from horolog.broker.recalls import applied as applied_recalls
 from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Now, Receives
@@ -357,7 +358,7 @@ class Broker:
             return None
         if isinstance(command, FindMessages):
             self._searches.end(item.token)
-            return queries.answer(self.shard, command, adopted)
+            return find_messages(self.shard, command, adopted)
         recalls = with_key(self.shard, command, adopted)
         if self._defers(item, command, *recalls):
             return None

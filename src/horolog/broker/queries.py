@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from horolog.broker.adoptions import committed
 from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
@@ -28,7 +26,6 @@ from horolog.protocol.commands import (
     PendingMessage,
     QueueRead,
     ReadQueue,
-    Recall,
     TopicView,
 )
 from horolog.protocol.rocketmq import layout, properties
@@ -48,8 +45,8 @@ Query = (
 )
 
 
-def answer(shard: Shard, query: Query, adopted: Sequence[Recall] = ()) -> object:
-    """The result that the command's docstring names; `adopted`: of a look-up by key, what `KeySearches` found."""
+def answer(shard: Shard, query: Query) -> object:
+    """The result that the command's docstring names."""
     match query:
         case DescribeTopic(name):
             return view_topic(shard, shard.topics.get(name))
@@ -62,7 +59,7 @@ def answer(shard: Shard, query: Query, adopted: Sequence[Recall] = ()) -> object
         case ListPending():
             return _list(shard, query)
         case FindMessages():
-            return find_messages(shard, query, adopted)
+            return find_messages(shard, query)
         case ReadQueue():
             return _read(shard, query)
         case DescribeBroker():

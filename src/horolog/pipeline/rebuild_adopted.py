@@ -206,7 +206,7 @@ def _made_anew(
     _settle(run, row[state == EntryState.HANDED_OVER], EntryState.HANDED_OVER)
     if run.changed:
         content = encode_run_state(run.capture())
-        write_file(target, f"{_RUNS}/{state_file(info.name, run.version)}", content)
+        write_file(target.storage, f"{_RUNS}/{state_file(info.name, run.version)}", content)
     opened.close()
     return registry_row(run)
 

@@ -118,9 +118,9 @@ def copy_file(source: Path, target: Target, name: str, length: int, *, allocate:
     storage.rename(temporary, name)
 
 
-def write_file(target: Target, name: str, content: bytes) -> None:
+def write_file(storage: Disk, name: str, content: bytes) -> None:
     """Write a whole file of the directory that is written."""
-    temporary, storage = f"{name}.{uuid.uuid4().hex}", target.storage
+    temporary = f"{name}.{uuid.uuid4().hex}"
     file = storage.open(temporary, create=True)
     file.write(0, content)
     file.sync()
@@ -211,13 +211,7 @@ def _write_queue(
     units["tags"] = heads_at(plan, position)["tags"]
     place = f"{SHARD}/queues/{queue_dir_name(topic, queue)}"
     storage.make_dir(place)
-    name = f"{place}/{queue_file_name(first)}"
-    temporary = f"{name}.{uuid.uuid4().hex}"
-    file = storage.open(temporary, create=True)
-    file.write(0, units.tobytes())
-    file.sync()
-    file.close()
-    storage.rename(temporary, name)
+    write_file(storage, f"{place}/{queue_file_name(first)}", units.tobytes())
     storage.sync_dir(place)
     return {"topic": topic, "queue": queue, "first": first, "count": len(offset) if whole else -1}
 

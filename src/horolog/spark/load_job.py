@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.load_plan import MINUTES, LoadPlan, dense_hours, plan_slices, slice_rows
+from horolog.spark.load_plan import MINUTES, LoadPlan, plan_slices, slice_rows
 from horolog.spark.sink_columns import ARROW_TYPES
 from horolog.spark.sink_options import SinkOptions
 from horolog.spark.staged_runs import Rejected, Task, stage
@@ -36,29 +36,25 @@ def plan_of(df: DataFrame) -> LoadPlan:
     hours, counts = _histogram(df, _since_1970(df, _HOUR_MS))
     parallelism = df.sparkSession.sparkContext.defaultParallelism
     wanted = slice_rows(int(counts.sum()), parallelism)
-    minutes = hours * MINUTES
-    dense = dense_hours(hours, counts, wanted)
-    if len(dense):
-        among = df.where(_since_1970(df, _HOUR_MS).isin(dense.tolist()))
+    minutes, is_dense = hours * MINUTES, counts >= wanted
+    if is_dense.any():
+        among = df.where(_since_1970(df, _HOUR_MS).isin(hours[is_dense].tolist()))
         of_dense, more = _histogram(among, _since_1970(df, 60_000))
-        sparse = ~np.isin(hours, dense)
-        minutes = np.concatenate([minutes[sparse], of_dense])
-        counts = np.concatenate([counts[sparse], more])
-        order = np.argsort(minutes)
-        minutes, counts = minutes[order], counts[order]
-    return plan_slices(minutes, counts, wanted)
+        minutes = np.concatenate([minutes[~is_dense], of_dense])
+        counts = np.concatenate([counts[~is_dense], more])
+    order = np.argsort(minutes)
+    return plan_slices(minutes[order], counts[order], wanted)
 
 
 def _histogram(df: DataFrame, unit: Column) -> tuple[np.ndarray, np.ndarray]:
-    """(units, rows), ascending; rows without a due time are not counted."""
+    """(units, rows) in any order; rows without a due time are not counted."""
     from pyspark.sql import functions as sql
 
     counted = df.select(unit.alias("unit")).groupBy("unit").agg(sql.count("*").alias("n"))
     table = counted.where(sql.col("unit").isNotNull()).toArrow()
     units = table.column("unit").to_numpy().astype(np.int64)
     counts = table.column("n").to_numpy().astype(np.int64)
-    order = np.argsort(units)
-    return units[order], counts[order]
+    return units, counts
 
 
 def run_load(

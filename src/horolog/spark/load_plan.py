@@ -43,15 +43,10 @@ def slice_rows(rows: int, parallelism: int) -> int:
     return max(wanted, 2 * rows // ADOPTION_FILES_MAX)
 
 
-def dense_hours(hours: Ints, counts: Ints, wanted: int) -> Ints:
-    """The hours with so many rows that the plan must know in which minutes they are."""
-    return hours[counts >= wanted]
-
-
 def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
     """Slices of about `wanted` rows; `minutes` (since 1970) ascend, each with its count of rows.
 
-    All rows of an hour that is not dense may be given as of its first minute.
+    All rows of an hour with fewer than `wanted` may be given as of its first minute.
     """
     if not len(minutes):
         return LoadPlan(minutes, minutes, minutes, 1, minutes)
@@ -59,13 +54,14 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
     salts = np.ones(len(minutes), np.int64)
     hours = minutes // MINUTES
     starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
-    dense = dense_hours(hours[starts], np.add.reduceat(counts, starts), wanted)
+    dense = []
     packer = _Packer(wanted)
     for at, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(minutes)], strict=True):
         total = int(counts[at:stop].sum())
         if total < wanted:
             first[at:stop] = packer.put(total)
             continue
+        dense.append(hours[at])
         packer.close()
         for i, count in enumerate(counts[at:stop].tolist(), at):
             if count > _FULL * wanted:
@@ -75,7 +71,7 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
                 first[i] = packer.put(count)
         packer.close()
     packer.close()
-    return LoadPlan(minutes, first, salts, packer.slices, dense)
+    return LoadPlan(minutes, first, salts, packer.slices, np.array(dense, np.int64))
 
 
 class _Packer:

@@ -222,18 +222,19 @@ class Given:
 
 def mode_of(options: Mapping[str, str]) -> str:
     """`topic` or `due`."""
-    text = {name.lower(): setting for name, setting in options.items()}.get("mode", TOPIC)
-    if text.lower() not in (TOPIC, DUE):
-        raise refused("mode", f"{text!r} is neither topic nor due")
-    return text.lower()
+    return _one_of(options, "mode", TOPIC, DUE)
 
 
 def is_pieces(options: Mapping[str, str]) -> bool:
     """Whether a due source gives pieces and not messages."""
-    text = {name.lower(): setting for name, setting in options.items()}.get("rows", MESSAGES)
-    if text.lower() not in (MESSAGES, PIECES):
-        raise refused("rows", f"{text!r} is neither messages nor pieces")
-    return text.lower() == PIECES
+    return _one_of(options, "rows", MESSAGES, PIECES) == PIECES
+
+
+def _one_of(options: Mapping[str, str], option: str, default: str, other: str) -> str:
+    text = {name.lower(): setting for name, setting in options.items()}.get(option, default)
+    if text.lower() not in (default, other):
+        raise refused(option, f"{text!r} is neither {default} nor {other}")
+    return text.lower()
 
 
 def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
