@@ -80,7 +80,8 @@ def measure(rows: int, master: str, staging: str, *, is_handed_over: bool) -> di
     """Load once, on a broker and a Spark of its own that has run a small query before."""
     conf = {"spark.driver.memory": "3g", "spark.driver.maxResultSize": "0"}
     session = make_session("spark_load", master=master, conf=conf)
-    with BrokerProcess(arguments=["--log-level=warning"]) as broker:  # its clock is simulated
+    arguments = ["--log-level=warning", f"--retention={2 * _YEAR_D}d"]
+    with BrokerProcess(arguments=arguments) as broker:  # its clock is simulated
         broker.create_topic(_TOPIC, queues=8)
         df = frame(session, rows, broker.now_ms())
         bulk_load(df.limit(_WARM_ROWS), broker=broker.admin_url, topic=_TOPIC)  # starts the workers

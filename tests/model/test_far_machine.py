@@ -78,24 +78,29 @@ class FarMachine(RuleBasedStateMachine):
     def pass_time(self, by: int) -> None:
         self.now += by
 
+    @rule(chunk=st.integers(1, 9))
+    def load_a_little(self, chunk: int) -> None:
+        """What follows, a step of the clock for one, finds seconds that are being loaded."""
+        self.wheel.load(self.now, chunk)
+
     @rule(limit=st.integers(1, 30), chunk=st.sampled_from([1, 7, 10_000]))
     def hand_over(self, limit: int, chunk: int) -> None:
         while not self.wheel.load(self.now, chunk):
             pass
-        for _, _, taken in self.wheel.take(self.now, limit):
-            refs = taken[self.store.states(taken) == EntryState.WAITING]
-            refs, entries, records = self.store.verified(refs, self.store.entries(refs))
-            if not len(refs):
-                continue
-            self.store.mark_inflight(refs, EntryState.HANDING_OVER)
-            self.store.settle(refs, EntryState.HANDED_OVER)
-            for entry, record in zip(entries, records, strict=True):
-                due, origin = int(entry["due_ms"]), int(entry["origin"])
-                assert due <= self.now, "P1"
-                assert int.from_bytes(bytes(record[-8:]), "little") == origin
-                assert self.waiting.pop(origin)[0] == due, "P3"
-                earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
-                assert not earlier, f"P7: {earlier} should have come before {origin}"
+        taken = self.wheel.take(self.now, limit).ref
+        refs = taken[self.store.states(taken) == EntryState.WAITING]
+        refs, entries, records = self.store.verified(refs, self.store.entries(refs))
+        if not len(refs):
+            return
+        self.store.mark_inflight(refs, EntryState.HANDING_OVER)
+        self.store.settle(refs, EntryState.HANDED_OVER)
+        for entry, record in zip(entries, records, strict=True):
+            due, origin = int(entry["due_ms"]), int(entry["origin"])
+            assert due <= self.now, "P1"
+            assert int.from_bytes(bytes(record[-8:]), "little") == origin
+            assert self.waiting.pop(origin)[0] == due, "P3"
+            earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
+            assert not earlier, f"P7: {earlier} should have come before {origin}"
 
     @rule(key=st.integers(0, 8), pick=st.integers(0, 1_000), moved=st.booleans())
     def recall(self, key: int, pick: int, moved: bool) -> None:

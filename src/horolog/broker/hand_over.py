@@ -1,12 +1,13 @@
 """Hand-over: due messages are appended once more, now with their queue offsets.
 
-The frame holds, for every second taken, one HAND_OVER record with the origins, and the messages themselves: so
+The frame holds, for every hour taken from, one HAND_OVER record with the origins, and the messages themselves: so
 the log says what has been handed over, and no crash can hand a message over twice or leave it out.  Until the
 frame is committed the entries carry the mark HANDING_OVER in memory, which keeps recalls truthful.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,9 +35,14 @@ class _Part(NamedTuple):
 def hand_over(shard: Shard, wall_ms: int) -> int:
     """Hand over what is due, within the budget of one turn; gives how many messages that were."""
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
+    if not len(due.ref):
+        return 0
     parts = []
     budget = min(shard.settings.turn_bytes, shard.log.segment_bytes // 4)
-    for taken in due:
+    hours = due.second // SECONDS
+    cuts = [0, *(np.flatnonzero(np.diff(hours)) + 1).tolist(), len(hours)]
+    for first, stop in pairwise(cuts):
+        taken = Taken(*(column[first:stop] for column in due))
         if budget <= 0:
             shard.wheel.give_back(taken)
             continue
@@ -54,17 +60,19 @@ def hand_over(shard: Shard, wall_ms: int) -> int:
 
 
 def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
-    second, order, refs = taken
-    waits = shard.delay.states(refs) == EntryState.WAITING  # others were recalled meanwhile
+    """The rows of one hour that fit into the budget, the bytes they take, and the rest."""
+    waits = shard.delay.states(taken.ref) == EntryState.WAITING  # others were recalled meanwhile
     if not bool(waits.all()):
-        order, refs = order[waits], refs[waits]
+        taken = Taken(*(column[waits] for column in taken))
+    second, _, refs = taken
     entries = shard.delay.entries(refs)
     ends = np.cumsum(entries["size"].astype(np.int64))
     fits = max(1, int(np.searchsorted(ends, budget, side="right")))
     used = int(ends[min(fits, len(ends)) - 1]) if len(ends) else 0
     good, entries, records = shard.delay.verified(refs[:fits], entries[:fits])
-    part = _Part(second // SECONDS, good, entries, records)
-    return part, used, Taken(second, order[fits:], refs[fits:])
+    hour = int(second[0]) // SECONDS if len(second) else 0
+    rest = Taken(*(column[fits:] for column in taken))
+    return _Part(hour, good, entries, records), used, rest
 
 
 def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:

@@ -175,9 +175,9 @@ class FarStore:
         self._asked = (second, answer)
         return answer
 
-    def having(self, second: int) -> list[FarBuffer | FarRun]:
-        """Sources in which something may wait in that second."""
-        from_ms, to_ms = second * 1000, second * 1000 + 1000
+    def having(self, second: int, stop: int) -> list[FarBuffer | FarRun]:
+        """Sources in which something may wait in the seconds from `second` to before `stop`."""
+        from_ms, to_ms = second * 1000, stop * 1000
         found = []
         for source in self.sources():
             due = source.first_waiting_ms(from_ms)

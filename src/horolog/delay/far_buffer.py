@@ -237,10 +237,16 @@ class FarBuffer:
         found = dues[(self._states[: self.count] == EntryState.WAITING) & (dues >= from_ms)]
         return int(found.min()) if len(found) else None
 
-    def open_second(self, second: int) -> BufferLoad:
-        """Begin to load a second."""
+    def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
+        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
         dues = self._dues[: self.count]
-        rows = np.flatnonzero((dues >= second * 1000) & (dues < second * 1000 + 1000))
+        dues = dues[(dues >= from_ms) & (dues < to_ms)]
+        return to_ms if len(dues) <= rows else int(np.partition(dues, rows)[rows])
+
+    def open_span(self, second: int, stop: int) -> BufferLoad:
+        """Begin to load the seconds from `second` to before `stop`."""
+        dues = self._dues[: self.count]
+        rows = np.flatnonzero((dues >= second * 1000) & (dues < stop * 1000))
         return BufferLoad(self, rows)
 
     # --- looking up -------------------------------------------------------------------------------

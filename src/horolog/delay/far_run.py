@@ -23,6 +23,7 @@ from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import HOUR_MS
 
 _STEP_ROWS = 8_192
+_FIRST_STEP_ROWS = 64  # most often one of the next rows waits
 _NO_ROWS: Rows = np.empty(0, np.int64)
 
 
@@ -271,23 +272,29 @@ class FarRun:
         return None if found is None else int(self.entries(np.array([found]))["due_ms"][0])
 
     def _row_from(self, row: int) -> int | None:
+        step = _FIRST_STEP_ROWS
         while row < self.limit:
-            stop = min(self.limit, row + _STEP_ROWS)
+            stop = min(self.limit, row + step)
             waits = self._left_between(row, stop)
-            for at in (np.flatnonzero(waits) + row).tolist():
-                entry = self.file.entries(np.array([at]))
+            for at in np.flatnonzero(waits)[:, np.newaxis] + row:
+                entry = self.file.entries(at)
                 if bool((entry_sums(entry) == entry["sum"]).all()):
-                    return int(at)
-                self.quarantine_damaged(np.array([at]))
-            row = stop
+                    return int(at[0])
+                self.quarantine_damaged(at)
+            row, step = stop, min(2 * step, _STEP_ROWS)
         return None
 
-    def open_second(self, second: int) -> RunLoad:
-        """Begin to load a second."""
+    def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
+        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
+        fence = self.file.fence_ms(max(self.decided, self.file.row_at(from_ms)) + rows)
+        return to_ms if fence is None else min(to_ms, fence)
+
+    def open_span(self, second: int, stop: int) -> RunLoad:
+        """Begin to load the seconds from `second` to before `stop`."""
         low = self.file.row_at(second * 1000)
-        stop = min(self.limit, self.file.row_at(second * 1000 + 1000))
+        end = min(self.limit, self.file.row_at(stop * 1000))
         first = min([row for row in self.behind if row >= low], default=self.decided)
-        return RunLoad(self, second, max(low, min(first, self.decided)), stop)
+        return RunLoad(self, (second, stop), max(low, min(first, self.decided)), end)
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -350,12 +357,15 @@ class FarRun:
         ends = np.cumsum(directory["count"].astype(np.int64))
         return directory[int(np.searchsorted(ends, row, side="right"))]
 
-    def _directory(self) -> tuple[npt.NDArray[Any], Rows]:
-        """Rows of the directory that may hold something that waits, and what waits of each."""
-        run = self.file
-        rows = run.directory
-        last = (self.limit_ms - 1) // HOUR_MS
-        rows = rows[(rows["hour"] >= self._cursor_hour()) & (rows["hour"] <= last)]
+    def _directory(self, to_ms: int | None = None) -> tuple[npt.NDArray[Any], Rows]:
+        """Rows of the directory that may hold something that waits, and what waits of each.
+
+        to_ms  None, or only rows of hours that begin before that moment
+        """
+        rows = self.file.directory
+        last = ((self.limit_ms if to_ms is None else min(to_ms, self.limit_ms)) - 1) // HOUR_MS
+        hours = rows["hour"]
+        rows = rows[hours.searchsorted(self._cursor_hour()) : hours.searchsorted(last, "right")]
         counts = rows["count"].astype(np.int64)
         if self.gone_by:
             hours, topics = rows["hour"].tolist(), rows["topic"].tolist()
@@ -419,10 +429,8 @@ class FarRun:
         """Bytes of records that wait and are due before `to_ms`, by the directory."""
         if self.info.first_ms >= to_ms or self.waiting <= 0:
             return 0
-        rows, counts = self._directory()
-        chosen = rows["hour"] <= (to_ms - 1) // HOUR_MS
-        sizes = rows["bytes"][chosen] / np.maximum(rows["count"][chosen], 1)
-        return int((sizes * counts[chosen]).sum())
+        rows, counts = self._directory(to_ms)
+        return int((rows["bytes"] / np.maximum(rows["count"], 1) * counts).sum())
 
 
 def bits_of(rows: Rows, count: int) -> npt.NDArray[np.uint8]:
@@ -448,12 +456,12 @@ def _set_bits(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
 
 
 class RunLoad:
-    """The rows of one second of a run."""
+    """The rows of some seconds of a run."""
 
-    def __init__(self, run: FarRun, second: int, first: int, stop: int) -> None:
+    def __init__(self, run: FarRun, seconds: tuple[int, int], first: int, stop: int) -> None:
         self.problem = ""
         self._run = run
-        self._second = second
+        self._seconds = seconds  # from, to before
         self._at = first
         self._stop = stop
         self._bad = 0
@@ -472,9 +480,10 @@ class RunLoad:
                 self._bad += int((~good).sum())
                 self.problem = (
                     f"run {self._run.info.name}: {self._bad} index rows in or beside second "
-                    f"{self._second} are damaged and quarantined"
+                    f"{self._seconds[0]} are damaged and quarantined"
                 )
-            mine = good & (entries["due_ms"] // 1000 == self._second)
+            second, end = self._seconds
+            mine = good & (entries["due_ms"] >= second * 1000) & (entries["due_ms"] < end * 1000)
             mine &= self._run.states_at(rows) == EntryState.WAITING
             self._pieces.append(loaded(self._run.number, entries[mine], rows[mine]))
             self._at = stop

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from horolog.delay.state import SECONDS, EntryState
 from horolog.delay.store import DelayStore
 
+_LOAD_ROWS = 4_096  # that a listing loads at once
+
 
 def by_hour(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
     """(hour, count) with count > 0, in order."""
@@ -73,7 +75,7 @@ def between(
     """(ENTRY row, record) of what waits and is due in [from_ms, to_ms), in hand-over order."""
     after = from_ms // 1000
     while (second := store.next_waiting(after)) is not None and second * 1000 < to_ms:
-        load = store.open_second(second)
+        load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS)
         while not load.walk(1 << 20)[1]:
             pass
         refs = load.loaded().ref
@@ -86,4 +88,4 @@ def between(
                 rows &= entries["topic"] == topic
             records = store.records(part[rows], entries[rows])
             yield from zip(entries[rows], records, strict=True)
-        after = second + 1
+        after = load.stop

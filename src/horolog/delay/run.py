@@ -169,6 +169,10 @@ class Run:
 
     # --- search by time and origin ----------------------------------------------------------------
 
+    def fence_ms(self, row: int) -> int | None:
+        """Due time of the first fence at or behind a row; None: there is none."""
+        return self._search.fence_ms(row)
+
     def row_at(self, due_ms: int) -> int:
         """The first row due at or after a moment; `rows` if there is none.  Looks into one block of 1 024 rows."""
         return self._search.row_at(due_ms)

@@ -55,6 +55,11 @@ class RowSearch:
         rows: list[int] = np.flatnonzero(self._index["key"][first:stop] == np.uint64(key)).tolist()
         return [first + row for row in rows]
 
+    def fence_ms(self, row: int) -> int | None:
+        """Due time of the first fence at or behind a row; None: there is none."""
+        fence = -(-row // FENCE_ROWS)
+        return int(self._fences[fence]) if fence < len(self._fences) else None
+
     def row_at(self, due_ms: int) -> int:
         """The first row due at or after a moment; `rows` if there is none."""
         fence = int(self._fences.searchsorted(due_ms))

@@ -1,10 +1,11 @@
-"""Sources: where scheduled messages rest (hours, far buffers, runs), and loading one second from all of them.
+"""Sources: where scheduled messages rest (hours, far buffers, runs), and loading seconds from all of them.
 
 A row of any source is named by a *reference*, one int64: source number << 40 | row.  Source numbers are of this
-process only.  What is loaded is two columns of equal length, sorted by the first:
+process only.  What is loaded is three columns of equal length, sorted by the first two:
 
-    order  int64: ms within the second << 52 | log position of the origin
-    ref    int64: the reference
+    second  int64: of the due time
+    order   int64: ms within the second << 52 | log position of the origin
+    ref     int64: the reference
 
 so that messages of all sources meet in (due time, origin) order.  Rows of one adopted run share a position; a
 stable sort keeps them in the order of their row numbers.
@@ -28,17 +29,18 @@ Rows = npt.NDArray[np.int64]
 
 
 class Loaded(NamedTuple):
-    """Rows of one second that wait: columns as the module says."""
+    """Rows that wait: columns as the module says."""
 
+    second: npt.NDArray[np.int64]
     order: npt.NDArray[np.int64]
     ref: npt.NDArray[np.int64]
 
 
-NOTHING = Loaded(np.empty(0, np.int64), np.empty(0, np.int64))
+NOTHING = Loaded(*(np.empty(0, np.int64) for _ in Loaded._fields))
 
 
 class PartLoad(Protocol):
-    """One source's share of a second being loaded."""
+    """One source's share of seconds being loaded."""
 
     problem: str
 
@@ -80,14 +82,21 @@ class Source(Protocol):
 class FarSource(Source, Protocol):
     """A far buffer or a run."""
 
-    waiting: int
+    @property
+    def waiting(self) -> int:
+        """Rows that wait."""
+        ...
 
     def first_waiting_ms(self, from_ms: int) -> int | None:
         """Due time of the first row that waits and is due at or after `from_ms`."""
         ...
 
-    def open_second(self, second: int) -> PartLoad:
-        """Begin to load a second."""
+    def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
+        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
+        ...
+
+    def open_span(self, second: int, stop: int) -> PartLoad:
+        """Begin to load the seconds from `second` to before `stop`."""
         ...
 
     def find_key(self, key: int, due_ms: int | None) -> Rows:
@@ -122,44 +131,22 @@ def refs_of(number: int, rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def loaded(number: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Loaded:
-    """Rows of one second, sorted."""
-    order = (entries["due_ms"] % 1000 << ORIGIN_BITS) | entries["origin"].astype(np.int64)
-    ref = refs_of(number, rows)
-    if len(order) > 1 and bool((order[1:] < order[:-1]).any()):
-        by = np.argsort(order, kind="stable")
-        order, ref = order[by], ref[by]
-    return Loaded(order, ref)
+    """Rows of one source, sorted; those with equal order stay as they are."""
+    second, ms = np.divmod(entries["due_ms"], 1000)
+    found = Loaded(
+        second, (ms << ORIGIN_BITS) | entries["origin"].astype(np.int64), refs_of(number, rows)
+    )
+    first, behind = found.order[:-1], found.order[1:]
+    if bool(((second[1:] < second[:-1]) | ((second[1:] == second[:-1]) & (behind < first))).any()):
+        return _sorted(found)
+    return found
 
 
-class SecondLoad:
-    """One second of all sources that have a share in it."""
+def merged(pieces: Sequence[Loaded]) -> Loaded:
+    """Sorted pieces as one; of equal orders those of the earlier piece come first."""
+    return _sorted(Loaded(*(np.concatenate(column) for column in zip(*pieces, strict=True))))
 
-    def __init__(self, second: int, parts: Sequence[PartLoad]) -> None:
-        self.second = second
-        self._parts = parts
-        self._at = 0
 
-    def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` steps: (steps taken, whether done)."""
-        steps = 0
-        while self._at < len(self._parts) and steps < limit:
-            took, done = self._parts[self._at].walk(limit - steps)
-            steps += took + 1
-            self._at += done
-        return steps, self._at == len(self._parts)
-
-    def loaded(self) -> Loaded:
-        """What waits, sorted."""
-        pieces = [piece for part in self._parts for piece in part.pieces() if len(piece.order)]
-        if len(pieces) == 1:
-            return pieces[0]
-        if not pieces:
-            return NOTHING
-        order = np.concatenate([piece.order for piece in pieces])
-        ref = np.concatenate([piece.ref for piece in pieces])
-        by = np.argsort(order, kind="stable")  # merges the sorted pieces
-        return Loaded(order[by], ref[by])
-
-    def problems(self) -> list[str]:
-        """What was found to be damaged, once loaded."""
-        return [part.problem for part in self._parts if part.problem]
+def _sorted(rows: Loaded) -> Loaded:
+    by = np.lexsort((rows.order, rows.second))  # stable
+    return Loaded(*(column[by] for column in rows))

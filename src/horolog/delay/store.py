@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.adopted import AdoptedRun, Adoption
-from horolog.delay.chain import ChainLoad
 from horolog.delay.damage import Damaged
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.far import FarSettings, FarStore
@@ -21,7 +20,8 @@ from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Filing, Hour
 from horolog.delay.near_far import damaged_hour, hour_groups
-from horolog.delay.source import ROW_BITS, ROW_MASK, PartLoad, Rows, SecondLoad, refs_of
+from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
+from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
@@ -268,14 +268,9 @@ class DelayStore:
                 return near if far is None else min(near, far)
         return far
 
-    def open_second(self, second: int) -> SecondLoad:
-        """Begin to load a second."""
-        parts: list[PartLoad] = []
-        hour = self.hours.get(second // SECONDS)
-        if hour is not None:
-            parts.append(ChainLoad(hour, second))
-        parts += [source.open_second(second) for source in self.far.having(second)]
-        return SecondLoad(second, parts)
+    def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
+        """Begin to load a second, and those behind it before `stop` until about so many rows wait in them."""
+        return open_span(self.hours, self.far.having(second, stop), second, stop, rows)
 
     # --- hand-over and recall -------------------------------------------------------------------
 

@@ -43,6 +43,13 @@ class Slot:
     def take(self, before_ms: int, limit: int) -> tuple[Column, Column]:
         """Remove and give up to `limit` rows due before that millisecond of the second, in order."""
         bound = before_ms << ORDER_BITS
+        if len(self._runs) == 1:
+            order, ref = self._runs[0]
+            if (
+                len(order) <= limit and order[-1] < bound
+            ):  # most often, when seconds are thinly used
+                self._runs = []
+                return order, ref
         lengths = [min(limit, int(np.searchsorted(order, bound))) for order, _ in self._runs]
         if len(lengths) == 1:
             order, ref = self._runs[0]

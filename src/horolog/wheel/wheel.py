@@ -3,7 +3,8 @@
 It holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in which something
 waits; `take` gives what is due; `next_due_in` says how long nothing will be due, so that the loop sleeps exactly
 that (DESIGN §5).  Empty seconds and empty hours cost nothing: the source is asked for the next second in which
-something waits.
+something waits.  When it is behind, because the clock was far ahead of it or the broker was down, it loads
+many thinly used seconds at once: they cost as much by the message as crowded ones.
 
 `loaded_until` is the first second that is not loaded; whatever is filed below it must be told (`insert`), for
 the chains there are not walked again.  When the wall clock steps back the cursor returns to now and what lay
@@ -13,6 +14,7 @@ beyond the window is forgotten here, not in the hours: their states, not the cur
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,16 +25,17 @@ from horolog.wheel.slot import ORDER_BITS, Column, Slot
 
 
 class Load(Protocol):
-    """A second being loaded (`delay.source.SecondLoad`)."""
+    """Seconds being loaded, from `second` to before `stop` (`delay.source.SpanLoad`)."""
 
     second: int
+    stop: int
 
     def walk(self, limit: int) -> tuple[int, bool]:
         """Take up to `limit` steps: (steps taken, whether done)."""
         ...
 
-    def loaded(self) -> tuple[Column, Column]:
-        """Orders and references of what waits, sorted."""
+    def loaded(self) -> tuple[Column, Column, Column]:
+        """Seconds, orders and references of what waits, sorted."""
         ...
 
     def problems(self) -> list[str]:
@@ -41,11 +44,14 @@ class Load(Protocol):
 
 
 class Taken(NamedTuple):
-    """Rows that are due, in hand-over order: their second, and columns as in `wheel.slot`."""
+    """Rows that are due, in hand-over order: their seconds, and columns as in `wheel.slot`."""
 
-    second: int
+    second: Column
     order: Column
     ref: Column
+
+
+_NOTHING = Taken(*(np.empty(0, np.int64) for _ in Taken._fields))
 
 
 class Source(Protocol):
@@ -55,8 +61,8 @@ class Source(Protocol):
         """The first second at or after `second` in which something waits."""
         ...
 
-    def open_second(self, second: int) -> Load:
-        """Begin to load a second."""
+    def open_span(self, second: int, stop: int, rows: int) -> Load:
+        """Begin to load a second, and those behind it before `stop` until about so many rows wait in them."""
         ...
 
 
@@ -87,8 +93,8 @@ class Wheel:
                 if second is None or second > target:
                     self.loaded_until = max(self.loaded_until, target + 1)
                     return True
-                self._loading = self._source.open_second(second)
-                self.loaded_until = second + 1
+                self._loading = self._source.open_span(second, target + 1, limit)
+                self.loaded_until = self._loading.stop
                 self._slot(second).loading = True
             steps, done = self._loading.walk(limit)
             limit -= steps + 1
@@ -97,9 +103,11 @@ class Wheel:
         return False
 
     def _finish(self, load: Load) -> None:
-        slot = self._slot(load.second)
-        slot.add(*load.loaded())
-        slot.loading = False
+        second, order, ref = load.loaded()
+        # The clock may have stepped back meanwhile: what is later then is loaded again in its time.
+        n = int(second.searchsorted(self.loaded_until))
+        self._put(second[:n], order[:n], ref[:n])
+        self._slot(load.second).loading = False
         self._loading = None
         self.problems += load.problems()
 
@@ -139,15 +147,20 @@ class Wheel:
         seconds, ref = seconds[near], ref[near]
         order = (due_ms[near] % 1000 << ORDER_BITS) | origin[near].astype(np.int64)
         by = np.lexsort((order, seconds))
-        seconds, order, ref = seconds[by], order[by], ref[by]
-        cuts = np.flatnonzero(np.diff(seconds)) + 1
-        for part in np.split(np.arange(len(seconds)), cuts):
-            self._slot(int(seconds[part[0]])).add(order[part], ref[part])
+        self._put(seconds[by], order[by], ref[by])
 
-    def take(self, wall_ms: int, limit: int) -> list[Taken]:
+    def _put(self, seconds: Column, order: Column, ref: Column) -> None:
+        """Into the window; sorted by second and order."""
+        if not len(seconds):
+            return
+        cuts = [0, *(np.flatnonzero(np.diff(seconds)) + 1).tolist(), len(seconds)]
+        for first, stop in pairwise(cuts):
+            self._slot(int(seconds[first])).add(order[first:stop], ref[first:stop])
+
+    def take(self, wall_ms: int, limit: int) -> Taken:
         """Remove and give what is due, in order, at most `limit` rows."""
         now_s = wall_ms // 1000
-        taken = []
+        seconds, taken = [], []
         while limit > 0 and self._order and self._order[0] <= now_s:
             second = self._order[0]
             slot = self._slots[second]
@@ -155,19 +168,23 @@ class Wheel:
                 break
             if len(slot):
                 before = 1000 if second < now_s else wall_ms % 1000 + 1
-                order, ref = slot.take(before, limit)
-                if len(order):
-                    taken.append(Taken(second, order, ref))
-                    limit -= len(order)
+                rows = slot.take(before, limit)
+                seconds.append(second)
+                taken.append(rows)
+                limit -= len(rows[0])
             if len(slot):
                 break
             heapq.heappop(self._order)
             del self._slots[second]
-        return taken
+        if not taken:
+            return _NOTHING
+        orders, refs = zip(*taken, strict=True)
+        second_of = np.repeat(np.array(seconds, np.int64), [len(order) for order in orders])
+        return Taken(second_of, np.concatenate(orders), np.concatenate(refs))
 
     def give_back(self, taken: Taken) -> None:
         """Rows that `take` gave and that could not be handed over in this turn."""
-        self._slot(taken.second).add(taken.order, taken.ref)
+        self._put(*taken)
 
     def next_due_in(self, wall_ms: int) -> int | None:
         """Milliseconds until something is due or must be loaded; 0: now; None: nothing waits."""

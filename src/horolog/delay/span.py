@@ -1,0 +1,79 @@
+"""Loading seconds of all sources, as many at once as hold what one turn can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from horolog.delay.chain import ChainLoad
+from horolog.delay.hour import Hour
+from horolog.delay.source import NOTHING, FarSource, Loaded, PartLoad, Rows, merged
+from horolog.delay.state import SECONDS
+
+
+class SpanLoad:
+    """Seconds from `second` to before `stop`, of all sources that have a share in them."""
+
+    def __init__(self, second: int, stop: int, parts: Sequence[PartLoad]) -> None:
+        self.second = second
+        self.stop = stop
+        self._parts = parts
+        self._at = 0
+
+    def walk(self, limit: int) -> tuple[int, bool]:
+        """Take up to `limit` steps: (steps taken, whether done)."""
+        steps = 0
+        while self._at < len(self._parts) and steps < limit:
+            took, done = self._parts[self._at].walk(limit - steps)
+            steps += took + 1
+            self._at += done
+        return steps, self._at == len(self._parts)
+
+    def loaded(self) -> Loaded:
+        """What waits, sorted."""
+        pieces = [piece for part in self._parts for piece in part.pieces() if len(piece.order)]
+        if len(pieces) == 1:
+            return pieces[0]
+        if not pieces:
+            return NOTHING
+        return merged(pieces)
+
+    def problems(self) -> list[str]:
+        """What was found to be damaged, once loaded."""
+        return [part.problem for part in self._parts if part.problem]
+
+
+def open_span(
+    hours: Mapping[int, Hour], far: Sequence[FarSource], second: int, stop: int, rows: int
+) -> SpanLoad:
+    """Begin to load a second, and those behind it before `stop` until about so many rows wait in them.
+
+    far  the far sources that have something in them
+    """
+    seconds, counts = _waiting(hours, second, stop)
+    if stop > second + 1:
+        for source in far:
+            share = source.span_stop_ms(second * 1000, stop * 1000, rows // len(far))
+            stop = min(stop, share // 1000)
+        crowded = int(counts.cumsum().searchsorted(rows, side="right"))
+        if crowded < len(seconds):
+            stop = min(stop, int(seconds[crowded]))
+        stop = max(stop, second + 1)
+    near = seconds[: seconds.searchsorted(stop)].tolist()
+    parts: list[PartLoad] = [ChainLoad(hours[each // SECONDS], each) for each in near]
+    parts += [source.open_span(second, stop) for source in far]
+    return SpanLoad(second, stop, parts)
+
+
+def _waiting(hours: Mapping[int, Hour], second: int, stop: int) -> tuple[Rows, Rows]:
+    """(seconds of hours in which something waits, how much)."""
+    seconds, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for number in sorted(hours):
+        first = number * SECONDS
+        if first < stop and second < first + SECONDS:
+            waiting = hours[number].heads["waiting"][max(0, second - first) : stop - first]
+            there = np.flatnonzero(waiting)
+            seconds.append(there + max(first, second))
+            counts.append(waiting[there].astype(np.int64))
+    return np.concatenate(seconds), np.concatenate(counts)
