@@ -4,14 +4,17 @@
 
 Prints one JSON object: rows and seconds from DataFrame to adopted, rows a second, bytes and files.  `--hand-over` then
 moves the broker's clock over the year, and reads the topic back: every row once, none early, each queue in
-the order of due times.
+the order of due times.  `--sends N` sends so many messages like these with the official client, 16 at a time, for
+the ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,9 @@ _TOPIC = "load"
 _WARM_ROWS = 1_000
 _YEAR_D = 366
 _STEPS = 2
+_THREADS = 16
+_ROOT = Path(__file__).resolve().parents[1]
+_CLIENT_PYTHON = _ROOT / ".venv-client" / "bin" / "python"
 
 
 def frame(session: Any, rows: int, start_ms: int) -> Any:
@@ -76,7 +82,25 @@ def hand_over(session: Any, broker: BrokerProcess, rows: int) -> dict[str, objec
     return {"hand_over_s": round(seconds, 1), "handed_over_per_s": round(rows / seconds)}
 
 
-def measure(rows: int, master: str, staging: str, *, is_handed_over: bool) -> dict[str, object]:
+def sends_per_s(broker: BrokerProcess, count: int) -> float:
+    """How many messages a second the official client schedules, with 16 threads."""
+    broker.create_topic("sent", queues=8)
+    due_s = broker.now_ms() // 1000 + 30 * 86_400
+    given = [broker.grpc_endpoint, "sent", due_s, count, _THREADS, BODY_BYTES]
+    told = subprocess.run(
+        [_CLIENT_PYTHON, _ROOT / "benchmarks" / "client_sends.py", *map(str, given)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert broker.pending("sent") == count + 1
+    return count / float(told.stdout.splitlines()[-1])
+
+
+def measure(
+    rows: int, master: str, staging: str, *, sends: int, is_handed_over: bool
+) -> dict[str, object]:
     """Load once, on a broker and a Spark of its own that has run a small query before."""
     conf = {"spark.driver.memory": "3g", "spark.driver.maxResultSize": "0"}
     session = make_session("spark_load", master=master, conf=conf)
@@ -92,12 +116,18 @@ def measure(rows: int, master: str, staging: str, *, is_handed_over: bool) -> di
         assert result.rows == rows
         assert broker.pending(_TOPIC) == rows + _WARM_ROWS
         cpu = time.process_time() - cpu
-        more = hand_over(session, broker, rows) if is_handed_over else {}
+        speed = rows / result.seconds
+        more: dict[str, object] = {}
+        if sends:
+            of_client = sends_per_s(broker, sends)
+            more |= {"sends_per_s": round(of_client), "times_sends": round(speed / of_client, 1)}
+        if is_handed_over:
+            more |= hand_over(session, broker, rows)
         return {
             "rows": rows,
             "master": master,
             "seconds": round(result.seconds, 2),
-            "rows_per_s": round(rows / result.seconds),
+            "rows_per_s": round(speed),
             "files": result.files,
             "bytes": result.bytes,
             "driver_cpu_s": round(cpu, 2),
@@ -112,8 +142,15 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--staging", default="auto")
     parser.add_argument("--hand-over", action="store_true")
+    parser.add_argument("--sends", type=int, default=0)
     chosen = parser.parse_args()
-    found = measure(chosen.rows, chosen.master, chosen.staging, is_handed_over=chosen.hand_over)
+    found = measure(
+        chosen.rows,
+        chosen.master,
+        chosen.staging,
+        sends=chosen.sends,
+        is_handed_over=chosen.hand_over,
+    )
     print(json.dumps(found))
 
 
