@@ -34,7 +34,7 @@ from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
-from horolog.testing.simulator import Simulation
+from horolog.testing.simulation import Simulation
 from horolog.verify.balance import Balance
 from horolog.verify.directory import Verdict, lock_directory, verify_directory
 from horolog.verify.entries import check_key_runs

@@ -57,6 +57,23 @@ def write_adopted(
     entries["key"] = [message.key_hash for message in ordered]
     entries["local"] = np.array([message.tags_code for message in ordered], "<i4").view("<u4")
     entries["topic"] = topic
+    return write_entries(
+        storage, directory, name, entries, records, log_id=log_id, adopted=adopted, changed=changed
+    )
+
+
+def write_entries(
+    storage: Storage,
+    directory: str,
+    name: str,
+    entries: np.ndarray,
+    records: Sequence[bytes],
+    *,
+    log_id: int,
+    adopted: bool = True,
+    changed: Mapping[str, Any] | None = None,
+) -> Claim:
+    """Write `<name>.run` with these records, in order of due time; CRCs and sums are made here."""
     entries["crc"] = record_crcs(records, entries["origin"], entries["row"])
     for column, value in (changed or {}).items():
         entries[column] = value

@@ -1,0 +1,273 @@
+"""The lake in a simulation: what `pipeline.offload` and `pipeline.promote` do around the core, with a table in memory.
+
+Offloads are begun, frozen, read, committed and aborted, hours are promoted early or late, and messages in the lake
+are recalled, each step in a turn of its own, so that everything else happens in between.  The table outlives the
+process, as a real one does; it is written before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horolog.broker.staging import Begun
+from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.lake import Stage
+from horolog.delay.offload import promotion_app
+from horolog.delay.run import Run
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS, OFFLOAD_MARGIN_MS
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.adoption_commands import Adopted
+from horolog.protocol.commands import Command
+from horolog.protocol.offload_commands import (
+    AbortOffload,
+    BeginOffload,
+    CommitOffload,
+    DescribeLake,
+    DescribeOffload,
+    FreezeOffload,
+    FrozenView,
+    LakeGone,
+    LakeHour,
+    LakeRow,
+    LakeView,
+    OffloadView,
+    RecallFromLake,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.testing.adopted_runs import write_entries
+from horolog.testing.sim_adoptions import Transaction
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import History, PromiseBroken
+
+_APP = "sim"
+_TURNS = 40  # that a step is waited for
+_TO_MS = 1 << 52
+_AHEAD_MS = (3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS, 500 * DAY_MS)
+
+
+class LakeMessage(NamedTuple):
+    """A row of the table."""
+
+    due_ms: int
+    position: int  # origin
+    row: int
+    key: int
+    tags: int
+    topic: int
+    record: bytes
+
+    @property
+    def message_id(self) -> str:
+        """Its id."""
+        told = properties.decode(layout.topic_and_properties(self.record[HEAD_BYTES:])[1])
+        return told[properties.UNIQ_KEY]
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """What it is called by."""
+        return self.position, self.row
+
+
+class LakeJobs:
+    """Whoever runs the jobs of one simulation."""
+
+    def __init__(self, seed: int, broker: SimBroker, history: History) -> None:
+        self._random = Random(seed)
+        self._share = self._random.choice([0, 0.1, 0.4])  # of all turns
+        self._broker = broker
+        self._history = history
+        self._tables: dict[int, list[LakeMessage]] = {}  # of each offload
+        self._transactions = 0
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(self, now_ms: int) -> tuple[Answer | None, str]:
+        """One step; gives a recall to be asked for, if it came to one, and what was done."""
+        view = self._ask(DescribeLake(now_ms + self._random.choice(_AHEAD_MS)))
+        if not isinstance(view, LakeView):
+            return None, "no answer"
+        if view.waiting and self._random.random() < 0.25:
+            return self._recall(now_ms)
+        if view.hours and self._random.random() < 0.5:
+            return None, self._promote(self._first(view.hours), now_ms)
+        return None, self._offload(view, now_ms)
+
+    def _ask(self, command: Command) -> Any:
+        """The result, or the refusal; None: none came in time, and what became of it is not known."""
+        answer = Answer(command, 0)
+        self._broker.step([answer])
+        for _ in range(_TURNS):
+            if answer.done:
+                break
+            self._broker.step([])
+        return answer.result
+
+    # --- to the lake ------------------------------------------------------------------------------
+
+    def _offload(self, view: LakeView, now_ms: int) -> str:
+        chance = self._random.random()
+        mine = next((each for each in view.offloads if each.stage != Stage.LAKE.value), None)
+        if mine is None:
+            first = now_ms + OFFLOAD_MARGIN_MS + self._random.choice([0, 1, 40, 2_000]) * HOUR_MS
+            return f"begin: {self._ask(BeginOffload(_APP, -(-first // HOUR_MS) * HOUR_MS))}"
+        number = mine.number
+        if mine.stage == Stage.SEALING.value:
+            return f"freeze {number}: {self._ask(FreezeOffload(number))}"
+        if mine.stage == Stage.BROKEN.value or chance < 0.1:
+            return f"abort {number}: {self._ask(AbortOffload(number))}"
+        if number not in self._tables or chance < 0.3:
+            self._tables[number] = self._read(number)
+            return f"{len(self._tables[number])} rows of {number} are in the table"
+        return self._commit(number)
+
+    def _commit(self, number: int) -> str:
+        table, now = self._tables[number], self._read(number)
+        if [each.origin for each in table] != [each.origin for each in now]:
+            raise PromiseBroken(f"P2: what is frozen of offload {number} has changed")
+        done = self._ask(CommitOffload(number, len(table), f"sim:{number}"))
+        if isinstance(done, HorologError) and done.field == "rows":
+            raise PromiseBroken(f"P2: offload {number}: {done.message}")
+        return f"commit {number}: {done}"
+
+    def _read(self, number: int) -> list[LakeMessage]:
+        view = self._ask(DescribeOffload(number))
+        if not isinstance(view, OffloadView):
+            return self._tables.get(number, [])
+        return sorted(message for run in view.runs for message in self._rows_of(run))
+
+    def _rows_of(self, told: FrozenView) -> list[LakeMessage]:
+        place = self._broker.place
+        stem = told.path.removeprefix(f"{place.runs}/").removesuffix(".run")
+        run = Run.open(place.storage, place.runs, stem, place.log_id)
+        try:
+            rows = np.arange(told.first, told.stop)
+            if told.gone:
+                bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
+                rows = rows[bits[: len(rows)] == 0]
+            entries = run.entries(rows)
+            records = [bytes(record) for record in run.records(entries)]
+            good = entry_sums(entries) == entries["sum"]
+            good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+            if not bool(good.all()):
+                raise PromiseBroken(f"P2: rows of {told.path} do not verify")
+        finally:
+            run.close()
+        if told.adopted is not None:
+            entries["origin"], first = told.adopted
+            entries["row"] += np.uint32(first)
+        columns = (entries[name].tolist() for name in ("due_ms", "origin", "row", "key", "local"))
+        topics = entries["topic"].tolist()
+        return [LakeMessage(*each) for each in zip(*columns, topics, records, strict=True)]
+
+    # --- and back ---------------------------------------------------------------------------------
+
+    def _first(self, hours: Sequence[LakeHour]) -> LakeHour:
+        """Of one offload and topic the first hour: each is promoted after all before it."""
+        one = self._random.choice(hours)
+        return min(hour for hour in hours if (hour.number, hour.topic) == (one.number, one.topic))
+
+    def _promote(self, hour: LakeHour, now_ms: int) -> str:
+        told = f"promote hour {hour.hour} of offload {hour.number}, topic {hour.topic_name}"
+        gone = self._ask(LakeGone(hour.number, hour.hour))
+        if not isinstance(gone, list):
+            return f"{told}: {gone}"
+        rows = self._waiting(hour, set(gone))
+        if len(rows) != hour.waiting:
+            return f"{told}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
+        for row in rows:  # from here on nobody knows which origin it has
+            self._history.sends[row.message_id]["origin"] = None
+        try:
+            done = self._adopt(hour, rows, now_ms)
+        except HorologError as error:
+            if error.code is ErrorCode.DISK_FAILED:
+                raise
+            return f"{told}: {error.message}"
+        if isinstance(done, Adopted) and not done.already:
+            for number, row in enumerate(rows):
+                self._history.sends[row.message_id]["origin"] = done.position + number * 1e-6
+        return f"{told}: {done}"
+
+    def _waiting(self, hour: LakeHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
+        return [
+            each
+            for each in self._tables[hour.number]
+            if (each.due_ms // HOUR_MS, each.topic) == (hour.hour, hour.topic)
+            and each.origin not in gone
+        ]
+
+    def _adopt(self, hour: LakeHour, rows: list[LakeMessage], now_ms: int) -> object:
+        place = self._broker.place
+        topic = self._broker.shard.topics.get(hour.topic_name)
+        self._transactions += 1
+        token = f"{self._random.randrange(1 << 32):08x}{self._transactions:08x}"
+        app = promotion_app(hour.number, hour.topic)
+        begun = Begun(token, app, hour.hour, hour.topic_name, now_ms)
+        made = Transaction(place, begun, topic.number, len(topic.queues))
+        made.begin()
+        cut = self._random.choice([0, len(rows) // 2])
+        for number, part in enumerate([rows[:cut], rows[cut:]]):
+            if part:
+                made.claims.append(self._stage(made, f"part-{number}", part))
+        done = self._ask(made.prepare(now_ms, inline=self._random.random() < 0.4))
+        if isinstance(done, Adopted) and not done.already:
+            made.end()
+        elif done is not None:
+            made.undo()
+        return done
+
+    def _stage(self, made: Transaction, name: str, rows: list[LakeMessage]) -> Any:
+        entries = np.zeros(len(rows), ENTRY)
+        entries["size"] = [len(row.record) for row in rows]
+        entries["row"] = np.arange(len(rows))
+        entries["due_ms"] = [row.due_ms for row in rows]
+        entries["key"] = [row.key for row in rows]
+        entries["local"] = [row.tags for row in rows]
+        entries["topic"] = [row.topic for row in rows]
+        place = made.place
+        folder = place.staging(made.begun.token)
+        records = [row.record for row in rows]
+        return write_entries(place.storage, folder, name, entries, records, log_id=place.log_id)
+
+    # --- recalls, and the end ---------------------------------------------------------------------
+
+    def _recall(self, now_ms: int) -> tuple[Answer | None, str]:
+        view = self._ask(DescribeLake(_TO_MS))
+        messages = [row for rows in self._tables.values() for row in rows]
+        if not isinstance(view, LakeView) or not messages:
+            return None, "nothing to recall"
+        one = self._random.choice(messages)
+        message_id, due_ms = one.message_id, one.due_ms
+        there = [h for h in view.hours if (h.hour, h.topic) == (due_ms // HOUR_MS, one.topic)]
+        numbers = [hour.number for hour in there]
+        rows = [
+            LakeRow(number, row.position, row.row, due_ms)
+            for number in numbers
+            for row in self._tables[number]
+            if (row.message_id, row.due_ms) == (message_id, due_ms)
+        ]
+        topic = self._broker.shard.topics.by_number[one.topic].name
+        answer = Answer(RecallFromLake(topic, message_id, due_ms, rows, numbers), now_ms)
+        answer.notes["id"] = message_id
+        answer.notes["seen"] = message_id in self._history.places
+        return answer, f"recall {message_id} of {topic}, {len(rows)} rows"
+
+    def finish(self, now_ms: int) -> None:
+        """After the last start: give up what is open, and bring everything back; all of it must be there."""
+        self._broker.settle(2_000)
+        while (view := self._broker.ask(DescribeLake(_TO_MS))).hours:
+            hour = view.hours[0]
+            told = self._promote(hour, now_ms)
+            self._broker.settle(2_000)
+            left = self._broker.ask(DescribeLake(_TO_MS))
+            if left.waiting >= view.waiting:
+                raise PromiseBroken(f"P2: {told}")
+        for offload in view.offloads:
+            if offload.stage != Stage.LAKE.value:
+                self._broker.ask(AbortOffload(offload.number))
