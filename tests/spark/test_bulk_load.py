@@ -140,6 +140,42 @@ def test_the_command_loads_a_csv(spark, broker, tmp_path, capsys, monkeypatch) -
     assert json.loads(capsys.readouterr().out)["already"] is True
 
 
+def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys, monkeypatch):
+    """Of Derby, which is part of Spark; upper case and decimals are what databases give."""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    broker.create_topic("t")
+    url = f"jdbc:derby:{tmp_path / 'shop'}"
+    soon = broker.now_ms() + 1000
+    users = spark.range(20).selectExpr(
+        "concat('u', id) as NAME",
+        f"cast({soon} + id as decimal(20, 0)) as REMIND_MS",
+        f"timestamp_millis({soon} + id) as REMIND_AT",
+        "if(id < 10, 'news', 'mail') as KIND",
+    )
+    table = {
+        "url": f"{url};create=true",
+        "dbtable": "users",
+        "createTableColumnTypes": "KIND varchar(9)",
+    }
+    users.write.format("jdbc").options(**table).save()
+    base = ["pipeline", "load", "--jdbc", url, "--topic", "t", "--admin", broker.admin_url]
+    base += ["--body", "name", "--tag", "kind", "--conf", "spark.app.name=shop", "--json"]
+    assert run([*base, "--table", "nowhere", "--deliver-at", "remind_at"]) == 1
+    error = capsys.readouterr().err
+    assert "--jdbc: " in error
+    assert "'NOWHERE' does not exist" in error
+    news = "(select * from users where kind = 'news') n"
+    assert run([*base, "--table", news, "--deliver-at", "remind_at"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 10
+    mail = "(select * from users where kind = 'mail') m"
+    assert run([*base, "--table", mail, "--deliver-at", "remind_ms", "--keys", "name"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 10
+    broker.advance("1h")
+    messages = received(broker, "t")
+    assert [message["body"] for message in messages] == [f"u{i}" for i in range(20)]
+    assert [message["tag"] for message in messages] == ["news"] * 10 + ["mail"] * 10
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -149,6 +185,7 @@ def test_the_command_loads_a_csv(spark, broker, tmp_path, capsys, monkeypatch) -
         (["x.csv", "--jdbc", "jdbc:x", "--table", "t"], 2, "give files, or --jdbc and --table"),
         (["x.csv", "--table", "t"], 2, "goes together with --jdbc"),
         (["x.csv", "--property", "a"], 2, "'a' is not NAME=EXPR"),
+        (["x.csv", "--conf", "spark.jars"], 2, "--conf: 'spark.jars' is not NAME=VALUE"),
     ],
 )
 def test_wrong_flags_are_named(spark, monkeypatch, capsys, arguments, code, told) -> None:

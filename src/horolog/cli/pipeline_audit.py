@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from horolog.cli.exits import Exit
+from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
-from horolog.cli.pipeline_load import Master
 from horolog.errors import ErrorCode, HorologError
 from horolog.units import parse_duration_ms, parse_time_ms
 
@@ -49,6 +49,7 @@ def audit(
         str, typer.Option(metavar="DURATION", help="A hand-over later than this is a fault.")
     ] = "60s",
     master: Master = "",
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
     """Prove what was delivered: lost, duplicate, early and late messages, from the files alone.
@@ -65,7 +66,6 @@ def audit(
 
     from horolog.pipeline.audit import audit as run
     from horolog.pipeline.audit_report import audit_page, show
-    from horolog.spark.session import make_session
 
     window = [
         parse_time_ms(text, field=flag) if text else None
@@ -74,20 +74,16 @@ def audit(
     late_ms = parse_duration_ms(late, field="--late")
     _check(data_dir)
     place = _place(out)
-    session = make_session("horolog pipeline audit", master=master)
-    try:
-        with stages(quiet=as_json) as told:
-            result = run(
-                session,
-                data_dir,
-                out=place,
-                from_ms=window[0],
-                to_ms=window[1],
-                late_ms=late_ms,
-                told=told,
-            )
-    finally:
-        session.stop()
+    with spark_session("audit", master, conf) as session, stages(quiet=as_json) as told:
+        result = run(
+            session,
+            data_dir,
+            out=place,
+            from_ms=window[0],
+            to_ms=window[1],
+            late_ms=late_ms,
+            told=told,
+        )
     if place is not None:
         (place / "report.html").write_text(audit_page(result), encoding="utf-8")
     if as_json:
@@ -106,6 +102,7 @@ def forecast(
         int | None, typer.Option(metavar="N", min=1, help="Only what is due within N hours.")
     ] = None,
     master: Master = "",
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
     """Count what waits by the minute in which it will be due, and name the hottest seconds.
@@ -120,16 +117,11 @@ def forecast(
 
     from horolog.pipeline.forecast import forecast as run
     from horolog.pipeline.forecast_report import forecast_page, show
-    from horolog.spark.session import make_session
 
     _check(data_dir)
     place = _place(out)
-    session = make_session("horolog pipeline forecast", master=master)
-    try:
-        with stages(quiet=as_json) as told:
-            result = run(session, data_dir, out=place, hours=hours, told=told)
-    finally:
-        session.stop()
+    with spark_session("forecast", master, conf) as session, stages(quiet=as_json) as told:
+        result = run(session, data_dir, out=place, hours=hours, told=told)
     if place is not None:
         (place / "report.html").write_text(forecast_page(result), encoding="utf-8")
     if as_json:
@@ -147,6 +139,7 @@ def rebuild(
         Path, typer.Option(metavar="NEWDIR", help="A new directory; it becomes a data directory.")
     ],
     master: Master = "",
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
     """Make a data directory anew from a commit log: queues, hours and runs, in parallel.
@@ -159,15 +152,10 @@ def rebuild(
       horolog pipeline rebuild /mnt/shared/horolog --out /mnt/shared/new --master spark://host:7077
     """
     from horolog.pipeline.rebuild import rebuild as run
-    from horolog.spark.session import make_session
 
     _check(data_dir)
-    session = make_session("horolog pipeline rebuild", master=master)
-    try:
-        with stages(quiet=as_json) as told:
-            result = run(session, data_dir, out, told=told)
-    finally:
-        session.stop()
+    with spark_session("rebuild", master, conf) as session, stages(quiet=as_json) as told:
+        result = run(session, data_dir, out, told=told)
     if as_json:
         print_json(asdict(result))
     else:

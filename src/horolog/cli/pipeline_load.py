@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.on_spark import Conf, Master, pairs, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
@@ -24,12 +25,6 @@ _FLAGS = {
     "broker": "--admin",
     "timeout": "--timeout",
 }
-Master = Annotated[
-    str,
-    typer.Option(
-        metavar="URL", help="Where Spark runs: local[2], spark://…, yarn, k8s://…; this machine."
-    ),
-]
 
 
 class StagingFlag(StrEnum):
@@ -85,6 +80,7 @@ def load(
         str, typer.Option(metavar="DURATION", help="How long to ask a broker that is silent.")
     ] = "60s",
     master: Master = "",
+    conf: Conf = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -97,29 +93,26 @@ def load(
     """
     from horolog.spark.bulk_load import bulk_load
     from horolog.spark.load_input import Columns, read_input, selected
-    from horolog.spark.session import make_session
 
     if bool(files) == bool(jdbc):
         raise _usage("FILE", "give files, or --jdbc and --table")
     if bool(jdbc) != bool(table):
         raise _usage("--table", "goes together with --jdbc")
-    columns = Columns(deliver_at, body, tag, keys, message_id, _pairs(property_ or []))
-    session = make_session("horolog pipeline load", master=master)
-    try:
-        with typed_as(_FLAGS):
-            df = selected(read_input(session, files or [], jdbc, table), columns)
-            result = bulk_load(
-                df,
-                broker=admin,
-                topic=topic,
-                job_id=job_id,
-                rejects=rejects,
-                staging=staging.value,
-                timeout=timeout,
-                show_progress=not as_json,
-            )
-    finally:
-        session.stop()
+    columns = Columns(
+        deliver_at, body, tag, keys, message_id, pairs("--property", property_ or (), "NAME=EXPR")
+    )
+    with spark_session("load", master, conf) as session, typed_as(_FLAGS):
+        df = selected(read_input(session, files or [], jdbc, table), columns)
+        result = bulk_load(
+            df,
+            broker=admin,
+            topic=topic,
+            job_id=job_id,
+            rejects=rejects,
+            staging=staging.value,
+            timeout=timeout,
+            show_progress=not as_json,
+        )
     if as_json:
         print_json(result._asdict())
     else:
@@ -137,16 +130,6 @@ def _told(result: BulkLoadResult, topic: str) -> str:
     if result.rejected:
         told += f"\nrefused {result.rejected} rows, see {result.rejects}"
     return told
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = dict[str, str]()
-    for text in texts:
-        name, equals, expression = text.partition("=")
-        if not equals or not name or not expression:
-            raise _usage("--property", f"{text!r} is not NAME=EXPR")
-        pairs[name] = expression
-    return pairs
 
 
 def _usage(flag: str, why: str) -> HorologError:

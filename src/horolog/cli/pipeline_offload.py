@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
-from horolog.cli.pipeline_load import Master
 
 _FLAGS = {"from_ms": "--beyond", "app": "--app", "lake": "LAKE", "beyond": "--beyond"}
 Lake = Annotated[
@@ -29,6 +29,7 @@ def offload(
         bool, typer.Option("--abort", help="Give up what is frozen, and move nothing.")
     ] = False,
     master: Master = "",
+    conf: Conf = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +43,6 @@ def offload(
     """
     from horolog.pipeline.offload import abort_open
     from horolog.pipeline.offload import offload as run
-    from horolog.spark.session import make_session
     from horolog.units import parse_duration_ms
 
     client = connect(admin)
@@ -54,12 +54,9 @@ def offload(
             print_json({"aborted": number}) if as_json else typer.echo(told)
             return
         from_ms = int(client.get("/v1/clock")["wall_ms"]) + ahead_ms
-        session = make_session("horolog pipeline offload", master=master)
-        try:
-            note = None if as_json else lambda line: typer.echo(line, err=True)
+        note = None if as_json else lambda line: typer.echo(line, err=True)
+        with spark_session("offload", master, conf) as session:
             done = run(client, lake, from_ms, spark=session, app=app, note=note)
-        finally:
-            session.stop()
     if as_json:
         print_json(done._asdict())
     else:

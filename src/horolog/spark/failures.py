@@ -11,6 +11,7 @@ from horolog.errors import ErrorCode, HorologError
 _OURS = re.compile(
     r"(?:horolog\.errors\.HorologError|horolog\.admin\.status\.UnreachableError): (.+)"
 )
+_JAVA_CLASS = re.compile(r"^: (?:[\w.$]+: )?")
 
 
 @contextmanager
@@ -32,4 +33,6 @@ def sentence_of(error: BaseException) -> str:
     if found:
         return str(found[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        return _JAVA_CLASS.sub("", lines[1])  # the first says nothing
     return lines[0] if lines else type(error).__name__

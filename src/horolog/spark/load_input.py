@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -90,8 +91,8 @@ def _as_time(column: Column, kind: str, name: str) -> Column:
 
     if kind in ("timestamp", "bigint"):
         return column
-    if kind in ("int", "smallint", "tinyint"):
-        return column.cast("bigint")
+    if kind in ("int", "smallint", "tinyint") or re.fullmatch(r"decimal\(\d+,0\)", kind):
+        return column.cast("bigint")  # whole numbers of databases are often decimals
     if kind in ("date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
     if kind == "string":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.spark.failures import sentence_of
 from horolog.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -82,10 +83,9 @@ def make_session(
             builder = builder.config(name, setting)
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise HorologError(
             ErrorCode.SPARK_FAILED,
-            f"--master: Spark did not start at {master}: {first}",
+            f"--master: Spark did not start at {master}: {sentence_of(error)}",
             field="--master",
         ) from error
     session.sparkContext.setLogLevel(log_level)
