@@ -8,6 +8,8 @@ from lake_world import fill, now_ms, receive_all
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.pipeline import lake
+from horolog.pipeline.audit import audit
+from horolog.pipeline.forecast import forecast
 from horolog.pipeline.offload import offload
 from horolog.pipeline.promote import promote_due
 
@@ -63,7 +65,7 @@ def test_promoted_once_and_handed_over_in_time(broker, tmp_path) -> None:
     assert broker.admin.get("/v1/offloads")["waiting"] == 0
 
 
-def test_the_broker_fetches_what_nobody_has_promoted(broker, tmp_path) -> None:
+def test_the_broker_fetches_what_nobody_has_promoted(broker, spark, tmp_path) -> None:
     made = fill(broker)
     uri = tmp_path / "lake"
     done = offload(broker.admin, str(uri), now_ms(broker) + 48 * HOUR_MS)
@@ -77,9 +79,12 @@ def test_the_broker_fetches_what_nobody_has_promoted(broker, tmp_path) -> None:
     got = receive_all(broker)
     assert sorted(got) == sorted(made)
     assert broker.admin.get("/healthz")["healthy"]
+    proof = audit(spark, broker.data_dir)
+    assert (proof.counts, proof.overdue) == ({}, 0)
+    assert proof.total("scheduled") == proof.total("handed_over") == len(made)
 
 
-def test_a_lake_that_cannot_be_read_is_a_problem_and_loses_nothing(broker, tmp_path) -> None:
+def test_a_lake_that_cannot_be_read_is_a_problem_and_loses_nothing(broker, spark, tmp_path) -> None:
     made = fill(broker)
     uri = tmp_path / "lake"
     offload(broker.admin, str(uri), now_ms(broker) + 48 * HOUR_MS)
@@ -93,6 +98,11 @@ def test_a_lake_that_cannot_be_read_is_a_problem_and_loses_nothing(broker, tmp_p
     assert promote_due(broker.admin_url).rows == left
     broker.advance(1_000)
     assert sorted(receive_all(broker)) == sorted(made)
+    proof = audit(spark, broker.data_dir)
+    assert proof.counts == {"late": left}
+    assert proof.total("scheduled") == proof.total("handed_over") == len(made)
+    assert proof.total("visible_at_once") == 0
+    assert forecast(spark, broker.data_dir).total == 0
 
 
 def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:

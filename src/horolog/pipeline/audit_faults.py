@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of, plan_text
-from horolog.pipeline.log_rows import LogRows, RowKind, no_rows
+from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind, no_rows
 from horolog.pipeline.log_source import (
     LOG_SCHEMA,
     PlannedReader,
@@ -105,13 +105,14 @@ def suspect_rows(
 def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
     """One row an origin: its schedule, its hand-overs, what recalled it."""
     handed = f.col("kind") == "HANDED"
-    planned = f.col("kind").isin("SCHEDULED", "ADOPTED")
+    planned = f.col("kind").isin([kind.name for kind in SCHEDULES])
     known = f.when(f.col("origin") < 0, -1 - f.col("position")).otherwise(f.col("origin"))
     grouped = rows.groupBy(known.alias("origin"), "origin_row").agg(
         f.count(f.when(planned, 1)).alias("scheduled"),
         f.count(f.when(handed, 1)).alias("hand_overs"),
         f.count(f.when(f.col("kind").isin("RECALL", "MOVED"), 1)).alias("recalls"),
         f.max("topic").alias("topic"),
+        f.max(f.col("kind") == RowKind.PROMOTED.name).alias("came_back"),
         f.max(f.when(planned, f.col("due_ms"))).alias("planned_ms"),
         f.max(f.when(handed, f.col("due_ms"))).alias("told_ms"),
         f.max(f.when(planned, f.col("key"))).alias("planned_key"),
@@ -137,7 +138,8 @@ def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
 def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list[int]) -> DataFrame:
     """A row a fault; what was never settled is `missing` until `settle_missing` has looked at the files.
 
-    promoted  positions of the ADOPT records that brought messages back from the lake: their schedules have gone on
+    promoted  positions of the ADOPT records that brought messages back from the lake, as files or in their frames:
+              their schedules have gone on
     """
     same_id = Window.partitionBy("handed_key")
     seen = f.col("hand_overs") > 0
@@ -148,8 +150,9 @@ def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list
     went_on = f.lit(False)
     if promoted:
         twins = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
+        came_back = f.col("came_back") | f.col("origin").isin(promoted)
         messages = messages.withColumn(
-            "twin", f.max(f.when(f.col("origin").isin(promoted), f.col("origin"))).over(twins)
+            "twin", f.max(f.when(came_back, f.col("origin"))).over(twins)
         )
         went_on = f.coalesce(f.col("origin") < f.col("twin"), f.lit(False))
     differs = (f.col("planned_ms") != f.col("told_ms")) | (

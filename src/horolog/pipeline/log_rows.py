@@ -9,6 +9,8 @@ HANDED      a message that was handed over, with its origin from the HAND_OVER b
 RECALL      a message that a RECALL or RECALL_MANY names as origin
 MOVED       the same of a reschedule; the message with its new due time is a SCHEDULED of its own
 ADOPTED     a message of an adopted run: SCHEDULED, but in a file beside the log
+PROMOTED    a message that came back from the lake in the frame of its ADOPT, SCHEDULED once more; if it was due
+            by then it was handed over at once, and there is a HANDED of the same position too
 ==========  ==============================================================================================
 """
 
@@ -22,8 +24,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from horolog.delay.lake import GONE
+from horolog.delay.offload import promotion_of
 from horolog.log.record import (
     HEAD,
     HEAD_BYTES,
@@ -52,10 +56,11 @@ class RowKind(IntEnum):
     HANDED = 4
     RECALL = 5
     ADOPTED = 66
+    PROMOTED = 67
     MOVED = 69
 
 
-SCHEDULES = (RowKind.SCHEDULED, RowKind.ADOPTED)
+SCHEDULES = (RowKind.SCHEDULED, RowKind.ADOPTED, RowKind.PROMOTED)
 
 
 @dataclass
@@ -97,8 +102,41 @@ def rows_of(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
     """The rows of a stretch: its messages, then what was recalled in it."""
     messages = _messages(plan, stretch)
     if len(messages):
-        yield messages
+        yield from _with_promoted(stretch, messages)
     yield from _recalls(plan, stretch)
+
+
+def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
+    """Messages, with those told apart that an ADOPT in the same frame brought back from the lake."""
+    frames = [
+        int(stretch.frame[row])
+        for row, payload in records_of(stretch, Kind.ADOPT)
+        if is_promotion(payload)
+    ]
+    if not frames:
+        yield messages
+        return
+    back = np.isin(stretch.frame[message_offsets(stretch)], frames)
+    late = back & (messages.kind == RowKind.MESSAGE)
+    messages.kind = messages.kind.copy()
+    messages.kind[back & (messages.kind == RowKind.SCHEDULED)] = RowKind.PROMOTED
+    messages.kind[late] = RowKind.HANDED
+    messages.origin[late] = messages.position[late]
+    yield messages
+    if bool(late.any()):
+        scheduled = messages.chosen(np.flatnonzero(late))
+        scheduled.kind[:] = RowKind.PROMOTED
+        scheduled.queue[:] = scheduled.queue_offset[:] = -1
+        yield scheduled
+
+
+def is_promotion(payload: bytes) -> bool:
+    """Whether an ADOPT record brought messages back from the lake."""
+    try:
+        fields = orjson.loads(payload)
+        return promotion_of(fields["app"], fields["version"]) is not None
+    except (orjson.JSONDecodeError, *_UNREADABLE, TypeError, AttributeError):
+        return False  # a frame that verifies and holds nonsense: not ours to judge
 
 
 def message_offsets(stretch: Stretch) -> Rows:

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import LongType, StructField, StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of
-from horolog.pipeline.log_rows import LogRows, RowKind
+from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_source import PlannedReader, Window, need, window_of
 from horolog.pipeline.log_totals import is_early, is_forgotten
 from horolog.verify.balance import mixed
@@ -40,8 +40,7 @@ SCREEN_SCHEMA = StructType(
 SETTLED = 1 << 32
 NEVER = 1 << 62
 _SCREENED = (
-    RowKind.SCHEDULED,
-    RowKind.ADOPTED,
+    *SCHEDULES,
     RowKind.HANDED,
     RowKind.RECALL,
     RowKind.MOVED,
@@ -69,7 +68,7 @@ class Screen:
         """Columns of SCREEN_SCHEMA."""
         del names
         forgotten = is_forgotten(plan, rows)
-        is_schedule = (rows.kind == RowKind.SCHEDULED) | (rows.kind == RowKind.ADOPTED)
+        is_schedule = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
         handed = rows.kind == RowKind.HANDED
         proof = proofs(rows)
         proof[forgotten] = 0

@@ -55,7 +55,7 @@ LOG_SCHEMA = StructType(
 )
 """`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_rows`."""
 ADOPTED_ROWS = 1_000_000  # of a partition
-_IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED)
+_IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)
 _NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(256)], pa.string())
 
 

@@ -159,7 +159,9 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     """
     recalls = every.where("kind in ('RECALL', 'MOVED')")
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
-    sent = every.where("kind = 'SCHEDULED'").selectExpr("position as origin", "append_ms")
+    sent = every.where("kind in ('SCHEDULED', 'PROMOTED')").selectExpr(
+        "position as origin", "append_ms"
+    )
     rows = recalls.join(sent, "origin", "left").toArrow()
     append_ms = (
         rows.column("append_ms").fill_null(0).to_numpy()
