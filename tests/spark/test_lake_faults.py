@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,6 +105,40 @@ def test_what_is_recalled_while_it_is_copied_does_not_come_back(broker, tmp_path
     assert len(lake_broker.gone_rows(broker.admin, frozen.number)) == 1
     broker.advance(30 * 24 * HOUR_MS)
     assert sorted(receive_all(broker)) == sorted(set(made) - {left_out})
+
+
+def test_whoever_promotes_is_killed_at_one_request_after_the_other(broker, tmp_path) -> None:
+    """Before the request reaches the broker, or behind it, so that nobody hears the answer."""
+    made = fill(broker)
+    offload(broker.admin, str(tmp_path / "lake"), from_ms(broker))
+    job: list[subprocess.Popen[str]] = []
+    seen: list[str] = []
+    fatal = [0]  # which request of a process, counted from 1; 0: none
+
+    def hook(path: str, forward):
+        seen.append(path)
+        if len(seen) == fatal[0]:
+            if fatal[0] % 2:
+                forward()
+            job[-1].kill()
+            return None
+        return forward()
+
+    kills = 0
+    with AdminProxy(broker.admin_url, hook) as proxy:
+        for fatal[0] in [5, 6, 7, 8, 0]:
+            seen.clear()
+            command = [*installed_command(), "pipeline", "promote", "--ahead", "400h"]
+            command += ["--admin", proxy.url]
+            job.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            job[-1].communicate(timeout=120)
+            kills += job[-1].returncode == -signal.SIGKILL
+            assert total(broker) == len(made)
+    assert kills == 4
+    assert job[-1].returncode == 0
+    assert broker.admin.get("/v1/offloads")["waiting"] == 0
+    broker.advance(30 * 24 * HOUR_MS)
+    assert sorted(receive_all(broker)) == sorted(made)
 
 
 def test_two_promote_at_once(broker, tmp_path) -> None:
