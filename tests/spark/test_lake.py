@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lake_world import fill, now_ms, receive_all
+from adopted_runs import stage
+from lake_world import TOPICS, fill, now_ms, receive_all, total
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
@@ -12,6 +13,8 @@ from horolog.pipeline.audit import audit
 from horolog.pipeline.forecast import forecast
 from horolog.pipeline.offload import offload
 from horolog.pipeline.promote import promote_due
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq.message import encode
 
 
 def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_path) -> None:
@@ -132,6 +135,48 @@ def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:
     assert broker.admin.get("/v1/pending")["total"] == total - 2
     assert broker.admin.post("/v1/recall", named)["status"] == "CANCELLED"
     assert refused(broker, "/v1/recall", by_handle) is ErrorCode.NOT_FOUND
+
+
+def test_a_recall_by_key_finds_what_is_in_the_lake(broker, tmp_path) -> None:
+    """Messages that were sent, which an index knows, and bulk loaded ones, which none does."""
+    for topic in TOPICS:
+        broker.create_topic(topic)
+    due = now_ms(broker) + 72 * HOUR_MS
+    for i, (key, at) in enumerate([("a b", due), ("b", due), ("a", due - 60 * HOUR_MS)]):
+        sent = {"topic": "alpha", "body": f"s{i}", "deliver_at_ms": at, "keys": key.split()}
+        broker.admin.post("/v1/messages", sent)
+    made = [
+        encode(
+            topic="alpha",
+            body=bytes(3_000_000),  # small transactions go through the log
+            message_id=f"m{i}",
+            type=MessageType.DELAY,
+            due_ms=due + i * HOUR_MS,
+            keys=[["a"], ["c", "d"], ["d"], ["a", "d"]][i],
+        )
+        for i in range(4)
+    ]
+    load = {"app": "load", "version": 1, "topic": "alpha"}
+    begun = broker.admin.post("/v1/adoptions/begin", load)
+    files = [stage(begun, "all", made)]
+    done = {**load, "token": begun["token"], "files": files}
+    assert broker.admin.post("/v1/adoptions/commit", done)["files"] == 1
+    offload(broker.admin, str(tmp_path / "lake"), now_ms(broker) + 48 * HOUR_MS)
+    assert broker.admin.get("/v1/offloads")["waiting"] == 6
+    by_key = {"topic": "alpha", "key": "d"}
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.IN_LAKE
+    assert total(broker) == 7
+    (tmp_path / "elsewhere").rename(tmp_path / "lake")
+    told = broker.admin.post("/v1/recall/key", by_key)
+    assert told["cancelled"] == 3
+    assert [each["message_id"] for each in told["results"]] == ["m1", "m2", "m3"]
+    assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.NOT_FOUND
+    told = broker.admin.post("/v1/recall/key", {**by_key, "key": "a"})
+    assert told["cancelled"] == len(told["results"]) == 3  # s0 and m0 in the lake, s2 here
+    assert total(broker) == 1
+    broker.advance(30 * 24 * HOUR_MS)
+    assert receive_all(broker) == ["s1"]
 
 
 def refused(broker, path: str, body: dict[str, object]) -> ErrorCode:

@@ -10,11 +10,19 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from horolog.backup.status import BackupView
+from horolog.broker.recalls import worth_telling
 from horolog.broker.staging import Claim
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.adoption_commands import Adopted
-from horolog.protocol.commands import Command, Recall, Recalled
+from horolog.protocol.commands import (
+    Command,
+    FindMessages,
+    FoundMessage,
+    Recall,
+    RecallByKey,
+    Recalled,
+)
 
 
 class BackupMaker(Protocol):
@@ -78,6 +86,10 @@ class OffloadMaker(Protocol):
         """Recall a message that may be in the lake."""
         ...
 
+    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
+        """(message id, due ms) of what waits in the lake with this key."""
+        ...
+
     def promote_late(self, url: str) -> None:
         """Fetch hours that are due soon, through the broker's own admin port."""
         ...
@@ -136,3 +148,26 @@ async def recalled(engine: Engine, command: Recall) -> Recalled:
             raise
         return await engine.offloads.recall(command)
     return found
+
+
+async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled]:
+    """What became of every message with a key, also of those in the lake, which are recalled one by one.
+
+    IN_LAKE if that cannot be read; nothing is changed then.
+    """
+    if engine.offloads is None:
+        found: list[Recalled] = await engine.submit(command)
+        return found
+    topic = command.topic
+    wanted = await engine.offloads.having_key(topic, command.key)
+    try:
+        found = await engine.submit(command)
+    except HorologError as error:
+        if error.code is not ErrorCode.IN_LAKE:
+            raise
+        here: list[FoundMessage] = await engine.submit(FindMessages(topic, key=command.key))
+        found = []
+        wanted += [(each.message_id, each.due_ms) for each in here if each.due_ms]
+    for message_id, due_ms in dict.fromkeys(wanted):
+        found.append(await recalled(engine, Recall(topic, message_id, due_ms)))
+    return worth_telling(found)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.engine import recalled
+from horolog.admin.engine import recalled, recalled_by_key
 from horolog.admin.requests import (
     RecallBody,
     RecallKeyBody,
@@ -22,7 +22,6 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Recall,
     RecallByKey,
-    Recalled,
     RecalledMany,
     RecallMany,
     RecallStatus,
@@ -57,7 +56,7 @@ async def recall_by_key(request: Request) -> Response:
     """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
     wanted = await read_body(request, RecallKeyBody)
     command = RecallByKey(check_topic(wanted.topic), wanted.key)
-    found: list[Recalled] = await engine_of(request).submit(command)
+    found = await recalled_by_key(engine_of(request), command)
     if not found:
         raise HorologError(
             ErrorCode.NOT_FOUND,

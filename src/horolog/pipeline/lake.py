@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from horolog.delay.row_sum import MASK, row_sum
@@ -177,6 +178,22 @@ def find_rows(
     found: list[tuple[int, int]] = []
     for batch in _scan(files_of(uri, number, day_of(due_ms)), columns, chosen):
         found += zip(*(batch[name].to_pylist() for name in columns), strict=True)
+    return found
+
+
+def find_key(
+    uri: str, number: int, topic: int, key: str, from_ms: int
+) -> list[tuple[str, int, tuple[int, int]]]:
+    """(message id, due ms, origin) of messages with this key, due from then on; reads the keys of all of them."""
+    chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
+    columns = ["keys", "message_id", "due_ms", "origin_position", "origin_row"]
+    found = []
+    for batch in _scan(files_of(uri, number), columns, chosen):
+        keys = batch["keys"]
+        same = pc.equal(keys.flatten(), key).to_numpy(zero_copy_only=False)
+        rows = np.unique(keys.value_parent_indices().to_numpy()[same])
+        names = [batch[name].take(pa.array(rows)).to_pylist() for name in columns[1:]]
+        found += [(name, due, (at, row)) for name, due, at, row in zip(*names, strict=True)]
     return found
 
 

@@ -12,7 +12,8 @@ import asyncio
 import base64
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from horolog.protocol.offload_commands import (
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.server.adoptions import Core
 from horolog.server.lake import LatePromotion
+from horolog.units import TIME_MAX_MS
 
 _log = logging.getLogger("horolog.offloads")
 _LOOK_S = 0.02  # between two looks whether far buffers have become runs
@@ -126,6 +128,25 @@ class Offloads:
         )
         return found
 
+    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
+        """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
+        view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
+        tables = {offload.number: offload.uri for offload in view.offloads}
+        first: dict[
+            tuple[int, int], int
+        ] = {}  # (offload, topic) → first hour of which something waits
+        for each in view.hours:
+            if each.topic_name == topic:
+                place = each.number, each.topic
+                first[place] = min(each.hour, first.get(place, each.hour))
+        found = set()
+        for (number, topic_number), hour in first.items():
+            gone = set(await self.gone(number, None))
+            uri, from_ms = tables[number], hour * HOUR_MS
+            rows = await asyncio.to_thread(_find_key, uri, number, topic_number, key, from_ms)
+            found |= {(name, due_ms) for name, due_ms, origin in rows if origin not in gone}
+        return sorted(found, key=lambda each: each[1])
+
     async def show(self, to_ms: int) -> dict[str, Any]:
         """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
         view: LakeView = await self._engine.submit(DescribeLake(to_ms))
@@ -174,7 +195,7 @@ def _find(command: Recall, places: Sequence[tuple[int, int, str]]) -> list[LakeR
     """Rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
-    try:
+    with _readable():
         from horolog.pipeline.lake import find_rows
 
         return [
@@ -182,6 +203,22 @@ def _find(command: Recall, places: Sequence[tuple[int, int, str]]) -> list[LakeR
             for number, topic, uri in places
             for position, row in find_rows(uri, number, topic, name, key, due_ms)
         ]
+
+
+def _find_key(
+    uri: str, number: int, topic: int, key: str, from_ms: int
+) -> list[tuple[str, int, tuple[int, int]]]:
+    with _readable():
+        from horolog.pipeline.lake import find_key
+
+        return find_key(uri, number, topic, key, from_ms)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """IN_LAKE when a table cannot be read."""
+    try:
+        yield
     except (ImportError, OSError, HorologError, RuntimeError, ValueError) as error:
         why = str(error).splitlines()[0]
         raise HorologError(
