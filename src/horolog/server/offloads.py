@@ -132,9 +132,7 @@ class Offloads:
         """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
         view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
         tables = {offload.number: offload.uri for offload in view.offloads}
-        first: dict[
-            tuple[int, int], int
-        ] = {}  # (offload, topic) → first hour of which something waits
+        first: dict[tuple[int, int], int] = {}  # (offload, topic) → first hour that waits
         for each in view.hours:
             if each.topic_name == topic:
                 place = each.number, each.topic
