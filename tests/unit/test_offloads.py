@@ -29,6 +29,7 @@ from horolog.protocol.offload_commands import (
     CommitOffload,
     DescribeLake,
     DescribeOffload,
+    FreezeOffload,
     LakeGone,
     LakeRow,
     RecallFromLake,
@@ -186,6 +187,26 @@ def test_merges_leave_frozen_runs_alone(make_world) -> None:
     done = world.broker.ask(CommitOffload(view.number, 50, "lake"))
     assert done.waiting == 50
     assert pending(world) == 600
+
+
+def test_a_commit_waits_for_what_a_start_has_filed_again(make_world) -> None:
+    """A start on a full disk has frozen messages in far buffers: a commit would take them, and the lake has them not."""
+    world = open_world(make_world)
+    schedule(world, 60)
+    view = begin(world, hour_after(world, 48 * HOUR_MS))
+    rows = exported(world, view)
+    schedule(world, 2, 60)
+    far = world.broker.shard.delay.far
+    assert len(far.buffers) == 1
+    far.buffers[0].frozen = True  # as if what was sent last had been frozen, too
+    for command in (CommitOffload(view.number, len(rows), "lake"), FreezeOffload(view.number)):
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(command)
+        assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
+    far.buffers[0].frozen = False
+    assert pending(world) == 62
+    assert world.broker.ask(CommitOffload(view.number, len(rows), "lake")).waiting == len(rows)
+    assert pending(world) == 62
 
 
 def story(world, told: dict[str, Any]) -> None:

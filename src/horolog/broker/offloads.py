@@ -144,15 +144,21 @@ def _begin(shard: Shard, command: BeginOffload, wall_ms: int) -> OffloadView:
 
 def _freeze(shard: Shard, number: int, wall_ms: int) -> OffloadView:
     offload = _of(shard, number)
+    if offload.stage in (Stage.SEALING, Stage.FROZEN):
+        _check_sealed(shard, number)
     if offload.stage is Stage.SEALING:
-        if is_sealing(shard.delay.far):
-            raise _refused(
-                "number",
-                f"offload {number} waits for far buffers to become runs",
-                code=ErrorCode.TOO_MANY_REQUESTS,
-            )
         _append(shard, {"step": "frozen", "number": number}, b"", wall_ms)
     return _view(shard, offload)
+
+
+def _check_sealed(shard: Shard, number: int) -> None:
+    """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
+    if is_sealing(shard.delay.far):
+        raise _refused(
+            "number",
+            f"offload {number} waits for far buffers to become runs",
+            code=ErrorCode.TOO_MANY_REQUESTS,
+        )
 
 
 def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
@@ -161,6 +167,7 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
         return _view(shard, offload)
     if offload.stage is not Stage.FROZEN:
         raise _refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
+    _check_sealed(shard, command.number)
     if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
         limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
         raise _refused(

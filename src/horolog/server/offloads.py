@@ -95,6 +95,8 @@ class Offloads:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
         view: OffloadView = await self._engine.submit(DescribeOffload(number))
         if view.stage != "lake":
+            await self._when_sealed(number)
+            view = await self._engine.submit(DescribeOffload(number))
             has = await asyncio.to_thread(summed, self._told(view.runs, view.log_id))
             if has != (rows, checksum):
                 raise HorologError(

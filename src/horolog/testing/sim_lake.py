@@ -122,6 +122,9 @@ class LakeJobs:
             return f"freeze {number}: {self._ask(FreezeOffload(number))}"
         if mine.stage == Stage.BROKEN.value or chance < 0.1:
             return f"abort {number}: {self._ask(AbortOffload(number))}"
+        sealed = self._ask(FreezeOffload(number))  # as every job asks that goes on
+        if not isinstance(sealed, OffloadView):
+            return f"{number} is frozen: {sealed}"
         if number not in self._tables or chance < 0.3:
             self._tables[number] = self._read(number)
             return f"{len(self._tables[number])} rows of {number} are in the table"
