@@ -145,6 +145,8 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     broker.create_topic("t")
     url = f"jdbc:derby:{tmp_path / 'shop'}"
+    system = spark.sparkContext._jvm.java.lang.System
+    system.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     soon = broker.now_ms() + 1000
     users = spark.range(20).selectExpr(
         "concat('u', id) as NAME",
