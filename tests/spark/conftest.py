@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cluster import Cluster
 
 from horolog.spark.session import make_session
 from horolog.testing.broker import BrokerProcess
@@ -18,6 +19,7 @@ def spark():
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.driver.memory": "1g",
+            "spark.sql.streaming.stopTimeout": "60s",
         },
     )
     yield session
@@ -28,6 +30,13 @@ def spark():
 def broker():
     """A broker in a process of its own, whose clock moves only when a test says so."""
     with BrokerProcess() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A master and two workers, for all tests of a module."""
+    with Cluster() as started:
         yield started
 
 

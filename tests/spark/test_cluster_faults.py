@@ -9,7 +9,7 @@ import lake_job
 import pyarrow.parquet as pq
 import pytest
 from admin_proxy import AdminProxy
-from cluster import Cluster, wait_until
+from cluster import wait_until
 from lake_world import TOPICS, now_ms, total
 from received import received
 from stepped import Stepped
@@ -24,12 +24,6 @@ SCRIPT = Path(lake_job.__file__)
 OFFLOADED, ADOPTED = "/v1/offloads/commit", "/v1/adoptions/commit"
 COUNT = 60
 WAIT_S = faulty_daemon.WAIT_S
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with Cluster() as started:
-        yield started
 
 
 @pytest.fixture

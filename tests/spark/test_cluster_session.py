@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
+from cluster import CONF, Cluster
 from received import bodies
 
 from horolog.limits import HOUR_MS
@@ -20,25 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 ROWS = 900  # one every six minutes, for some four days
 STEP_MS = 6 * 60_000
 COMMAND_S = 180
-CONF = {
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": "2",
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-}
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with Cluster() as started:
-        yield started
+CONF_HERE = CONF | {"spark.driver.memory": "512m"}
 
 
 def pipeline(cluster: Cluster, *words: object) -> dict[str, object]:
     """What `horolog pipeline …` prints on that cluster; it ends well."""
     flags = ["--json", "--master", cluster.url]
-    flags += [text for pair in CONF.items() for text in ("--conf", "=".join(pair))]
+    flags += [text for pair in CONF_HERE.items() for text in ("--conf", "=".join(pair))]
     command = [*installed_command(), "pipeline", *map(str, words), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]

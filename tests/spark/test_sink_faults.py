@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sink_job
 from admin_proxy import AdminProxy
-from cluster import Cluster, driver
+from cluster import driver
 from received import bodies
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -19,12 +19,6 @@ SCRIPT = Path(sink_job.__file__)
 COMMIT = "/v1/adoptions/commit"
 EXPECTED = sorted(f"m{i}" for i in range(sink_job.ROWS))
 JOB_S = 150
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with Cluster() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,20 @@ from horolog.spark.java import find_java
 READY_S = 90.0
 _PAUSE = threading.Event()  # never set
 HOSTS = ("127.0.0.1", "127.0.0.2")
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings of a session that takes an executor on each worker."""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
 
 
 class Cluster:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
+from cluster import CONF, SPECULATION
 from faulty_daemon import conf_of
 from stepped import SHORT_LIFE
 
@@ -27,19 +28,6 @@ from horolog.units import TIME_MAX_MS
 
 BEYOND_MS = 48 * 3_600_000
 JOB, ROWS, PARTS = "job", 400, 4
-CONF = SHORT_LIFE | {
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": "2",
-    "spark.sql.shuffle.partitions": "2",
-}
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.minTaskRuntime": "100ms",
-}
 
 
 def say(line: str) -> None:
@@ -84,7 +72,12 @@ def run_load(session: Any, broker: str, uri: str) -> int:
 def main() -> None:
     """One job, as often as it takes."""
     kind, master, broker, uri, folder, fault = sys.argv[1:7]
-    conf = CONF | conf_of(fault, folder, broker, JOB) | (SPECULATION if kind == "load" else {})
+    conf = (
+        SHORT_LIFE
+        | CONF
+        | conf_of(fault, folder, broker, JOB)
+        | (SPECULATION if kind == "load" else {})
+    )
     work = {"offload": run_offload, "promote": run_promote, "load": run_load}[kind]
     session = make_session("lake job", master=master, conf=conf)
     say("begun")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from horolog.delay.far import FarSettings
-from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.commands import (
@@ -23,6 +20,7 @@ from horolog.protocol.offload_commands import (
     OffloadView,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.sim_lake import frozen_messages
 
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DELAYS = [26 * HOUR_MS, 3 * DAY_MS, 3 * DAY_MS + 1, 33 * DAY_MS, 90 * DAY_MS, 400 * DAY_MS]
@@ -56,20 +54,8 @@ def begin(world, from_ms: int, app: str = "a") -> OffloadView:
 
 def exported(world, view: OffloadView) -> list[tuple[int, int, int, int]]:
     """What a job would write: (due ms, origin, row, key)."""
-    found = []
-    for told in view.runs:
-        directory, _, name = told.path.rpartition("/")
-        run = Run.open(world.disk, directory, name.removesuffix(".run"), view.log_id)
-        rows = np.arange(told.first, told.stop)
-        if told.gone:
-            bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
-            rows = rows[bits[: len(rows)] == 0]
-        for entry in run.entries(rows):
-            row = [int(entry[name]) for name in ("due_ms", "origin", "row", "key")]
-            if told.adopted is not None:
-                row[1], row[2] = told.adopted[0], row[2] + told.adopted[1]
-            found.append((row[0], row[1], row[2], row[3]))
-    return sorted(found)
+    found = frozen_messages(world.broker.place, view)
+    return [(each.due_ms, each.position, each.row, each.key) for each in found]
 
 
 def pending(world) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cluster import CONF, SPECULATION
+
 from horolog.admin.client import AdminClient
 from horolog.spark import bulk_load, make_session
 
@@ -63,22 +65,12 @@ def wait_for_commit(broker: str, job_id: str) -> None:
 def main() -> None:
     """One job."""
     master, broker, job_id, now, folder, fault, way = sys.argv[1:8]
-    conf = {
-        "spark.executor.memory": "512m",
+    conf = CONF | {
         "spark.driver.memory": "512m",
-        "spark.executor.cores": "1",
-        "spark.cores.max": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
-        "spark.sql.shuffle.partitions": "2",
     }
     if fault == "speculative":
-        conf |= {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.multiplier": "1.1",
-            "spark.speculation.quantile": "0.5",
-            "spark.speculation.minTaskRuntime": "100ms",
-        }
+        conf |= SPECULATION
     session = make_session("sink job", master=master, conf=conf)
     rows = session.range(0, ROWS, 1, PARTS).selectExpr(
         "concat('m', id) as body", f"{now} + 3600000 + id as deliver_at"

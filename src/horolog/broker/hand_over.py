@@ -7,7 +7,6 @@ frame is committed the entries carry the mark HANDING_OVER in memory, which keep
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import ENVELOPE_BYTES, Kind, encode_hand_over, heads_of, origins_of
-from horolog.wheel.wheel import Taken
+from horolog.wheel.wheel import Taken, stretches
 
 _KIND_AT = 4
 
@@ -35,13 +34,9 @@ class _Part(NamedTuple):
 def hand_over(shard: Shard, wall_ms: int) -> int:
     """Hand over what is due, within the budget of one turn; gives how many messages that were."""
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
-    if not len(due.ref):
-        return 0
     parts = []
     budget = min(shard.settings.turn_bytes, shard.log.segment_bytes // 4)
-    hours = due.second // SECONDS
-    cuts = [0, *(np.flatnonzero(np.diff(hours)) + 1).tolist(), len(hours)]
-    for first, stop in pairwise(cuts):
+    for first, stop in stretches(due.second // SECONDS):
         taken = Taken(*(column[first:stop] for column in due))
         if budget <= 0:
             shard.wheel.give_back(taken)

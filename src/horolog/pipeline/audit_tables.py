@@ -11,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.delay.offload import promotion_of
 from horolog.limits import HOUR_MS
+from horolog.pipeline.log_rows import is_promotion
 
 FINDING_FIELDS = pa.schema(
     [
@@ -48,11 +48,6 @@ def json_of(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def promotes(app: str) -> bool:
-    """Whether an adoption by that app is a promotion."""
-    return promotion_of(app, 0) is not None
-
-
 class Sums:
     """The summed up table of `log_totals`."""
 
@@ -63,9 +58,7 @@ class Sums:
         self._topics = self._names("topic")
         self._groups = self._names("group")
         # log positions of ADOPT records that brought messages back from the lake
-        self.promoted = {
-            row["a"] for row in self.of("adopt") if promotes(json_of(row["text"]).get("app", ""))
-        }
+        self.promoted = {row["a"] for row in self.of("adopt") if is_promotion(row["text"])}
 
     @classmethod
     def empty(cls) -> Sums:

@@ -130,7 +130,7 @@ def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
         yield scheduled
 
 
-def is_promotion(payload: bytes) -> bool:
+def is_promotion(payload: bytes | str) -> bool:
     """Whether an ADOPT record brought messages back from the lake."""
     try:
         fields = orjson.loads(payload)

@@ -51,6 +51,7 @@ from horolog.pipeline.rebuild_lake import (
     read_steps,
     recalled_at,
     recalled_frozen,
+    sent,
     taken_of,
     untaken,
 )
@@ -216,10 +217,11 @@ class _Rebuild:
     def _waiting(self, every: DataFrame) -> DataFrame:
         """SCHEDULED messages that the log does not settle and that are not in the lake."""
         settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED')").select("origin")
-        waiting = every.where("kind in ('SCHEDULED', 'PROMOTED')").join(
-            settled, "origin", "left_anti"
+        waiting = (
+            sent(every)
+            .join(settled, "origin", "left_anti")
+            .select("topic", "position", "size", "due_ms", "append_ms")
         )
-        waiting = waiting.select("topic", "position", "size", "due_ms", "append_ms")
         cuts = cuts_of(self._steps)
         return waiting.mapInArrow(untaken(cuts), waiting.schema) if cuts else waiting
 

@@ -151,6 +151,11 @@ def _is_far(due_ms: npt.NDArray[Any], append_ms: npt.NDArray[Any]) -> npt.NDArra
     return far
 
 
+def sent(every: DataFrame) -> DataFrame:
+    """Of the rows of the log the schedules that stand in it."""
+    return every.where("kind in ('SCHEDULED', 'PROMOTED')")
+
+
 def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]) -> Any:
     """GONE rows of what was recalled or moved between the `frozen` and the `commit` of an offload that took it.
 
@@ -159,10 +164,8 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     """
     recalls = every.where("kind in ('RECALL', 'MOVED')")
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
-    sent = every.where("kind in ('SCHEDULED', 'PROMOTED')").selectExpr(
-        "position as origin", "append_ms"
-    )
-    rows = recalls.join(sent, "origin", "left").toArrow()
+    appended = sent(every).selectExpr("position as origin", "append_ms")
+    rows = recalls.join(appended, "origin", "left").toArrow()
     append_ms = (
         rows.column("append_ms").fill_null(0).to_numpy()
     )  # adopted ones are in the far store

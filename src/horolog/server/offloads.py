@@ -71,11 +71,10 @@ class Offloads:
         """Freeze, or go on with what is frozen; returns when the runs may be read."""
         view: OffloadView = await self._engine.submit(BeginOffload(app, from_ms))
         _log.info("frozen number=%d app=%s from_ms=%d", view.number, app, view.from_ms)
-        await self._when_sealed(view.number)
-        view = await self._engine.submit(DescribeOffload(view.number))
-        return self.shown(view)
+        return self.shown(await self._when_sealed(view.number))
 
-    async def _when_sealed(self, number: int) -> None:
+    async def _when_sealed(self, number: int) -> OffloadView:
+        """The offload with its runs, once all that is frozen lies in them."""
         for _ in range(_LOOKS_MAX):
             try:
                 await self._engine.submit(FreezeOffload(number))
@@ -83,7 +82,8 @@ class Offloads:
                 if error.code is not ErrorCode.TOO_MANY_REQUESTS:
                     raise
             else:
-                return
+                view: OffloadView = await self._engine.submit(DescribeOffload(number))
+                return view
             await asyncio.sleep(_LOOK_S)
         raise HorologError(
             ErrorCode.TOO_MANY_REQUESTS,
@@ -93,10 +93,8 @@ class Offloads:
 
     async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
-        view: OffloadView = await self._engine.submit(DescribeOffload(number))
+        view = await self._when_sealed(number)
         if view.stage != "lake":
-            await self._when_sealed(number)
-            view = await self._engine.submit(DescribeOffload(number))
             has = await asyncio.to_thread(summed, self._told(view.runs, view.log_id))
             if has != (rows, checksum):
                 raise HorologError(

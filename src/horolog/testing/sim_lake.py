@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horolog.broker.staging import Begun
+from horolog.broker.staging import Begun, Place
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.lake import Stage
 from horolog.delay.offload import promotion_app
@@ -71,6 +71,35 @@ class LakeMessage(NamedTuple):
     def origin(self) -> tuple[int, int]:
         """What it is called by."""
         return self.position, self.row
+
+
+def frozen_messages(place: Place, view: OffloadView) -> list[LakeMessage]:
+    """What a job would write of the frozen runs, sorted; every row is verified."""
+    return sorted(message for told in view.runs for message in _messages_of(place, told))
+
+
+def _messages_of(place: Place, told: FrozenView) -> list[LakeMessage]:
+    stem = told.path.removeprefix(f"{place.runs}/").removesuffix(".run")
+    run = Run.open(place.storage, place.runs, stem, place.log_id)
+    try:
+        rows = np.arange(told.first, told.stop)
+        if told.gone:
+            bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
+            rows = rows[bits[: len(rows)] == 0]
+        entries = run.entries(rows)
+        records = [bytes(record) for record in run.records(entries)]
+        good = entry_sums(entries) == entries["sum"]
+        good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
+        if not bool(good.all()):
+            raise PromiseBroken(f"P2: rows of {told.path} do not verify")
+    finally:
+        run.close()
+    if told.adopted is not None:
+        entries["origin"], first = told.adopted
+        entries["row"] += np.uint32(first)
+    columns = (entries[name].tolist() for name in ("due_ms", "origin", "row", "key", "local"))
+    topics = entries["topic"].tolist()
+    return [LakeMessage(*each) for each in zip(*columns, topics, records, strict=True)]
 
 
 class LakeJobs:
@@ -143,31 +172,7 @@ class LakeJobs:
         view = self._ask(DescribeOffload(number))
         if not isinstance(view, OffloadView):
             return self._tables.get(number, [])
-        return sorted(message for run in view.runs for message in self._rows_of(run))
-
-    def _rows_of(self, told: FrozenView) -> list[LakeMessage]:
-        place = self._broker.place
-        stem = told.path.removeprefix(f"{place.runs}/").removesuffix(".run")
-        run = Run.open(place.storage, place.runs, stem, place.log_id)
-        try:
-            rows = np.arange(told.first, told.stop)
-            if told.gone:
-                bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
-                rows = rows[bits[: len(rows)] == 0]
-            entries = run.entries(rows)
-            records = [bytes(record) for record in run.records(entries)]
-            good = entry_sums(entries) == entries["sum"]
-            good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
-            if not bool(good.all()):
-                raise PromiseBroken(f"P2: rows of {told.path} do not verify")
-        finally:
-            run.close()
-        if told.adopted is not None:
-            entries["origin"], first = told.adopted
-            entries["row"] += np.uint32(first)
-        columns = (entries[name].tolist() for name in ("due_ms", "origin", "row", "key", "local"))
-        topics = entries["topic"].tolist()
-        return [LakeMessage(*each) for each in zip(*columns, topics, records, strict=True)]
+        return frozen_messages(self._broker.place, view)
 
     # --- and back ---------------------------------------------------------------------------------
 

@@ -45,17 +45,11 @@ class Slot:
         bound = before_ms << ORDER_BITS
         if len(self._runs) == 1:
             order, ref = self._runs[0]
-            if (
-                len(order) <= limit and order[-1] < bound
-            ):  # most often, when seconds are thinly used
-                self._runs = []
-                return order, ref
-        lengths = [min(limit, int(np.searchsorted(order, bound))) for order, _ in self._runs]
-        if len(lengths) == 1:
-            order, ref = self._runs[0]
-            n = lengths[0]
-            self._cut(lengths)
+            whole = len(order) <= limit and order[-1] < bound  # so it is where few messages wait
+            n = len(order) if whole else min(limit, int(order.searchsorted(bound)))
+            self._cut([n])
             return order[:n], ref[:n]
+        lengths = [min(limit, int(np.searchsorted(order, bound))) for order, _ in self._runs]
         heads = [(o[:n], r[:n]) for (o, r), n in zip(self._runs, lengths, strict=True)]
         order, ref = _merged(heads)
         order, ref = order[:limit], ref[:limit]

@@ -14,6 +14,7 @@ beyond the window is forgotten here, not in the hours: their states, not the cur
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -22,6 +23,12 @@ import numpy.typing as npt
 
 from horolog.limits import WINDOW_SECONDS
 from horolog.wheel.slot import ORDER_BITS, Column, Slot
+
+
+def stretches(values: Column) -> Iterator[tuple[int, int]]:
+    """The rows [first, stop) of each stretch of equal values, in order; none of none."""
+    cuts = (np.flatnonzero(np.diff(values)) + 1).tolist()
+    return pairwise([0, *cuts, len(values)] if len(values) else [])
 
 
 class Load(Protocol):
@@ -151,10 +158,7 @@ class Wheel:
 
     def _put(self, seconds: Column, order: Column, ref: Column) -> None:
         """Into the window; sorted by second and order."""
-        if not len(seconds):
-            return
-        cuts = [0, *(np.flatnonzero(np.diff(seconds)) + 1).tolist(), len(seconds)]
-        for first, stop in pairwise(cuts):
+        for first, stop in stretches(seconds):
             self._slot(int(seconds[first])).add(order[first:stop], ref[first:stop])
 
     def take(self, wall_ms: int, limit: int) -> Taken:
