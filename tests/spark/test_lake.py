@@ -137,7 +137,7 @@ def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:
     assert refused(broker, "/v1/recall", by_handle) is ErrorCode.NOT_FOUND
 
 
-def test_a_recall_by_key_finds_what_is_in_the_lake(broker, tmp_path) -> None:
+def test_what_is_in_the_lake_is_found_and_recalled_by_key(broker, tmp_path) -> None:
     """Messages that were sent, which an index knows, and bulk loaded ones, which none does."""
     for topic in TOPICS:
         broker.create_topic(topic)
@@ -166,17 +166,36 @@ def test_a_recall_by_key_finds_what_is_in_the_lake(broker, tmp_path) -> None:
     by_key = {"topic": "alpha", "key": "d"}
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.IN_LAKE
+    with pytest.raises(HorologError, match="cannot be read just now"):
+        look_up(broker, id="m3")
     assert total(broker) == 7
     (tmp_path / "elsewhere").rename(tmp_path / "lake")
+    assert look_up(broker, key="d") == [("m1", "lake"), ("m2", "lake"), ("m3", "lake")]
+    assert sorted(state for _, state in look_up(broker, key="a")) == ["lake"] * 3 + ["pending"]
+    by_id = {"topic": "alpha", "id": "m0"}
+    m0 = broker.admin.get("/v1/messages/find", by_id)["messages"]
+    assert [(each["keys"], each["deliver_at_ms"]) for each in m0] == [(["a"], due)]
+    by_handle = {"handle": m0[0]["recall_handle"]}
+    assert broker.admin.post("/v1/recall", by_handle)["status"] == "CANCELLED"
+    assert look_up(broker, id="m0") == [("m0", "recalled")]
+    with pytest.raises(HorologError, match="is known"):
+        look_up(broker, id="m9")
     told = broker.admin.post("/v1/recall/key", by_key)
     assert told["cancelled"] == 3
     assert [each["message_id"] for each in told["results"]] == ["m1", "m2", "m3"]
     assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.NOT_FOUND
     told = broker.admin.post("/v1/recall/key", {**by_key, "key": "a"})
-    assert told["cancelled"] == len(told["results"]) == 3  # s0 and m0 in the lake, s2 here
+    assert told["cancelled"] == len(told["results"]) == 2  # s0 in the lake, s2 here
+    assert look_up(broker, key="d") == [("m1", "recalled"), ("m2", "recalled"), ("m3", "recalled")]
     assert total(broker) == 1
     broker.advance(30 * 24 * HOUR_MS)
     assert receive_all(broker) == ["s1"]
+
+
+def look_up(broker, **wanted: str) -> list[tuple[str, str]]:
+    """(message id, state) of what is found in `alpha`."""
+    found = broker.admin.get("/v1/messages/find", {"topic": "alpha", **wanted})["messages"]
+    return [(each["message_id"], each["state"]) for each in found]
 
 
 def refused(broker, path: str, body: dict[str, object]) -> ErrorCode:

@@ -90,6 +90,10 @@ class OffloadMaker(Protocol):
         """(message id, due ms) of what waits in the lake with this key."""
         ...
 
+    async def find(self, query: FindMessages) -> list[FoundMessage]:
+        """What waits in the lake with this id or key, or was recalled there."""
+        ...
+
     def promote_late(self, url: str) -> None:
         """Fetch hours that are due soon, through the broker's own admin port."""
         ...
@@ -148,6 +152,19 @@ async def recalled(engine: Engine, command: Recall) -> Recalled:
             raise
         return await engine.offloads.recall(command)
     return found
+
+
+async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:
+    """Messages with an id or key, also those of which only the lake knows; IN_LAKE if that cannot be read.
+
+    By id the lake is asked about what the broker does not know.
+    """
+    here: list[FoundMessage] = await engine.submit(query)
+    if engine.offloads is None or (query.message_id and here):
+        return here
+    told = {(each.message_id, each.due_ms) for each in here}
+    there = await engine.offloads.find(query)
+    return here + [each for each in there if (each.message_id, each.due_ms) not in told]
 
 
 async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled]:

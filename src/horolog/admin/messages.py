@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.engine import found_messages
 from horolog.admin.message_id import MessageIds
 from horolog.admin.requests import (
     AckBody,
@@ -109,9 +110,7 @@ async def find(request: Request) -> Response:
         raise bad_request("topic", "give topic, and either id or key")
     topic = check_topic(parameters["topic"])
     message_id, key = parameters.get("id", ""), parameters.get("key", "")
-    found: list[FoundMessage] = await engine_of(request).submit(
-        FindMessages(topic, message_id, key)
-    )
+    found = await found_messages(engine_of(request), FindMessages(topic, message_id, key))
     if not found:
         raise HorologError(
             ErrorCode.NOT_FOUND,
@@ -124,7 +123,7 @@ async def find(request: Request) -> Response:
 
 
 def _handle(found: FoundMessage, broker: str) -> str:
-    if found.state is not MessageState.PENDING:
+    if found.state not in (MessageState.PENDING, MessageState.LAKE):
         return ""
     return encode_recall_handle(
         RecallHandle(found.topic, broker, found.due_ms, found.message_id, found.origin)

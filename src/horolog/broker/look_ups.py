@@ -73,14 +73,7 @@ def find_messages(
     by_id = bool(query.message_id)
     key = key_hash(topic.name, query.message_id) if by_id else user_key_hash(topic.name, query.key)
     positions = shard.key_index.find(key)
-    count = len(positions) + len(adopted)
-    if count > FIND_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"key: {count} records of topic {topic.name} match; at most {FIND_MAX} are looked at",
-            field="message_id" if by_id else "key",
-            limit=f"{FIND_MAX} records",
-        )
+    check_count(len(positions) + len(adopted), query)
     found: dict[_Origin, FoundMessage] = {}
     for record in _records(shard, positions, topic):
         if record.message_id == query.message_id or (
@@ -96,6 +89,17 @@ def find_messages(
             if query.key in view.keys:
                 found.setdefault(origin, view)
     return [found[origin] for origin in sorted(found)]
+
+
+def check_count(count: int, query: FindMessages) -> None:
+    """BAD_REQUEST if a look-up would look at too many records."""
+    if count > FIND_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"key: {count} records of topic {query.topic} match; at most {FIND_MAX} are looked at",
+            field="message_id" if query.message_id else "key",
+            limit=f"{FIND_MAX} records",
+        )
 
 
 def _records(shard: Shard, positions: Iterable[int], topic: Topic) -> Iterable[_Record]:
@@ -193,23 +197,29 @@ def _waiting_only(
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, due_ms)
     entries = shard.delay.entries(refs)
     for i, raw in enumerate(shard.delay.records(refs, entries)):
-        stored = bytes(raw[HEAD_BYTES:])
-        fields = layout.decode(stored)
-        told = properties.decode(fields.properties)
-        if told.get(properties.UNIQ_KEY) == message_id:
-            origin = int(entries["origin"][i]), int(entries["row"][i])
-            yield (
-                origin,
-                FoundMessage(
-                    _settled(shard, refs[i : i + 1]),
-                    topic.name,
-                    message_id,
-                    told.get(properties.KEYS, "").split(),
-                    int(entries["due_ms"][i]),
-                    origin[0],
-                    fields.queue_id,
-                    -1,
-                    fields.store_ms,
-                    stored,
-                ),
-            )
+        origin = int(entries["origin"][i]), int(entries["row"][i])
+        state = _settled(shard, refs[i : i + 1])
+        view = waiting_view(topic.name, bytes(raw), state, int(entries["due_ms"][i]), origin[0])
+        if view.message_id == message_id:
+            yield origin, view
+
+
+def waiting_view(
+    topic: str, record: bytes, state: MessageState, due_ms: int, origin: int
+) -> FoundMessage:
+    """What is to be said of a message that is not visible, from its record."""
+    stored = record[HEAD_BYTES:]
+    fields = layout.decode(stored)
+    told = properties.decode(fields.properties)
+    return FoundMessage(
+        state,
+        topic,
+        told.get(properties.UNIQ_KEY, ""),
+        told.get(properties.KEYS, "").split(),
+        due_ms,
+        origin,
+        fields.queue_id,
+        -1,
+        fields.store_ms,
+        stored,
+    )

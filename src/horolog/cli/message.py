@@ -22,7 +22,7 @@ def message(
 ) -> None:
     """Say what became of a message: pending, delivered, recalled, moved, lake or quarantined.
 
-    A pending one has a due time and a recall handle, a delivered one its place in a queue.
+    One that waits has a due time and a recall handle, a delivered one its place in a queue.
 
     Examples:
       horolog message --topic reminders --id 01AB

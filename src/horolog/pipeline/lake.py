@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = ["number", "day"]
 _TABLE_SCHEMA = pa.schema([*SCHEMA, ("number", pa.int64()), ("day", pa.string())])
-_SUMMED = ["key_hash", "due_ms", "origin_position", "origin_row"]
+_ORIGIN = ("origin_position", "origin_row")
+_SUMMED = ("key_hash", "due_ms", *_ORIGIN)
+_PLACE = ("message_id", "due_ms", *_ORIGIN)
 
 
 class LakeSum(NamedTuple):
@@ -40,6 +42,14 @@ class LakeSum(NamedTuple):
 
     rows: int
     checksum: int
+
+
+class LakePlace(NamedTuple):
+    """A message of an offload; `origin` is (log position, row)."""
+
+    message_id: str
+    due_ms: int
+    origin: tuple[int, int]
 
 
 def app_of(log_id: str) -> str:
@@ -171,37 +181,77 @@ def find_rows(
     uri: str, number: int, topic: int, message_id: str, key: int, due_ms: int
 ) -> list[tuple[int, int]]:
     """Origins (position, row) of a message; some 10 ms, for only row groups of that time are read."""
-    signed = key - (1 << 64) if key >= 1 << 63 else key
-    chosen = (ds.field("due_ms") == due_ms) & (ds.field("key_hash") == signed)
-    chosen &= (ds.field("message_id") == message_id) & (ds.field("topic_number") == topic)
-    columns = ["origin_position", "origin_row"]
+    chosen = (ds.field("due_ms") == due_ms) & _is_message(topic, message_id, key)
     found: list[tuple[int, int]] = []
-    for batch in _scan(files_of(uri, number, day_of(due_ms)), columns, chosen):
-        found += zip(*(batch[name].to_pylist() for name in columns), strict=True)
+    for batch in _scan(files_of(uri, number, day_of(due_ms)), _ORIGIN, chosen):
+        found += zip(*(batch[name].to_pylist() for name in _ORIGIN), strict=True)
     return found
 
 
-def find_key(
-    uri: str, number: int, topic: int, key: str, from_ms: int
-) -> list[tuple[str, int, tuple[int, int]]]:
-    """(message id, due ms, origin) of messages with this key, due from then on; reads the keys of all of them."""
+def find_key(uri: str, number: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:
+    """Messages with this key, due from then on; reads the keys of all of them."""
     chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
-    columns = ["keys", "message_id", "due_ms", "origin_position", "origin_row"]
     found = []
-    for batch in _scan(files_of(uri, number), columns, chosen):
+    for batch in _scan(files_of(uri, number), ["keys", *_PLACE], chosen):
         keys = batch["keys"]
         same = pc.equal(keys.flatten(), key).to_numpy(zero_copy_only=False)
         rows = np.unique(keys.value_parent_indices().to_numpy()[same])
-        names = [batch[name].take(pa.array(rows)).to_pylist() for name in columns[1:]]
-        found += [(name, due, (at, row)) for name, due, at, row in zip(*names, strict=True)]
+        found += _places(batch.take(pa.array(rows)))
     return found
 
 
-def _scan(paths: Sequence[str], columns: list[str] | None, chosen: Any) -> Iterator[pa.RecordBatch]:
+def find_id(
+    uri: str, number: int, topic: int, message_id: str, key: int, from_ms: int
+) -> list[LakePlace]:
+    """Messages with this id (and its hash), due from then on; reads the hashes of all of them."""
+    chosen = (ds.field("due_ms") >= from_ms) & _is_message(topic, message_id, key)
+    batches = _scan(files_of(uri, number), _PLACE, chosen)
+    return [place for batch in batches for place in _places(batch)]
+
+
+def records_of(uri: str, number: int, places: Sequence[LakePlace]) -> list[bytes]:
+    """The record of each, in their order; NOT_FOUND if the table has lost one."""
+    found: dict[tuple[int, int], bytes] = {}
+    of_day: dict[str, list[LakePlace]] = {}
+    for place in places:
+        of_day.setdefault(day_of(place.due_ms), []).append(place)
+    for day, wanted in of_day.items():
+        chosen = ds.field("due_ms").isin([place.due_ms for place in wanted])
+        for at, name in enumerate(_ORIGIN):
+            chosen &= ds.field(name).isin([place.origin[at] for place in wanted])
+        for batch in _scan(files_of(uri, number, day), [*_ORIGIN, "record"], chosen):
+            columns = [batch[name].to_pylist() for name in (*_ORIGIN, "record")]
+            found |= {(at, row): record for at, row, record in zip(*columns, strict=True)}
+    lost = [place for place in places if place.origin not in found]
+    if lost:
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"lake: offload {number} of {uri} has no longer message {lost[0].message_id}",
+            field="lake",
+        )
+    return [found[place.origin] for place in places]
+
+
+def _places(batch: pa.RecordBatch) -> list[LakePlace]:
+    columns = [batch[name].to_pylist() for name in _PLACE]
+    return [LakePlace(name, due, (at, row)) for name, due, at, row in zip(*columns, strict=True)]
+
+
+def _is_message(topic: int, message_id: str, key: int) -> Any:
+    signed = key - (1 << 64) if key >= 1 << 63 else key
+    named = (ds.field("key_hash") == signed) & (ds.field("message_id") == message_id)
+    return named & (ds.field("topic_number") == topic)
+
+
+def _scan(
+    paths: Sequence[str], columns: Sequence[str] | None, chosen: Any
+) -> Iterator[pa.RecordBatch]:
     if not paths:
         return
     found = ds.dataset([_local(path) for path in paths], schema=SCHEMA, format="parquet")
-    for batch in found.to_batches(columns=columns, filter=chosen, batch_size=16_384):
+    for batch in found.to_batches(
+        columns=columns and list(columns), filter=chosen, batch_size=16_384
+    ):
         if len(batch):
             yield batch
 

@@ -15,14 +15,21 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from horolog.broker.look_ups import check_count, waiting_view
 from horolog.delay.lake import Lake
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.pipeline.frozen_run import FrozenRun
-from horolog.protocol.commands import Recall, Recalled
+from horolog.protocol.commands import (
+    FindMessages,
+    FoundMessage,
+    MessageState,
+    Recall,
+    Recalled,
+)
 from horolog.protocol.offload_commands import (
     AbortOffload,
     BeginOffload,
@@ -42,10 +49,23 @@ from horolog.server.adoptions import Core
 from horolog.server.lake import LatePromotion
 from horolog.units import TIME_MAX_MS
 
+if TYPE_CHECKING:
+    from horolog.pipeline.lake import LakePlace
+
 _log = logging.getLogger("horolog.offloads")
 _LOOK_S = 0.02  # between two looks whether far buffers have become runs
 _LOOKS_MAX = 6_000  # two minutes
 _SUM_ROWS = 262_144
+
+
+class _Table(NamedTuple):
+    """Where messages of one topic wait, due from `from_ms` on; `gone` are origins of those that were recalled."""
+
+    uri: str
+    number: int
+    topic: int
+    from_ms: int
+    gone: frozenset[tuple[int, int]]
 
 
 class Offloads:
@@ -130,20 +150,36 @@ class Offloads:
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
         """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
+        query = FindMessages(topic, key=key)
+        found = set()
+        for table in await self._tables(topic):
+            places = await asyncio.to_thread(_find_all, table, query)
+            found |= {each[:2] for each in places if each.origin not in table.gone}
+        return sorted(found, key=lambda each: each[1])
+
+    async def find(self, query: FindMessages) -> list[FoundMessage]:
+        """What waits in the lake, or was recalled there; IN_LAKE if the table cannot be read."""
+        found: list[FoundMessage] = []
+        for table in await self._tables(query.topic):
+            found += await asyncio.to_thread(_views, table, query)
+        return found
+
+    async def _tables(self, topic: str) -> list[_Table]:
+        """Where messages of a topic wait."""
         view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
-        tables = {offload.number: offload.uri for offload in view.offloads}
+        uris = {offload.number: offload.uri for offload in view.offloads}
         first: dict[tuple[int, int], int] = {}  # (offload, topic) → first hour that waits
         for each in view.hours:
             if each.topic_name == topic:
                 place = each.number, each.topic
                 first[place] = min(each.hour, first.get(place, each.hour))
-        found = set()
-        for (number, topic_number), hour in first.items():
-            gone = set(await self.gone(number, None))
-            uri, from_ms = tables[number], hour * HOUR_MS
-            rows = await asyncio.to_thread(_find_key, uri, number, topic_number, key, from_ms)
-            found |= {(name, due_ms) for name, due_ms, origin in rows if origin not in gone}
-        return sorted(found, key=lambda each: each[1])
+        return [
+            _Table(uris[number], number, number_of_topic, hour * HOUR_MS, await self._gone(number))
+            for (number, number_of_topic), hour in first.items()
+        ]
+
+    async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
+        return frozenset(await self.gone(number, None))
 
     async def show(self, to_ms: int) -> dict[str, Any]:
         """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
@@ -203,13 +239,34 @@ def _find(command: Recall, places: Sequence[tuple[int, int, str]]) -> list[LakeR
         ]
 
 
-def _find_key(
-    uri: str, number: int, topic: int, key: str, from_ms: int
-) -> list[tuple[str, int, tuple[int, int]]]:
+def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
     with _readable():
-        from horolog.pipeline.lake import find_key
+        from horolog.pipeline.lake import find_id, find_key
 
-        return find_key(uri, number, topic, key, from_ms)
+        uri, number, topic, from_ms, _ = table
+        if query.key:
+            return find_key(uri, number, topic, query.key, from_ms)
+        name = query.message_id
+        return find_id(uri, number, topic, name, key_hash(query.topic, name), from_ms)
+
+
+def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
+    places = _find_all(table, query)
+    check_count(len(places), query)
+    with _readable():
+        from horolog.pipeline.lake import records_of
+
+        records = records_of(table.uri, table.number, places)
+    return [
+        waiting_view(
+            query.topic,
+            record,
+            MessageState.RECALLED if place.origin in table.gone else MessageState.LAKE,
+            place.due_ms,
+            place.origin[0],
+        )
+        for place, record in zip(places, records, strict=True)
+    ]
 
 
 @contextmanager
