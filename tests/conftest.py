@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -22,6 +25,22 @@ settings.register_profile(
 settings.load_profile("horolog")
 
 START_MS = 1_700_000_000_000
+
+
+LEFT_OPEN_MAX = 32
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_files_stay_open() -> Iterator[None]:
+    """A module that leaves files open fails itself, and not a later one.
+
+    With more than 1 024 of them, Spark's callbacks into Python (`select` in py4j) wait for ever.
+    """
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    if len(os.listdir("/proc/self/fd")) > before + LEFT_OPEN_MAX:
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before + LEFT_OPEN_MAX
 
 
 class World:

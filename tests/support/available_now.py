@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 _PATIENCE_S = 180  # such a query takes some ten seconds
-_ATTEMPTS = 2
 
 
 def run_available(frame: Any, sink: Any, place: Path) -> list[int]:
     """Give `sink` every micro-batch, with a checkpoint in `place`; gives their sizes in rows, but for empty ones.
 
-    A query that stands still is stopped and begun again once, as whoever runs it would do; a warning tells what
-    the threads of Spark were doing.  AssertionError when it stands still again.
+    AssertionError that tells what the threads of Spark are doing when it stands still.
     """
-    for _ in range(_ATTEMPTS):
-        query = (
-            frame.writeStream.foreachBatch(sink)
-            .option("checkpointLocation", str(place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
+    query = (
+        frame.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(_PATIENCE_S), (
+            f"stands still: {query.status}\n{_threads(frame.sparkSession)}"
         )
-        try:
-            if query.awaitTermination(_PATIENCE_S):
-                return [int(n) for each in query.recentProgress if (n := each["numInputRows"])]
-            stands = f"a query stands still: {query.status}\n{_threads(frame.sparkSession)}"
-            warnings.warn(stands, stacklevel=2)
-        finally:
-            query.stop()
-    raise AssertionError(stands)
+    finally:
+        query.stop()
+    return [int(each["numInputRows"]) for each in query.recentProgress if each["numInputRows"]]
 
 
 def _threads(session: Any) -> str:

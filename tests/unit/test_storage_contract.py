@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 
 import pytest
@@ -238,6 +239,18 @@ def test_errors_of_the_real_disk_are_told_apart(tmp_path, monkeypatch, number, c
     assert caught.value.code is code
     assert caught.value.message.startswith(f"write {tmp_path / 'a'}: ")
     file.close()
+
+
+def test_a_file_that_nobody_has_is_closed(tmp_path) -> None:
+    before = os.listdir("/proc/self/fd")
+    file = Disk(tmp_path).open("a", create=True)
+    file.write(0, b"abc")
+    view = file.view()
+    del file
+    assert bytes(view) == b"abc"
+    del view
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_space_is_reserved_with_zeros_where_it_cannot_be_otherwise(tmp_path, monkeypatch) -> None:

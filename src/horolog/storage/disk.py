@@ -42,7 +42,9 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
 
 
 class DiskFile:
-    """A file of the real disk (`storage.api.File`)."""
+    """A file of the real disk (`storage.api.File`); closed as well when nobody has it any more."""
+
+    _fd = -1
 
     def __init__(self, path: Path, *, create: bool, read_only: bool = False) -> None:
         self._path = path
@@ -121,6 +123,11 @@ class DiskFile:
             self._view = memoryview(b"")
             with _translated("close", self._path):
                 os.close(fd)
+
+    def __del__(self) -> None:
+        # What dies in the middle of its work, as brokers in tests do, must not use up the process's descriptors.
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class Disk:
