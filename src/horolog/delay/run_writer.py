@@ -104,8 +104,12 @@ class RunWriter:
         self._file.write(offset, content)
         self._unsynced += len(content)
         if self._unsynced >= SYNC_BYTES:
-            self._file.sync()
+            self._sync_on_the_way()
             self._unsynced = 0
+
+    def _sync_on_the_way(self) -> None:
+        """Nothing depends on it: `finish` syncs all of the file."""
+        self._file.sync()
 
     def add(self, entries: npt.NDArray[Any], records: Sequence[bytes | memoryview]) -> None:
         """Append rows that follow the last ones in order, and their records.
@@ -170,7 +174,7 @@ class RunWriter:
         self._file.sync()  # a footer that outlives a power cut has everything before it
         self._write(whole.footer_at, encode_footer(self._log_id, self._rows, footer))
         self._file.sync()
-        self._file.close()
+        self._close()
         return RunInfo(self.name, self._rows, whole.size, footer.first_ms, footer.last_ms)
 
     def _write_tail(self, at: Layout) -> Footer:
@@ -214,9 +218,13 @@ class RunWriter:
 
     def abandon(self) -> None:
         """Close and remove the file, as far as the disk lets us; without a footer it is refused anyway."""
-        self._file.close()
+        with contextlib.suppress(HorologError):
+            self._close()
         with contextlib.suppress(HorologError):  # then a sweep of unnamed runs removes it
             self._storage.remove(self._path)
+
+    def _close(self) -> None:
+        self._file.close()
 
 
 def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
