@@ -19,7 +19,7 @@ from horolog.delay.lake import Stage
 from horolog.delay.offload import promotion_app
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS, OFFLOAD_MARGIN_MS
+from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted
 from horolog.protocol.commands import Command
@@ -161,11 +161,16 @@ class LakeJobs:
 
     def _commit(self, number: int) -> str:
         table, now = self._tables[number], self._read(number)
-        if [each.origin for each in table] != [each.origin for each in now]:
+        missing = set(table) - set(now)
+        may_be_due_ms = self._history.latest_ms + LAKE_MARGIN_MS
+        if set(now) - set(table) or any(each.due_ms > may_be_due_ms for each in missing):
             raise PromiseBroken(f"P2: what is frozen of offload {number} has changed")
         done = self._ask(CommitOffload(number, len(table), f"sim:{number}"))
         if isinstance(done, HorologError) and done.field == "rows":
-            raise PromiseBroken(f"P2: offload {number}: {done.message}")
+            if not missing:
+                raise PromiseBroken(f"P2: offload {number}: {done.message}")
+        elif missing and isinstance(done, OffloadView):
+            raise PromiseBroken(f"P2: offload {number} took away more than is there")
         return f"commit {number}: {done}"
 
     def _read(self, number: int) -> list[LakeMessage]:
