@@ -83,7 +83,7 @@ def test_every_flipped_byte_of_a_checkpoint_is_noticed() -> None:
 
 @pytest.mark.parametrize("version", [3, 65_535])
 def test_files_of_a_newer_version_are_refused_not_ignored(version) -> None:
-    from isal.isal_zlib import crc32
+    from zlib_ng.zlib_ng import crc32
 
     from horolog.delay.state import HourState
 

@@ -158,7 +158,7 @@ def test_a_bad_frame_below_what_was_promised_is_damage(tmp_path: Path, at: int) 
 
 def test_frames_of_a_newer_version_are_named(tmp_path: Path) -> None:
     """Not taken for damage."""
-    from isal.isal_zlib import crc32
+    from zlib_ng.zlib_ng import crc32
 
     content = bytearray(segment(record.encode_epoch()))
     content[4] = 9

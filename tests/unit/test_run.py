@@ -237,7 +237,7 @@ def test_refuses_what_is_not_its_own() -> None:
 
 @pytest.mark.parametrize(("at", "content"), [(4, b"\x02"), (6, b"\x01")])
 def test_refuses_newer_versions_and_unknown_flags(at: int, content: bytes) -> None:
-    from isal.isal_zlib import crc32
+    from zlib_ng.zlib_ng import crc32
 
     disk = new_disk()
     made(disk, many(10))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.backup.manifest import Manifest, StoredFile, number_name, write_manifest
 from horolog.broker.named_files import NamedFile

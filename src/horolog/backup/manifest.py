@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import orjson
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Storage, read_file, replace_file

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import orjson
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.backup.copying import (
     Progress,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY
 from horolog.delay.run_format import (

@@ -75,7 +75,7 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY_BYTES
 from horolog.errors import ErrorCode, HorologError

@@ -35,7 +35,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
 

@@ -15,7 +15,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from typing import NamedTuple
 
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
 

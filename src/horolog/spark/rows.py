@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal.isal_zlib import crc32
 from xxhash import xxh64_intdigest
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.log.record import HAS_KEYS, HEAD_BYTES, Kind

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from isal.isal_zlib import crc32
 from xxhash import xxh64_intdigest
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.run_format import FOOTER_BYTES
 from horolog.delay.run_writer import RunWriter

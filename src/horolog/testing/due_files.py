@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.run import RunInfo

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed, record_crcs
 from horolog.log.key_merge import sorted_columns

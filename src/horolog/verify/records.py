@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import orjson
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.adopted import Adoption
 from horolog.delay.offload import step_of

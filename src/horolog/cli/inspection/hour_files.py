@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from isal.isal_zlib import crc32
+from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.log_file import message_detail
 from horolog.cli.inspection.report import Report, instant, verdict

@@ -190,7 +190,7 @@ def _record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...
 
 def message_detail(layout: bytes) -> tuple[str, str]:
     """Topic and message id of a stored layout, and the verdict on its own body CRC."""
-    from isal.isal_zlib import crc32
+    from zlib_ng.zlib_ng import crc32
 
     try:
         stored = decode(layout)

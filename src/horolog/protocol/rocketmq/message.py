@@ -9,8 +9,8 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 
-from isal.isal_zlib import crc32
 from xxhash import xxh64_intdigest
+from zlib_ng.zlib_ng import crc32
 
 from horolog import limits
 from horolog.errors import ErrorCode, HorologError
