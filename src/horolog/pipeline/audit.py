@@ -186,9 +186,10 @@ class _Audit:
         """Write the findings, and count them by fault."""
         spark, plan, found = self._spark, self._plan, self._out / "findings.parquet"
         reader = spark.read.format("horolog_log_screen").options(**self._options)
+        reader = reader.option("horizon", str(self._horizon_ms))
         screen = reader.option("plan", plan_text(plan)).load()
         keys_at = str(work / "suspects")
-        suspects(screen, self._horizon_ms).write.parquet(keys_at)
+        suspects(screen, plan).write.parquet(keys_at)
         keys = spark.read.parquet(keys_at)
         count = keys.count()
         if not count:

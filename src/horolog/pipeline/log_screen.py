@@ -1,4 +1,4 @@
-"""The screen: four numbers a message row, from which one aggregation tells all messages that need no closer look.
+"""The screen: three numbers a message row, from which one aggregation tells all messages that need no closer look.
 
 Rows are grouped by `key`, the 64-bit hash of topic and message id.  `proof` is a hash of (origin, due time, key), the
 same for a schedule and for what settles it, so the XOR of a group is 0 when everything in it is settled once.
@@ -6,45 +6,52 @@ A hand-over that is early or too late has a proof that fits nothing.  Where keys
 and have a closer look: the screen may suspect in vain, but passes nothing over.
 
 =========  ===================================================================================================
-column     meaning
+number     meaning
 =========  ===================================================================================================
 key        hash of topic and message id
 proof      XOR to 0 if settled once; 0 for what is forgotten: its schedule is not in the log any more
-weight     0 for a schedule, 1 for a hand-over, 2³² for a recall or move
-due_ms     of a schedule; 2⁶² for what settles it, so that the least one of a group says when it is due
+what       `HANDED`, `SETTLED` (a recall or move), `DUE` (a schedule whose time has come by the horizon), or 0
 =========  ===================================================================================================
+
+Spark carries these numbers as pieces: a row has those of one part of all keys from one stretch of the log, a binary
+value for each number.  To shuffle and group twenty million rows one by one took two thirds of an audit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSource, DataSourceReader
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
-from horolog.pipeline.log_source import PlannedReader, Window, need, window_of
+from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_part, window_of
 from horolog.pipeline.log_totals import is_early, is_forgotten
+from horolog.spark.message_columns import arrow_schema
 from horolog.verify.balance import mixed
 
 SCREEN_SCHEMA = StructType(
-    [StructField(name, LongType()) for name in ("key", "proof", "weight", "due_ms")]
+    [
+        StructField("part", IntegerType()),
+        *(StructField(name, BinaryType()) for name in ("key", "proof", "what")),
+    ]
 )
-SETTLED = 1 << 32
-NEVER = 1 << 62
+HANDED, SETTLED, DUE = 1, 2, 4
+PART_ROWS = 1_000_000
+PART_LOG_BYTES = 256 << 20  # about as many rows
 _SCREENED = (
     *SCHEDULES,
     RowKind.HANDED,
     RowKind.RECALL,
     RowKind.MOVED,
 )
+_DTYPES = (np.int64, np.uint64, np.uint8)  # of a Screened
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -58,34 +65,88 @@ def proofs(rows: LogRows) -> npt.NDArray[np.uint64]:
     )
 
 
-class Screen:
-    """Makes the columns; `late_ms`: hand-overs that are later have a closer look."""
+class Screened(NamedTuple):
+    """The numbers of some rows."""
 
-    def __init__(self, late_ms: int) -> None:
+    key: npt.NDArray[np.int64]
+    proof: npt.NDArray[np.uint64]
+    what: npt.NDArray[np.uint8]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Screened]) -> Screened:
+        """All of them."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def screened(plan: LogPlan, rows: LogRows, *, horizon_ms: int, late_ms: int) -> Screened:
+    """The numbers of these rows; hand-overs later than `late_ms` have a closer look."""
+    forgotten = is_forgotten(plan, rows)
+    is_schedule = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
+    handed = rows.kind == RowKind.HANDED
+    proof = proofs(rows)
+    proof[forgotten] = 0
+    bad = is_early(rows) | (handed & (rows.store_ms - rows.due_ms > late_ms))
+    proof[bad] = mixed(rows.position[bad])
+    what = np.where(handed, HANDED, np.where(forgotten, 0, SETTLED)).astype(np.uint8)
+    what[is_schedule] = np.where(rows.due_ms[is_schedule] <= horizon_ms, DUE, 0)
+    return Screened(rows.key, proof, what)
+
+
+def parts_for(plan: LogPlan) -> int:
+    """Into how many parts the keys are dealt: a task holds and sorts one of them, some PART_ROWS rows."""
+    log_bytes = sum(segment.stop - segment.start for segment in plan.segments)
+    adopted = sum(file.rows for file in plan.adopted)
+    return 1 + log_bytes // PART_LOG_BYTES + adopted // PART_ROWS
+
+
+class ScreenReader(DataSourceReader):
+    """For every PART_ROWS rows read a row a part, with the columns of SCREEN_SCHEMA."""
+
+    def __init__(self, plan: LogPlan, window: Window, *, horizon_ms: int, late_ms: int) -> None:
+        self._plan = plan
+        self._window = window
+        self._horizon_ms = horizon_ms
         self._late_ms = late_ms
+        self._parts = parts_for(plan)
 
-    def __call__(self, plan: LogPlan, rows: LogRows, names: Sequence[str]) -> dict[str, Any]:
-        """Columns of SCREEN_SCHEMA."""
-        del names
-        forgotten = is_forgotten(plan, rows)
-        is_schedule = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
-        handed = rows.kind == RowKind.HANDED
-        proof = proofs(rows)
-        proof[forgotten] = 0
-        bad = is_early(rows) | (handed & (rows.store_ms - rows.due_ms > self._late_ms))
-        proof[bad] = mixed(rows.position[bad])
-        weight = np.where(handed, 1, np.where(is_schedule, 0, SETTLED))
-        weight[forgotten & ~handed] = 0
-        return {
-            "key": pa.array(rows.key),
-            "proof": pa.array(proof.view(np.int64)),
-            "weight": pa.array(weight),
-            "due_ms": pa.array(np.where(is_schedule, rows.due_ms, NEVER)),
-        }
+    def partitions(self) -> Sequence[InputPartition]:
+        """As those of the log."""
+        return parts_of(self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The pieces of a partition."""
+        assert isinstance(partition, LogPart)
+        gathered: list[Screened] = []
+        count = 0
+        for rows in read_part(self._plan, partition):
+            chosen = self._window.of(rows)
+            limits = {"horizon_ms": self._horizon_ms, "late_ms": self._late_ms}
+            gathered.append(screened(self._plan, chosen, **limits))
+            count += len(chosen)
+            if count >= PART_ROWS:
+                yield self._pieces(Screened.joined(gathered))
+                gathered, count = [], 0
+        if count:
+            yield self._pieces(Screened.joined(gathered))
+
+    def _pieces(self, rows: Screened) -> pa.RecordBatch:
+        part = rows.key.view(np.uint64) % np.uint64(self._parts)
+        order = np.argsort(part.astype(np.min_scalar_type(self._parts)), kind="stable")
+        starts = np.searchsorted(part[order], np.arange(self._parts + 1, dtype=np.uint64))
+        numbers = pa.array(np.arange(self._parts, dtype=np.int32))
+        columns = [_cut(column[order], starts) for column in rows]
+        return pa.RecordBatch.from_arrays([numbers, *columns], schema=arrow_schema(SCREEN_SCHEMA))
+
+
+def _cut(column: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> pa.Array:
+    """Its bytes, a binary value for each stretch."""
+    offsets = (starts * column.itemsize).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(column)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(starts) - 1, buffers)
 
 
 class ScreenSource(DataSource):
-    """`format("horolog_log_screen")`, of a plan."""
+    """`format("horolog_log_screen")`, of a plan, up to a horizon."""
 
     @classmethod
     def name(cls) -> str:
@@ -98,19 +159,46 @@ class ScreenSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the plan in the options."""
+        del schema
         window = window_of(self.options)
-        wanted = Window(window.from_ms, window.to_ms, tuple(int(kind) for kind in _SCREENED))
-        late_ms = int(need(self.options, "late"))
-        return PlannedReader(plan_of(need(self.options, "plan")), schema, wanted, Screen(late_ms))
+        return ScreenReader(
+            plan_of(need(self.options, "plan")),
+            Window(window.from_ms, window.to_ms, tuple(int(kind) for kind in _SCREENED)),
+            horizon_ms=int(need(self.options, "horizon")),
+            late_ms=int(need(self.options, "late")),
+        )
 
 
-def suspects(screen: DataFrame, horizon_ms: int) -> DataFrame:
-    """Keys that need a closer look."""
-    groups = screen.groupBy("key").agg(
-        f.bit_xor("proof").alias("left"),
-        f.sum("weight").alias("weight"),
-        f.min("due_ms").alias("due_ms"),
-    )
-    handed = f.col("weight").bitwiseAND(f.lit(SETTLED - 1))
-    unclear = (f.col("weight") > 0) | (f.col("due_ms") <= horizon_ms)
-    return groups.where((handed >= 2) | ((f.col("left") != 0) & unclear)).select("key")
+def suspects(screen: DataFrame, plan: LogPlan) -> DataFrame:
+    """Keys that need a closer look (`key long`)."""
+    return screen.repartition(parts_for(plan), "part").mapInArrow(_suspects, "key long")
+
+
+def _suspects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    found = [
+        Screened(*(_glued(batch.column(at), of) for at, of in enumerate(_DTYPES, 1)))
+        for batch in batches
+    ]
+    if found:
+        keys = suspect_keys(Screened.joined(found))
+        yield pa.RecordBatch.from_arrays([pa.array(keys)], names=["key"])
+
+
+def _glued(pieces: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+    return np.frombuffer(b"".join(piece.as_buffer() for piece in pieces), dtype)
+
+
+def suspect_keys(rows: Screened) -> npt.NDArray[np.int64]:
+    """Keys of these rows, ascending, that are not cleared; all rows of a key are among them."""
+    order = np.argsort(rows.key)
+    key, proof, what = rows.key[order], rows.proof[order], rows.what[order]
+    is_first = np.ones(len(key), bool)
+    is_first[1:] = key[1:] != key[:-1]
+    starts = np.flatnonzero(is_first)
+    if not len(starts):
+        return key
+    left = np.bitwise_xor.reduceat(proof, starts)
+    any_of = np.bitwise_or.reduceat(what, starts)
+    hand_overs = np.add.reduceat(what & HANDED, starts, dtype=np.int64)
+    found: npt.NDArray[np.int64] = key[starts[(hand_overs >= 2) | ((left != 0) & (any_of != 0))]]
+    return found
