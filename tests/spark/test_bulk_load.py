@@ -15,6 +15,7 @@ from horolog.cli.main import run
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.spark import bulk_load, load_plan
+from horolog.spark.load_job import batch_settings
 
 pytestmark = pytest.mark.process
 
@@ -41,6 +42,38 @@ def test_skewed_rows_are_cut_into_slices_and_come_in_order(spark, broker, monkey
     found = [tuple(int(part) for part in body.split()) for body in bodies(broker, "t")]
     assert sorted(number for number, _ in found) == list(range(2_000))
     assert [due for _, due in found] == sorted(due for _, due in found)
+
+
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+def limit_in(df, rows: int) -> str:
+    with batch_settings(df, rows):
+        return df.sparkSession.conf.get(BYTES)
+
+
+def test_batches_have_no_limit_of_bytes_where_rows_are_small(spark, tmp_path) -> None:
+    before = spark.conf.get(BYTES)
+    small = spark.range(1_000).selectExpr("cast(id as string) as body", "id as deliver_at")
+    assert limit_in(small, 1_000) == str((1 << 31) - 1)
+    large = spark.range(4).selectExpr(
+        "repeat(sha2(cast(id as string), 256), 5000) as body", "id as deliver_at"
+    )
+    large.write.parquet(str(tmp_path / "large"), compression="none")
+    assert limit_in(spark.read.parquet(str(tmp_path / "large")), 4) == before
+    unknown = spark.createDataFrame([(b"x", 1)], "body binary, deliver_at long")
+    assert limit_in(unknown, 1) == before
+    assert spark.conf.get(BYTES) == before
+
+
+def test_settings_of_batches_that_somebody_has_made_stay(spark) -> None:
+    small = spark.range(1_000).selectExpr("cast(id as string) as body", "id as deliver_at")
+    spark.conf.set(BYTES, "1234567")
+    try:
+        assert limit_in(small, 1_000).rstrip("b") == "1234567"
+        assert spark.conf.get(BYTES).rstrip("b") == "1234567"
+    finally:
+        spark.conf.unset(BYTES)
 
 
 def mixed(spark, broker):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _MINUTE, _SLICE = "__horolog_minute", "__horolog_slice"
 _HOUR_MS = MINUTES * 60_000
+_BATCH_ROWS, _BATCH_BYTES = (
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+)
+_ROWS = 2_000  # of a batch: half a megabyte of small messages stays in a core's cache
+_UNLIMITED = (1 << 31) - 1
+SMALL_BYTES = 16_384
 REJECTED_MAX = 1_000_000  # rows that the driver takes from one task; more bad ones fail the job
 
 
@@ -64,7 +72,8 @@ def run_load(
     sliced = _shuffled(df, plan).select(*df.columns)
     told = _told_schema(df.schema)
     work = _staging(options, transaction, _arrow_schema(df.schema))
-    table = sliced.mapInArrow(work, told).toArrow()
+    with batch_settings(df, plan.rows):
+        table = sliced.mapInArrow(work, told).toArrow()
     files, rejected = [], []
     for batch in table.to_batches():
         is_file = np.asarray(batch.column("file").is_valid())
@@ -72,6 +81,33 @@ def run_load(
         rejected.append(batch.filter(pa.array(~is_file)))
     refused = pa.Table.from_batches(rejected, table.schema).drop_columns(["file"])
     return Loaded(sorted(files), refused)
+
+
+@contextmanager
+def batch_settings(df: DataFrame, rows: int) -> Iterator[None]:
+    """Spark's settings for carrying these rows to Python; those that somebody has made stay.
+
+    Small batches, and no limit of their bytes where rows are small by all that Spark knows (`row_bytes`): to hold
+    the limit it adds up a batch after every row, a quarter of all that the JVM does in a load.
+    """
+    conf = df.sparkSession.conf
+    wanted = {_BATCH_ROWS: _ROWS}
+    if row_bytes(df, rows) <= SMALL_BYTES:
+        wanted[_BATCH_BYTES] = _UNLIMITED
+    made = [name for name in wanted if not conf._jconf.contains(name)]
+    for name in made:
+        conf.set(name, wanted[name])
+    try:
+        yield
+    finally:
+        for name in made:
+            conf.unset(name)
+
+
+def row_bytes(df: DataFrame, rows: int) -> int:
+    """Bytes of a row by Spark's statistics: of files their size on disk; of what it cannot know, more than any."""
+    stats = df._jdf.queryExecution().optimizedPlan().stats()
+    return int(stats.sizeInBytes()) // max(1, rows)
 
 
 def _told_schema(schema: StructType) -> StructType:

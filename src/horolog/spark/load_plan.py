@@ -35,6 +35,7 @@ class LoadPlan(NamedTuple):
     salts: Ints
     slices: int
     dense: Ints  # hours since 1970
+    rows: int  # with a due time
 
 
 def slice_rows(rows: int, parallelism: int) -> int:
@@ -49,7 +50,7 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
     All rows of an hour with fewer than `wanted` may be given as of its first minute.
     """
     if not len(minutes):
-        return LoadPlan(minutes, minutes, minutes, 1, minutes)
+        return LoadPlan(minutes, minutes, minutes, 1, minutes, 0)
     first = np.zeros(len(minutes), np.int64)
     salts = np.ones(len(minutes), np.int64)
     hours = minutes // MINUTES
@@ -71,7 +72,9 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
                 first[i] = packer.put(count)
         packer.close()
     packer.close()
-    return LoadPlan(minutes, first, salts, packer.slices, np.array(dense, np.int64))
+    return LoadPlan(
+        minutes, first, salts, packer.slices, np.array(dense, np.int64), int(counts.sum())
+    )
 
 
 class _Packer:
