@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.due_pieces import DueMessages
-from horolog.spark.due_runs import RunDirectory, grouped, read_piece
+from horolog.spark.due_runs import RunDirectory, grouped, read_piece, tasks_for
 from horolog.spark.due_source import DueStream
 from horolog.spark.message_columns import DUE_SCHEMA, PIECE_SCHEMA
 from horolog.spark.reading_options import due_options
@@ -157,6 +157,23 @@ def test_groups_are_even_and_cover_all(runs) -> None:
         assert ends[0][0] == piece.first
         assert ends[-1][1] == piece.stop
         assert all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "tasks"),
+    [
+        (0, 2, 0),
+        (900, 2, 1),
+        (60_000, 2, 2),
+        (225_000, 2, 2),
+        (225_000, 16, 11),
+        (600_000, 2, 4),
+        (1_000_000, 4, 4),
+        (1_000_001, 4, 8),
+    ],
+)
+def test_tasks_keep_all_cores_busy(rows: int, cores: int, tasks: int) -> None:
+    assert tasks_for(rows, 250_000, cores) == tasks
 
 
 def test_a_file_that_comes_too_late_is_told(runs, monkeypatch) -> None:

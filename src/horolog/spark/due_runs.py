@@ -28,6 +28,7 @@ from horolog.storage.disk import Disk
 SUFFIX = ".run"
 UNFINISHED_S = 300.0
 _CHUNK_ROWS = 16_384
+TASK_ROWS_MIN = 20_000  # fewer are not worth a task
 
 
 class Piece(NamedTuple):
@@ -167,10 +168,19 @@ class RunDirectory(SortedFiles):
         return int(self._runs[name].slice(row, row + 1)["due_ms"][0])
 
 
-def grouped(pieces: list[Piece], per_task: int) -> list[tuple[Piece, ...]]:
-    """Pieces for tasks of at most `per_task` rows and about the same size; large ones are cut."""
+def tasks_for(rows: int, per_task: int, cores: int) -> int:
+    """How many tasks of at most `per_task` rows: as many times the cores, lest one of them waits for the last task.
+
+    Fewer where they would have less than TASK_ROWS_MIN.  Of a cluster the cores of its driver must do.
+    """
+    least = -(-rows // per_task)
+    return max(least, min(-(-least // cores) * cores, rows // TASK_ROWS_MIN))
+
+
+def grouped(pieces: list[Piece], per_task: int, cores: int = 1) -> list[tuple[Piece, ...]]:
+    """Pieces for `tasks_for` tasks of about the same size; large ones are cut."""
     total = sum(piece.stop - piece.first for piece in pieces)
-    tasks = -(-total // per_task)
+    tasks = tasks_for(total, per_task, cores)
     each = -(-total // tasks) if tasks else 0
     found: list[tuple[Piece, ...]] = []
     group: list[Piece] = []

@@ -8,6 +8,7 @@ the offset in the files that were there; if it has grown, rows came too late to 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ def files_of(path: str) -> SortedFiles:
 
 
 def _parts(pieces: list[Piece], options: DueOptions) -> list[InputPartition]:
-    return [DuePart(group) for group in grouped(pieces, options.per_task)]
+    cores = os.cpu_count() or 1
+    return [DuePart(group) for group in grouped(pieces, options.per_task, cores)]
 
 
 def _read(part: InputPartition, options: DueOptions, schema: StructType) -> Iterator[Any]:
