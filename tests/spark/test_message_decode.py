@@ -13,7 +13,7 @@ from horolog.protocol.queue_read import decode_read, encode_read
 from horolog.protocol.rocketmq.layout import COMPRESSED
 from horolog.protocol.rocketmq.message import encode
 from horolog.spark.message_decode import Records
-from horolog.spark.property_columns import PropertyColumns, pairs_of
+from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 from horolog.spark.topic_answers import Bounds
 from horolog.spark.topic_range import first_at, limited, stretches
 
@@ -105,6 +105,44 @@ def test_foreign_properties_are_read_as_the_decoder_reads_them(rows) -> None:
     pairs = pairs_of(b"".join(rows), np.cumsum([len(row) for row in rows]))
     found = PropertyColumns(pairs).user().to_pylist()
     assert [dict(row) for row in found] == [properties.decode(row) for row in rows]
+
+
+ALIKE = [b"a\x01one\x02UNIQ_KEY\x01%04d\x02" % n for n in range(9)]
+
+
+@pytest.mark.parametrize("name", ["a", "UNIQ_KEY", "b"])
+def test_rows_of_one_shape_are_read_as_others_are(name: str) -> None:
+    content, ends = b"".join(ALIKE), np.cumsum([len(row) for row in ALIKE])
+    alike = uniform_of(content, ends)
+    assert alike is not None
+    found, wanted = alike.text(name), PropertyColumns(pairs_of(content, ends)).text(name)
+    found.validate(full=True)
+    assert found.to_pylist() == wanted.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ALIKE[0][:-1],  # shorter
+        ALIKE[0].replace(b"a\x01", b"b\x01"),  # another key
+        ALIKE[0].replace(b"0000", b"0\x0200"),  # separators in values
+        ALIKE[0].replace(b"0000", b"0\x0100"),
+        ALIKE[0].replace(b"0000", b"0\xc3\xa90"),  # not ASCII
+        ALIKE[0].replace(b"\x02UNIQ", b"2UNIQ").replace(b"UNIQ_KEY\x01", b"UNIQ_KEY1"),
+    ],
+)
+def test_rows_of_several_shapes_are_told(other: bytes) -> None:
+    for rows in ([*ALIKE, other], [other, *ALIKE]):
+        content, ends = b"".join(rows), np.cumsum([len(row) for row in rows])
+        assert uniform_of(content, ends) is None
+
+
+@pytest.mark.parametrize(
+    "row", [b"", b"a\x02", b"a\x01b", b"a\x01b\x02a\x01c\x02", b"\xff\x01b\x02"]
+)
+def test_rows_of_one_shape_that_are_no_properties_are_told(row: bytes) -> None:
+    assert uniform_of(row * 3, np.cumsum([len(row)] * 3)) is None
+    assert uniform_of(b"", np.empty(0, np.int64)) is None
 
 
 def test_the_answer_of_a_bulk_read_and_back() -> None:

@@ -16,7 +16,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.record import HEAD_BYTES
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
-from horolog.spark.property_columns import PropertyColumns, pairs_of
+from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 
 Rows = npt.NDArray[np.int64]
 _DUE_AT = 8  # in the record's envelope
@@ -25,7 +25,9 @@ _BORN_MS_AT = 40
 _RECONSUME_AT = 72
 _BODY_LENGTH_AT = 84
 _HEAD = layout.HEAD.size
-_OF_PROPERTIES = {"message_id", "tag", "keys", "properties"}
+_OF_ONE = {"message_id": properties.UNIQ_KEY, "tag": properties.TAGS}
+_SEVERAL = {"keys", "properties"}  # of one property several words, or several properties
+_OF_PROPERTIES = {*_OF_ONE, *_SEVERAL}
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
@@ -146,12 +148,12 @@ class Records:
     def _property_columns(self, wanted: Sequence[str]) -> dict[str, Any]:
         content = self._joined(self._properties_at, self._properties_end)
         ends = np.cumsum(self._properties_end - self._properties_at)
+        texts = {name: key for name, key in _OF_ONE.items() if name in wanted}
+        alike = uniform_of(content, ends) if _SEVERAL.isdisjoint(wanted) else None
+        if alike is not None:
+            return {name: alike.text(key) for name, key in texts.items()}
         columns = PropertyColumns(pairs_of(content, ends))
-        found: dict[str, Any] = {}
-        if "message_id" in wanted:
-            found["message_id"] = columns.text(properties.UNIQ_KEY)
-        if "tag" in wanted:
-            found["tag"] = columns.text(properties.TAGS)
+        found = {name: columns.text(key) for name, key in texts.items()}
         if "keys" in wanted:
             found["keys"] = columns.words()
         if "properties" in wanted:

@@ -2,7 +2,8 @@
 
 A row is `key 0x01 value 0x02` repeated.  No key and no value holds either separator, so all of them lie in one
 string array once the separators are taken out: keys at even places, values at odd ones.  Rows that are not like
-this (a foreign writer's) are read one by one, as `protocol.rocketmq.properties.decode` does.
+this (a foreign writer's) are read one by one, as `protocol.rocketmq.properties.decode` does.  Where all rows are of
+one shape, as those of one producer often are, a value is a column of bytes and nothing is searched for.
 """
 
 from __future__ import annotations
@@ -84,6 +85,52 @@ def _one_by_one(content: bytes, ends: npt.NDArray[np.int64]) -> Pairs:
         pa.array(keys, pa.string()),
         pa.array(values, pa.string()),
     )
+
+
+class Uniform(NamedTuple):
+    """Rows with the same keys at the same places; only the values differ, all of them ASCII."""
+
+    table: npt.NDArray[np.uint8]  # (rows, bytes of a row)
+    spans: dict[str, tuple[int, int]]  # where the value of each property lies in a row
+
+    def text(self, name: str) -> Any:
+        """The value of one property, null if the rows have none."""
+        count = len(self.table)
+        if name not in self.spans:
+            return pa.nulls(count, pa.string())
+        first, stop = self.spans[name]
+        values = np.ascontiguousarray(self.table[:, first:stop])
+        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(stop - first)
+        return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(values))
+
+
+def uniform_of(content: bytes, ends: npt.NDArray[np.int64]) -> Uniform | None:
+    """The same rows as those of `pairs_of`, if they are of one shape."""
+    width = int(ends[0]) if len(ends) else 0
+    head = content[:width]
+    if not head.endswith(b"\x02") or not head.isascii() or len(content) != width * len(ends):
+        return None
+    if bool((np.diff(ends) != width).any()):
+        return None
+    spans: dict[str, tuple[int, int]] = {}
+    is_same, start = np.zeros(width, bool), 0
+    for pair in head[:-1].split(b"\x02"):
+        key, separator, value = pair.partition(b"\x01")
+        if not separator or key.decode() in spans:
+            return None
+        first = start + len(key) + 1
+        start = first + len(value) + 1
+        spans[key.decode()] = (first, start - 1)
+        is_same[first - len(key) - 1 : first] = is_same[start - 1] = True
+    table = np.frombuffer(content, np.uint8).reshape(len(ends), width)
+    if bool((table[:, is_same] != table[0, is_same]).any()):
+        return None
+    values = table[:, ~is_same]
+    if bool((values - np.uint8(1) < 2).any()) or bool(
+        (values > 127).any()
+    ):  # separators, not ASCII
+        return None
+    return Uniform(table, spans)
 
 
 class PropertyColumns:
