@@ -31,8 +31,8 @@ from horolog.storage.disk import Disk
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "spark_due"
 MASTER = "local[2]"
 FILES = 8
-WARM_ROWS = 900_000  # due before the measured ones, as a query that has run for a while has had: work for all cores
-WARM_MS = 25_000
+WARM_S = 10  # due at the same rate before the measured rows: a query that has run for a while is what is measured
+WARM_GAP_MS = 5_000  # between them
 # What a delivery needs; maps and arrays cost Spark as much as all the rest.
 COLUMNS = "deliver_at timestamp, topic string, message_id string, tag string, body binary"
 
@@ -41,8 +41,8 @@ def make_runs(place: Path, rate: int, seconds: int, begin_ms: int, body_bytes: i
     """Rows due at a steady rate, spread over all files by chance, and a few before; gives how many."""
     from horolog.testing.due_files import write_run
 
-    total = rate * seconds
-    warm = begin_ms - WARM_MS + np.arange(WARM_ROWS) * (WARM_MS // 5) // WARM_ROWS
+    total, warm_rows = rate * seconds, rate * WARM_S
+    warm = begin_ms - WARM_GAP_MS - WARM_S * 1_000 + np.arange(warm_rows) * 1_000 // rate
     write_run(place, "warm", warm, first=total, body_bytes=body_bytes)
     due = begin_ms + np.arange(total, dtype=np.int64) * 1_000 // rate
     of_file = np.random.default_rng(7).integers(0, FILES, total)
@@ -51,7 +51,7 @@ def make_runs(place: Path, rate: int, seconds: int, begin_ms: int, body_bytes: i
         mine = due[of_file == file]
         write_run(place, f"r{file}", mine, first=first, body_bytes=body_bytes)
         first += len(mine)
-    return total + WARM_ROWS
+    return total + warm_rows
 
 
 def deliver(place: Path, total: int, rows: str, limit: int) -> None:
@@ -163,7 +163,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--body", type=int, default=200)
     parser.add_argument("--restarts", type=int, default=0)
-    parser.add_argument("--ahead", type=int, default=25, help="seconds until the first row is due")
+    parser.add_argument(
+        "--ahead", type=int, default=40, help="seconds until the first measured row is due"
+    )
     parser.add_argument("--backlog", action="store_true")
     parser.add_argument("--rows", choices=("pieces", "messages"), default="pieces")
     parser.add_argument("--limit", type=int, default=1_000_000, help="rows of a micro-batch")
@@ -176,7 +178,8 @@ def main() -> None:
     (WORK / "runs").mkdir(parents=True)
     try:
         measured = given.rate * given.seconds
-        ahead_ms = given.ahead * 1_000 + measured // 100  # the files are written meanwhile
+        written = given.rate * (given.seconds + WARM_S)
+        ahead_ms = given.ahead * 1_000 + written // 100  # the files are written meanwhile
         begin_ms = time.time_ns() // 1_000_000 + (-60_000 - measured if given.backlog else ahead_ms)
         total = make_runs(WORK / "runs", given.rate, given.seconds, begin_ms, given.body)
         if given.restarts:

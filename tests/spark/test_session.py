@@ -70,3 +70,8 @@ def test_importing_the_package_does_not_import_spark() -> None:
 def test_the_session_counts_and_says_nothing(spark, capfd) -> None:
     assert spark.range(10).count() == 10
     assert capfd.readouterr() == ("", "")
+
+
+def test_streams_of_this_machine_commit_without_other_processes(spark) -> None:
+    manager = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass")
+    assert manager.endswith(".FileSystemBasedCheckpointFileManager")
