@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 _MINUTE, _SLICE = "__horolog_minute", "__horolog_slice"
 _HOUR_MS = MINUTES * 60_000
-_BATCH_ROWS, _BATCH_BYTES = (
-    "spark.sql.execution.arrow.maxRecordsPerBatch",
-    "spark.sql.execution.arrow.maxBytesPerBatch",
-)
-_ROWS = 2_000  # of a batch: half a megabyte of small messages stays in a core's cache
+_RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_ROWS = 2_000  # half a megabyte of small messages, which stays in a core's cache
 _UNLIMITED = (1 << 31) - 1
-SMALL_BYTES = 16_384
+SMALL_BYTES = 16_384  # of a row
 REJECTED_MAX = 1_000_000  # rows that the driver takes from one task; more bad ones fail the job
 
 
@@ -91,9 +89,9 @@ def batch_settings(df: DataFrame, rows: int) -> Iterator[None]:
     the limit it adds up a batch after every row, a quarter of all that the JVM does in a load.
     """
     conf = df.sparkSession.conf
-    wanted = {_BATCH_ROWS: _ROWS}
+    wanted = {_RECORDS_PER_BATCH: _BATCH_ROWS}
     if row_bytes(df, rows) <= SMALL_BYTES:
-        wanted[_BATCH_BYTES] = _UNLIMITED
+        wanted[_BYTES_PER_BATCH] = _UNLIMITED
     made = [name for name in wanted if not conf._jconf.contains(name)]
     for name in made:
         conf.set(name, wanted[name])

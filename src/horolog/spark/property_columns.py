@@ -126,11 +126,8 @@ def uniform_of(content: bytes, ends: npt.NDArray[np.int64]) -> Uniform | None:
     if bool((table[:, is_same] != table[0, is_same]).any()):
         return None
     values = table[:, ~is_same]
-    if bool((values - np.uint8(1) < 2).any()) or bool(
-        (values > 127).any()
-    ):  # separators, not ASCII
-        return None
-    return Uniform(table, spans)
+    has_separator = bool((values - np.uint8(1) < 2).any())
+    return None if has_separator or bool((values > 127).any()) else Uniform(table, spans)
 
 
 class PropertyColumns:
