@@ -2,7 +2,8 @@
 
 HOROLOG_FAULT   what happens, once, when the first file is half written:
                 dies      the executor is killed, and the worker with it
-                lingers   the worker goes on when driver, executor and daemon are dead
+                lingers   the worker goes on when driver, executor and daemon are dead; it is the only one,
+                          as another would die in the middle of its own file
                 late      (one attempt of partition 0) it goes on when the transaction is committed by the other
                 second    the same, behind the whole file
 HOROLOG_FOLDER  gets the file `happened` then
@@ -37,6 +38,7 @@ def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[st
         "spark.python.daemon.module": "faulty_daemon",
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
         **{f"spark.executorEnv.HOROLOG_{name}": text for name, text in told.items()},
+        **({"spark.cores.max": "1"} if fault == "lingers" else {}),
     }
 
 
@@ -48,6 +50,8 @@ def parent_of(pid: int) -> int:
 def happens(fault: str) -> None:
     """The fault, unless it has happened."""
     marker = Path(os.environ["HOROLOG_FOLDER"], "happened")
+    if fault == "lingers":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the daemon, to its workers
     try:
         marker.open("x").close()  # by one worker only
     except FileExistsError:
@@ -56,7 +60,6 @@ def happens(fault: str) -> None:
         os.kill(parent_of(os.getppid()), signal.SIGKILL)  # worker ← daemon ← executor
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "lingers":
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the daemon, to its workers
         started_by = os.getppid()
         wait(lambda: os.getppid() != started_by)
     else:
