@@ -82,7 +82,7 @@ class Core:
             self.opened.writer.prepare_next()
         if effects.checkpoint is not None:
             effects.checkpoint.carry_out(self.disk)
-            self.opened.broker.checkpoint_done(effects.checkpoint.checkpoint.position)
+            self.opened.broker.checkpoints.done(effects.checkpoint.checkpoint.position)
         if effects.job is not None:
             effects.job.carry_out(self.disk)
             self.opened.broker.job_done()
@@ -101,7 +101,7 @@ class Core:
         for turns in range(12):
             self.mono_ms += 2_000
             if turns < 6:
-                self.opened.broker.want_checkpoint()
+                self.opened.broker.checkpoints.want()
             self.turn([])
 
 

@@ -246,7 +246,7 @@ def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, 
 def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
     """A consume queue that points at another message is noticed, named and not served."""
     broker.ask(SendMessages("t", [made("a"), made("b")]))
-    broker._opened.broker.want_checkpoint()
+    broker._opened.broker.checkpoints.want()
     broker.settle()
     name = "shard-00/queues/00001-00000/00000000000000000000.cq"
     content = world.disk.open(name).read(0, 40)

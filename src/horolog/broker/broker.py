@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from horolog.broker import adoptions, offloads, queries, retention, snapshot
+from horolog.broker import adoptions, offloads, queries
 from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
+from horolog.broker.checkpoints import Checkpoints
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.hand_over import hand_over
@@ -31,17 +32,13 @@ from horolog.broker.reschedules import reschedule
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
 from horolog.delay.offload import frozen_runs
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
-    CHECKPOINT_LOG_BYTES,
-    CLIENT_EXPIRY_MS,
     FRAME_BYTES_MAX,
     LOAD_CHUNK,
-    MARK_IDLE_MS,
     SECOND_MS,
 )
-from horolog.log.checkpoint import Checkpoint
 from horolog.log.record import encode_topic
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
@@ -86,12 +83,7 @@ class Broker:
         self._adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self._recalled: list[Settled] = []
-        self._written_at = 0  # monotonic ms of the last append
-        self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
-        self._checkpoint: Checkpoint | None = None
-        self._checkpoint_at: int | None = None
-        self._checkpointing = False
-        self._job: snapshot.CheckpointJob | None = None
+        self.checkpoints = Checkpoints(shard)
         self._told = 0
         self._job_done = False
         self._job_failed = False
@@ -125,10 +117,10 @@ class Broker:
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
         if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
             hand_over(self.shard, wall_ms)
-        self._mark(now)
-        self._begin_checkpoint(now)
+        self.checkpoints.mark(now)
+        self.checkpoints.begin(now)
         if self.shard.log.end != end_before:
-            self._written_at = mono_ms
+            self.checkpoints.written(mono_ms)
         effects.writes = self.shard.log.take_writes()
         effects.end = self.shard.log.end
         effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
@@ -136,25 +128,6 @@ class Broker:
             effects.due_in_ms = self.shard.wheel.next_due_in(wall_ms)
         self._tell_problems(effects)
         return effects
-
-    def want_checkpoint(self) -> None:
-        """Take a checkpoint at the next step that can (before a clean stop)."""
-        self._checkpoint_at = 0
-
-    def checkpoint_done(self, position: int) -> None:
-        """The job of the last `Effects.checkpoint` has been carried out."""
-        job, self._job = self._job, None
-        assert job is not None
-        assert job.checkpoint.position == position
-        self._checkpointing = False
-        snapshot.done(self.shard, job)
-
-    def checkpoint_failed(self) -> None:
-        """The job could not be carried out for want of space; another is tried at the next interval."""
-        job, self._job = self._job, None
-        assert job is not None
-        self._checkpointing = False
-        snapshot.failed(self.shard, job)
 
     def job_done(self) -> None:
         """The job of the last `Effects.job` has been carried out."""
@@ -171,12 +144,12 @@ class Broker:
         shard = self.shard
         shard.log.commit_position = commit
         shard.log.durable_position = durable
-        self._capture(now, effects)
+        self.checkpoints.capture(now, effects)
         while shard.uncommitted and shard.uncommitted[0].end <= commit:
             shard.apply(shard.uncommitted.popleft())
-            self._capture(now, effects)
+            self.checkpoints.capture(now, effects)
         shard.applied = max(shard.applied, min(commit, self._unapplied_from()))
-        self._capture(now, effects)
+        self.checkpoints.capture(now, effects)
         if shard.stalled:
             shard.file_stalled()
 
@@ -197,24 +170,6 @@ class Broker:
 
     def _unapplied_from(self) -> int:
         return self.shard.log.end if not self.shard.uncommitted else self.shard.applied
-
-    def _capture(self, now: Now, effects: Effects) -> None:
-        waiting = self._checkpoint
-        shard = self.shard
-        if waiting is None or shard.log.commit_position < waiting.position or shard.stalled:
-            return
-        if shard.uncommitted and shard.uncommitted[0].end <= waiting.position:
-            return
-        self._checkpoint = None
-        if shard.applied > waiting.position:
-            self._checkpointing = False  # overtaken while the disk was full: taken anew later
-            return
-        try:
-            effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
-        except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
-                raise
-            self._checkpointing = False
 
     # --- 2 polls and leases ---------------------------------------------------------------------
 
@@ -422,62 +377,11 @@ class Broker:
         log = self.shard.log
         return log.end - log.commit_position > log.segment_bytes // 2
 
-    # --- 5 marks, checkpoints, sleep ------------------------------------------------------------
-
-    def _mark(self, now: Now) -> None:
-        log = self.shard.log
-        is_idle = now.mono_ms - self._written_at >= MARK_IDLE_MS and not self.hurries
-        if is_idle and log.stated_durable < log.durable_position == log.end:
-            self._append_mark(now)
-
-    def _append_mark(self, now: Now) -> None:
-        log = self.shard.log
-        log.append(b"", 0, now.wall_ms)
-        log.stated_durable = log.end  # of the mark itself there is nothing to state
-
-    def _begin_checkpoint(self, now: Now) -> None:
-        shard = self.shard
-        if self._checkpoint_at is None:
-            self._checkpoint_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        behind = shard.log.end - shard.checkpoint_position
-        due = (now.mono_ms >= self._checkpoint_at and not self.hurries) and (
-            behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
-        )
-        if self._checkpointing or not (due or behind >= CHECKPOINT_LOG_BYTES):
-            return
-        self._checkpoint_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        self._checkpointing = True
-        if not behind:
-            self._append_mark(now)  # a checkpoint has a position of its own
-        self._checkpoint = snapshot.decide(shard, now.wall_ms)
-        self._forget_clients(now)
-
-    def _forget_clients(self, now: Now) -> None:
-        clients = self.shard.clients
-        for client_id in [
-            name for name, seen in clients.items() if now.mono_ms - seen > 2 * CLIENT_EXPIRY_MS
-        ]:
-            del clients[client_id]
-
-    def _checkpoint_in(self, now: Now) -> int | None:
-        if self._checkpointing:
-            return None
-        behind = self.shard.log.end > self.shard.checkpoint_position
-        drop = 0 if behind else retention.next_drop_in(self.shard, now.wall_ms, now.mono_ms)
-        if drop is None:
-            return None
-        assert self._checkpoint_at is not None
-        return max(1, self._checkpoint_at - now.mono_ms, drop)
+    # --- 5 sleep --------------------------------------------------------------------------------
 
     def _wake_in(self, now: Now) -> int | None:
         shard = self.shard
-        waits: list[int] = []
-        log = shard.log
-        if log.stated_durable < log.durable_position == log.end and not self.hurries:
-            waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
-        checkpoint = None if self.hurries else self._checkpoint_in(now)
-        if checkpoint is not None:
-            waits.append(checkpoint)
+        waits = self.checkpoints.wake_in(now)
         poll = shard.ready.next_poll_end()
         if poll is not None:
             waits.append(max(0, poll - now.mono_ms))

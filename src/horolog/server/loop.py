@@ -301,12 +301,12 @@ class Engine:
                     future.set_result(error)
             if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
                 _log.warning("checkpoint no space, tried again later")
-                self.broker.checkpoint_failed()
+                self.broker.checkpoints.failed()
             elif error is not None:
                 self._fail(error)
                 return
             else:
-                self.broker.checkpoint_done(job.checkpoint.position)
+                self.broker.checkpoints.done(job.checkpoint.position)
             self._soon()
 
         keep = self._pins > 0
@@ -324,7 +324,7 @@ class Engine:
             if self.failed.done() or self._stopping or look > _CHECKPOINT_LOOKS_MAX:
                 raise HorologError(ErrorCode.INTERNAL, "checkpoint: none could be taken")
             if look % _CHECKPOINT_LOOKS_WANT == 0:
-                self.broker.want_checkpoint()
+                self.broker.checkpoints.want()
             look += 1
             ended: asyncio.Future[BaseException | None] = self._loop.create_future()
             self._checkpoint_ends.append(ended)
@@ -416,12 +416,12 @@ class Engine:
                 self.clock.advance(hop)
                 by_ms -= hop
                 # What is done every few seconds is for time that passes: a year has three million checkpoints.
-                self.broker.hurries = by_ms > 0
+                self.broker.checkpoints.hurries = by_ms > 0
                 if late is not None:
                     await late.look(again=False)
                 await self._until_quiet()
         finally:
-            self.broker.hurries = False
+            self.broker.checkpoints.hurries = False
         if self.failed.done():
             raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
         # A clock that was moved does not go back at the next start, also if nothing was due on the way.
@@ -432,7 +432,7 @@ class Engine:
         if self.backups is not None:
             await self.backups.close()
         if not self.failed.done():
-            self.broker.want_checkpoint()
+            self.broker.checkpoints.want()
             await self._until_quiet()
             await self._until_quiet()
         self._stopping = True

@@ -152,9 +152,9 @@ class SimBroker:
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FULL:
                 raise
-            self._opened.broker.checkpoint_failed()
+            self._opened.broker.checkpoints.failed()
             return
-        self._opened.broker.checkpoint_done(job.checkpoint.position)
+        self._opened.broker.checkpoints.done(job.checkpoint.position)
 
     def _make_runs(self) -> None:
         assert self._opened is not None
@@ -173,7 +173,7 @@ class SimBroker:
     def want_checkpoint(self) -> None:
         """Ask for a checkpoint at the next turn."""
         assert self._opened is not None
-        self._opened.broker.want_checkpoint()
+        self._opened.broker.checkpoints.want()
 
     def settle(self, turns: int = 200) -> None:
         """Turns without commands until nothing is under way and nothing is due."""

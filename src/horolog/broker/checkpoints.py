@@ -1,0 +1,135 @@
+"""When the core writes a mark or takes a checkpoint, and when it must wake for one.
+
+A checkpoint is decided at a log position, captured when exactly what lies before it is applied, and written by a
+job outside of the core; while that runs no other begins.
+"""
+
+from __future__ import annotations
+
+from horolog.broker import retention, snapshot
+from horolog.broker.effects import Effects
+from horolog.broker.receives import Now
+from horolog.broker.shard import Shard
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import (
+    CHECKPOINT_INTERVAL_MS,
+    CHECKPOINT_LOG_BYTES,
+    CLIENT_EXPIRY_MS,
+    MARK_IDLE_MS,
+)
+from horolog.log.checkpoint import Checkpoint
+
+
+class Checkpoints:
+    """Marks and checkpoints of one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
+        self._shard = shard
+        self._written_at = 0  # monotonic ms of the last append
+        self._waiting: Checkpoint | None = None  # for what lies before it to be applied
+        self._next_at: int | None = None  # monotonic ms
+        self._under_way = False
+        self._job: snapshot.CheckpointJob | None = None
+
+    def want(self) -> None:
+        """Take one at the next step that can."""
+        self._next_at = 0
+
+    def done(self, position: int) -> None:
+        """The job of the last `Effects.checkpoint` has been carried out."""
+        job, self._job = self._job, None
+        assert job is not None
+        assert job.checkpoint.position == position
+        self._under_way = False
+        snapshot.done(self._shard, job)
+
+    def failed(self) -> None:
+        """The job could not be carried out for want of space; another is tried at the next interval."""
+        job, self._job = self._job, None
+        assert job is not None
+        self._under_way = False
+        snapshot.failed(self._shard, job)
+
+    def capture(self, now: Now, effects: Effects) -> None:
+        """Make the job of the checkpoint that waits, if all that lies before it is applied and nothing else."""
+        waiting = self._waiting
+        shard = self._shard
+        if waiting is None or shard.log.commit_position < waiting.position or shard.stalled:
+            return
+        if shard.uncommitted and shard.uncommitted[0].end <= waiting.position:
+            return
+        self._waiting = None
+        if shard.applied > waiting.position:
+            self._under_way = False  # overtaken while the disk was full: taken anew later
+            return
+        try:
+            effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            self._under_way = False
+
+    def written(self, mono_ms: int) -> None:
+        """Something was appended."""
+        self._written_at = mono_ms
+
+    def mark(self, now: Now) -> None:
+        """State in the log how far it is durable, when nothing else is written any more."""
+        log = self._shard.log
+        is_idle = now.mono_ms - self._written_at >= MARK_IDLE_MS and not self.hurries
+        if is_idle and log.stated_durable < log.durable_position == log.end:
+            self._append_mark(now)
+
+    def _append_mark(self, now: Now) -> None:
+        log = self._shard.log
+        log.append(b"", 0, now.wall_ms)
+        log.stated_durable = log.end  # of the mark itself there is nothing to state
+
+    def begin(self, now: Now) -> None:
+        """Decide the next one, if it is time."""
+        shard = self._shard
+        if self._next_at is None:
+            self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
+        behind = shard.log.end - shard.checkpoint_position
+        due = (now.mono_ms >= self._next_at and not self.hurries) and (
+            behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
+        )
+        if self._under_way or not (due or behind >= CHECKPOINT_LOG_BYTES):
+            return
+        self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
+        self._under_way = True
+        if not behind:
+            self._append_mark(now)  # a checkpoint has a position of its own
+        self._waiting = snapshot.decide(shard, now.wall_ms)
+        self._forget_clients(now)
+
+    def _forget_clients(self, now: Now) -> None:
+        clients = self._shard.clients
+        for client_id in [
+            name for name, seen in clients.items() if now.mono_ms - seen > 2 * CLIENT_EXPIRY_MS
+        ]:
+            del clients[client_id]
+
+    def wake_in(self, now: Now) -> list[int]:
+        """Milliseconds to the next mark and the next checkpoint, as far as there is one to wait for."""
+        log = self._shard.log
+        waits: list[int] = []
+        if self.hurries:
+            return waits
+        if log.stated_durable < log.durable_position == log.end:
+            waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
+        checkpoint = self._next_in(now)
+        if checkpoint is not None:
+            waits.append(checkpoint)
+        return waits
+
+    def _next_in(self, now: Now) -> int | None:
+        if self._under_way:
+            return None
+        behind = self._shard.log.end > self._shard.checkpoint_position
+        drop = 0 if behind else retention.next_drop_in(self._shard, now.wall_ms, now.mono_ms)
+        if drop is None:
+            return None
+        assert self._next_at is not None
+        return max(1, self._next_at - now.mono_ms, drop)
