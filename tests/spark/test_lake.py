@@ -124,8 +124,6 @@ def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:
         assert broker.admin.post("/v1/recall", body)["status"] == "CANCELLED"
         assert refused(broker, "/v1/recall", body) is ErrorCode.NOT_FOUND
     assert refused(broker, "/v1/recall", {**named, "message_id": "none"}) is ErrorCode.NOT_FOUND
-    window = {"topic": "alpha", "from_ms": due, "to_ms": due + 1}
-    assert refused(broker, "/v1/recall/window", window) is ErrorCode.IN_LAKE
     assert broker.admin.get("/v1/pending")["total"] == total - 2
     uri.rename(tmp_path / "elsewhere")
     named = {**named, "message_id": sent[2]["message_id"]}

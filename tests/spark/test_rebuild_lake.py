@@ -9,7 +9,8 @@ from audited import message
 
 from horolog.delay.adopted import Adoption, Origin
 from horolog.delay.far_state import decode_run_state
-from horolog.delay.lake import COUNT, GONE, Lake, Stage
+from horolog.delay.lake import COUNT, Lake, Stage
+from horolog.delay.lake_gone import GONE
 from horolog.delay.offload import promotion_app, step_of
 from horolog.delay.run import RunInfo
 from horolog.delay.state import EntryState

@@ -16,6 +16,7 @@ from horolog.delay.offload import promotion_app
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
@@ -35,7 +36,9 @@ from horolog.protocol.offload_commands import (
     LakeRow,
     OffloadView,
     RecallFromLake,
+    RescheduleFromLake,
 )
+from horolog.protocol.rocketmq import layout, properties
 from horolog.server.loop import Engine
 from horolog.storage.disk import Disk
 from horolog.testing.sim_adoptions import Transaction
@@ -52,6 +55,7 @@ class Row(NamedTuple):
     origin: int
     row: int
     key: int
+    record: bytes
 
 
 def spread(first: int, count: int, from_ms: int, step_ms: int) -> Dues:
@@ -156,11 +160,12 @@ def exported(path: Path, view: OffloadView) -> list[Row]:
         if told.gone:
             bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
             rows = rows[bits[: len(rows)] == 0]
-        for entry in run.entries(rows):
+        entries = run.entries(rows)
+        for entry, record in zip(entries, run.records(entries), strict=True):
             origin, row = int(entry["origin"]), int(entry["row"])
             if told.adopted is not None:
                 origin, row = told.adopted[0], row + told.adopted[1]
-            found.append(Row(int(entry["due_ms"]), origin, row, int(entry["key"])))
+            found.append(Row(int(entry["due_ms"]), origin, row, int(entry["key"]), bytes(record)))
     return sorted(found)
 
 
@@ -202,6 +207,8 @@ async def make_offloaded(path: Path, *, under_way: bool = False) -> None:
     await engine.advance(2 * HOUR_MS)
     second = await begin(engine, START_MS + 3 * DAY_MS + 5 * HOUR_MS, "other")
     await recall_in_lake(engine, first.number, rows[20:21], dues)
+    await move_in_lake(engine, first.number, rows[22], START_MS + 4 * HOUR_MS)
+    await move_in_lake(engine, first.number, rows[23], START_MS + 30 * DAY_MS)
     await recall(engine, more, [7_005])
     await commit(engine, path, second)
     await engine.checkpoint()
@@ -223,6 +230,16 @@ async def recall_in_lake(engine: Engine, number: int, rows: Sequence[Row], dues:
             RecallFromLake(TOPIC, names.get(row.due_ms, "gone"), row.due_ms, found, [number])
         )
         assert told is not None
+
+
+async def move_in_lake(engine: Engine, number: int, row: Row, new_due_ms: int) -> None:
+    stored = layout.properties_of(memoryview(row.record)[HEAD_BYTES:])
+    name = properties.decode(stored)[properties.UNIQ_KEY]
+    found = [LakeRow(number, row.origin, row.row, row.due_ms)]
+    told = await engine.submit(
+        RescheduleFromLake(TOPIC, name, row.due_ms, new_due_ms, found, [number], row.record)
+    )
+    assert told.copies == 1, told
 
 
 async def promote(engine: Engine, path: Path, number: int) -> None:

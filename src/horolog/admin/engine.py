@@ -22,6 +22,10 @@ from horolog.protocol.commands import (
     Recall,
     RecallByKey,
     Recalled,
+    RecalledMany,
+    RecallMany,
+    Reschedule,
+    Rescheduled,
 )
 
 
@@ -59,6 +63,30 @@ class AdoptionMaker(Protocol):
         ...
 
 
+class LakeReader(Protocol):
+    """Looks for messages in the lake (`server.lake_messages.LakeMessages`)."""
+
+    async def recall(self, command: Recall) -> Recalled:
+        """Recall a message that may be in the lake."""
+        ...
+
+    async def reschedule(self, command: Reschedule) -> Rescheduled:
+        """Reschedule a message that may be in the lake."""
+        ...
+
+    async def recall_many(self, command: RecallMany) -> RecalledMany:
+        """Recall all of a window, of which something may be in the lake."""
+        ...
+
+    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
+        """(message id, due ms) of what waits in the lake with this key."""
+        ...
+
+    async def find(self, query: FindMessages) -> list[FoundMessage]:
+        """What waits in the lake with this id or key, or was recalled there."""
+        ...
+
+
 class OffloadMaker(Protocol):
     """Moves what is due far ahead to the lake (`server.offloads.Offloads`)."""
 
@@ -82,16 +110,9 @@ class OffloadMaker(Protocol):
         """Origins of what was recalled of an offload (and hour)."""
         ...
 
-    async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the lake."""
-        ...
-
-    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the lake with this key."""
-        ...
-
-    async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the lake with this id or key, or was recalled there."""
+    @property
+    def messages(self) -> LakeReader:
+        """What it finds there again."""
         ...
 
     def promote_late(self, url: str) -> None:
@@ -150,8 +171,30 @@ async def recalled(engine: Engine, command: Recall) -> Recalled:
     except HorologError as error:
         if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
             raise
-        return await engine.offloads.recall(command)
+        return await engine.offloads.messages.recall(command)
     return found
+
+
+async def rescheduled(engine: Engine, command: Reschedule) -> Rescheduled:
+    """A message that is due at another time now, also if it was in the lake; IN_LAKE if that cannot be read."""
+    try:
+        done: Rescheduled = await engine.submit(command)
+    except HorologError as error:
+        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
+            raise
+        return await engine.offloads.messages.reschedule(command)
+    return done
+
+
+async def recalled_many(engine: Engine, command: RecallMany) -> RecalledMany:
+    """How many of a window were meant, also of those in the lake; IN_LAKE if that cannot be read."""
+    try:
+        done: RecalledMany = await engine.submit(command)
+    except HorologError as error:
+        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
+            raise
+        return await engine.offloads.messages.recall_many(command)
+    return done
 
 
 async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:
@@ -163,7 +206,7 @@ async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessa
     if engine.offloads is None or (query.message_id and here):
         return here
     told = {(each.message_id, each.due_ms) for each in here}
-    there = await engine.offloads.find(query)
+    there = await engine.offloads.messages.find(query)
     return here + [each for each in there if (each.message_id, each.due_ms) not in told]
 
 
@@ -176,7 +219,7 @@ async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled
         found: list[Recalled] = await engine.submit(command)
         return found
     topic = command.topic
-    wanted = await engine.offloads.having_key(topic, command.key)
+    wanted = await engine.offloads.messages.having_key(topic, command.key)
     try:
         found = await engine.submit(command)
     except HorologError as error:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.engine import recalled, recalled_by_key
+from horolog.admin.engine import recalled, recalled_by_key, recalled_many, rescheduled
 from horolog.admin.requests import (
     RecallBody,
     RecallKeyBody,
@@ -22,11 +22,9 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Recall,
     RecallByKey,
-    RecalledMany,
     RecallMany,
     RecallStatus,
     Reschedule,
-    Rescheduled,
     RescheduleStatus,
 )
 from horolog.protocol.rocketmq.names import check_topic
@@ -73,7 +71,7 @@ async def recall_many(request: Request) -> Response:
     command = RecallMany(
         check_topic(wanted.topic), wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run
     )
-    done: RecalledMany = await engine_of(request).submit(command)
+    done = await recalled_many(engine_of(request), command)
     return answer(
         {
             "topic": wanted.topic,
@@ -90,8 +88,9 @@ async def reschedule(request: Request) -> Response:
     wanted = await read_body(request, RescheduleBody)
     handle = _message_of(wanted)
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
-    moved: Rescheduled = await engine_of(request).submit(
-        Reschedule(handle.topic, handle.message_id, handle.due_ms, due_ms, handle.origin)
+    moved = await rescheduled(
+        engine_of(request),
+        Reschedule(handle.topic, handle.message_id, handle.due_ms, due_ms, handle.origin),
     )
     _raise_unless_done(moved.status.value, moved.detail)
     new_handle = RecallHandle(

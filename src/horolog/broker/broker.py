@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from horolog.broker import adoptions, offloads, queries
+from horolog.broker import adoptions, lake_recalls, offloads, queries
 from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
 from horolog.broker.checkpoints import Checkpoints
@@ -59,7 +59,13 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
-from horolog.protocol.offload_commands import CommitOffload, OffloadCommand, RecallFromLake
+from horolog.protocol.offload_commands import (
+    CommitOffload,
+    OffloadCommand,
+    RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
+)
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 
@@ -221,20 +227,20 @@ class Broker:
             case Recall():
                 if self._defers(item, command):
                     return
-                offloads.check_recalls(self.shard, [command])
+                lake_recalls.check_recalls(self.shard, [command])
                 result = self._recall(command)
             case RecallByKey() | FindMessages(message_id=""):
                 if (result := self._by_key(item, command)) is None:
                     return
             case RecallMany():
-                offloads.check_recall(self.shard, command.topic, command.from_ms, command.to_ms)
+                lake_recalls.check_recall_many(self.shard, command)
                 self._bulk.add(token, command)
                 return
             case Reschedule():
                 self.disk.check(now.mono_ms, now.wall_ms, 0)
                 if self._defers(item, command):
                     return
-                offloads.check_recalls(self.shard, [command])
+                lake_recalls.check_recalls(self.shard, [command])
                 result = reschedule(self.shard, command, now.wall_ms)
             case CreateTopic():
                 self.disk.check(now.mono_ms, now.wall_ms, 0)
@@ -283,27 +289,39 @@ class Broker:
 
     def _offload(self, item: Input, command: OffloadCommand, now: Now, effects: Effects) -> None:
         if not self._lake_waits(item, command):
-            result = self._lake(command, now.wall_ms)
+            result = self._lake(command, now)
             effects.replies.append(Reply(item.token, result))
 
     def _lake_waits(self, item: Input, command: OffloadCommand) -> bool:
-        """Whether a step of an offload must wait for what is appended and not applied."""
+        """Whether a step of an offload must wait for what is appended and not applied, or not done."""
         far = self.shard.delay.far
-        waits = offloads.is_step(command) and far.lake.in_flight
-        if isinstance(command, CommitOffload):
-            waits = waits or any(run.recalling for run in frozen_runs(far))
-        elif isinstance(command, RecallFromLake):
-            return self._defers(item, Recall(command.topic, command.message_id, command.due_ms))
+        match command:
+            case RecallFromLake() | RescheduleFromLake():
+                return self._defers(item, Recall(command.topic, command.message_id, command.due_ms))
+            case RecallManyFromLake():
+                waits = far.lake.in_flight
+            case CommitOffload():
+                waits = far.lake.in_flight or self._bulk.under_way
+                waits = waits or any(run.recalling for run in frozen_runs(far))
+            case _:
+                waits = offloads.is_step(command) and far.lake.in_flight
         if waits:
             self._deferred.append(item)
         return waits
 
-    def _lake(self, command: OffloadCommand, wall_ms: int) -> object:
-        if not isinstance(command, RecallFromLake):
-            return offloads.decide(self.shard, command, wall_ms)
-        there = offloads.recall(self.shard, command, wall_ms)
-        here = self._recall(Recall(command.topic, command.message_id, command.due_ms))
-        return there or here
+    def _lake(self, command: OffloadCommand, now: Now) -> object:
+        wall_ms = now.wall_ms
+        match command:
+            case RecallFromLake(topic, message_id, due_ms):
+                there = lake_recalls.recall(self.shard, command, wall_ms)
+                here = self._recall(Recall(topic, message_id, due_ms))
+                return there or here
+            case RescheduleFromLake():
+                self.disk.check(now.mono_ms, wall_ms, 0)
+                return lake_recalls.move(self.shard, command, wall_ms)
+            case RecallManyFromLake():
+                return lake_recalls.recall_rows(self.shard, command, wall_ms)
+        return offloads.decide(self.shard, command, wall_ms)
 
     def _by_key(self, item: Input, command: RecallByKey | FindMessages) -> object:
         """What was found, or what became of each message; None if that has to wait."""
@@ -318,7 +336,7 @@ class Broker:
         if self._defers(item, command, *recalls):
             return None
         self._searches.end(item.token)
-        offloads.check_recalls(self.shard, recalls)
+        lake_recalls.check_recalls(self.shard, recalls)
         return worth_telling([self._recall(each) for each in recalls])
 
     def _recall(self, command: Recall) -> Recalled:

@@ -80,6 +80,11 @@ class BulkRecalls:
         return self._can_go_on
 
     @property
+    def under_way(self) -> bool:
+        """Whether one has come and is not done: what it means must not leave for the lake."""
+        return bool(self._tasks)
+
+    @property
     def counts(self) -> bool:
         """Whether a dry run is under way: sources must stay as they are."""
         return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
@@ -141,7 +146,7 @@ class BulkRecalls:
         postponed = False
         left = BULK_ROWS
         if not command.dry_run:
-            self._check_disk(task)
+            check_space(self._shard, task.result.cancelled)
             left = self._rows_of_a_record()
         for source in self._shard.delay.sources_between(command.from_ms, command.to_ms):
             first = self._first(task, source)
@@ -172,18 +177,6 @@ class BulkRecalls:
         frame = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
         return max(1, min(BULK_ROWS, (frame - RECALL_MANY_BYTES) // RECALLED.itemsize))
 
-    def _check_disk(self, task: _Task) -> None:
-        """It takes space too, if less for each message than its hand-over; acks need the rest of the reserve."""
-        reserve = self._shard.settings.reserve_bytes // 2
-        if self._shard.storage.free_bytes() < reserve:
-            raise HorologError(
-                ErrorCode.DISK_FULL,
-                f"disk: less than {reserve} bytes are free; {task.result.cancelled} messages were "
-                "cancelled before",
-                field="disk",
-                limit=f"{reserve} bytes",
-            )
-
     def _take(self, task: _Task, found: list[_Match], piece: Piece) -> None:
         """Count what was found and, if it is no dry run, recall it."""
         refs = np.concatenate([match.refs for match in found]) if found else _NO_REFS
@@ -201,6 +194,18 @@ class BulkRecalls:
         self._shard.delay.mark_inflight(refs, EntryState.RECALLING)
         piece.records.append(encode_recall_many(task.topic, rows))
         piece.settled.append(Settled(refs, EntryState.RECALLED))
+
+
+def check_space(shard: Shard, cancelled: int) -> None:
+    """A bulk recall takes space too, if less for each message than its hand-over; acks need the rest of the reserve."""
+    reserve = shard.settings.reserve_bytes // 2
+    if shard.storage.free_bytes() < reserve:
+        raise HorologError(
+            ErrorCode.DISK_FULL,
+            f"disk: less than {reserve} bytes are free; {cancelled} messages were cancelled before",
+            field="disk",
+            limit=f"{reserve} bytes",
+        )
 
 
 def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:

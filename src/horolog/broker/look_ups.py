@@ -176,9 +176,10 @@ def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
     if any(record.position in unfiled.origins for unfiled in shard.stalled):
         return MessageState.PENDING
     lake = shard.delay.far.lake
-    if lake.waiting and lake.may_hold(topic.number, record.due_ms, record.due_ms + 1):
-        return MessageState.RECALLED if lake.is_gone_at(record.position, 0) else MessageState.LAKE
-    # hours and runs have forgotten it, so its time has passed
+    in_lake = lake.waiting and lake.may_hold(topic.number, record.due_ms, record.due_ms + 1)
+    if in_lake and not lake.gone.has(record.position, 0):
+        return MessageState.LAKE
+    # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
     copies = past.copies(shard, key, topic.name)
     same = [copy for copy in copies if copy.message_id == record.message_id]
     moved = past.moved_to(shard, same, record.due_ms) is not None

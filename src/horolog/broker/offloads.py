@@ -6,7 +6,7 @@
               atomic point.  Its frame says what waits of each hour and topic; the runs are cut
     promote   an adoption brings an hour of a topic back (`check_promotion`); with its record it is no longer
               counted in the lake.  Each hour is promoted after all hours before it
-    recall    a row that was found in the table is recalled
+    recalls   of rows that were found in the table: `broker.lake_recalls`
 
 Steps are decided one at a time: while a record is appended and not applied, recalls and hand-over wait (`in_flight`),
 so none of them can meet a message on its way.
@@ -14,14 +14,12 @@ so none of them can meet a message on its way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from horolog.broker.recalls import instant
 from horolog.broker.shard import Applied, Shard
 from horolog.delay.adopted import AdoptedRun
-from horolog.delay.lake import GONE, Lake, Offload, Stage
+from horolog.delay.lake import Lake, Offload, Stage
 from horolog.delay.offload import (
     Step,
     adopted_rows,
@@ -42,7 +40,6 @@ from horolog.limits import (
     OFFLOAD_MARGIN_MS,
 )
 from horolog.log.record import encode_offload
-from horolog.protocol.commands import Recall, Recalled, RecallStatus, Reschedule
 from horolog.protocol.offload_commands import (
     AbortOffload,
     BeginOffload,
@@ -53,15 +50,15 @@ from horolog.protocol.offload_commands import (
     FrozenView,
     LakeGone,
     LakeHour,
+    LakeQuestion,
+    LakeStep,
     LakeView,
-    OffloadCommand,
     OffloadView,
-    RecallFromLake,
     TellLakeProblem,
 )
 
 
-def decide(shard: Shard, command: OffloadCommand, wall_ms: int) -> object:
+def decide(shard: Shard, command: LakeStep | LakeQuestion, wall_ms: int) -> object:
     """The result that the command's docstring names; steps are appended, and apply when they are committed."""
     match command:
         case BeginOffload():
@@ -74,7 +71,7 @@ def decide(shard: Shard, command: OffloadCommand, wall_ms: int) -> object:
             offload = shard.delay.far.lake.offloads.get(number)
             if offload is None or offload.stage is Stage.LAKE:
                 return False
-            _append(shard, {"step": "abort", "number": number}, b"", wall_ms)
+            append_step(shard, {"step": "abort", "number": number}, b"", wall_ms)
             return True
         case DescribeOffload(number):
             return _view(shard, _of(shard, number), with_runs=True)
@@ -86,15 +83,11 @@ def decide(shard: Shard, command: OffloadCommand, wall_ms: int) -> object:
         case TellLakeProblem(why):
             shard.lake_problem = why
             return None
-        case RecallFromLake():
-            return recall(shard, command, wall_ms)
 
 
 def is_step(command: object) -> bool:
     """Whether it may append a record, so that what is in flight must be applied first."""
-    return isinstance(
-        command, BeginOffload | FreezeOffload | CommitOffload | AbortOffload | RecallFromLake
-    )
+    return isinstance(command, BeginOffload | FreezeOffload | CommitOffload | AbortOffload)
 
 
 def _of(shard: Shard, number: int) -> Offload:
@@ -138,7 +131,7 @@ def _begin(shard: Shard, command: BeginOffload, wall_ms: int) -> OffloadView:
     if shard.stalled:
         raise _refused("disk", "full; messages wait to be filed", code=ErrorCode.DISK_FULL)
     fields = {"step": "begin", "number": lake.next, "app": app, "from_ms": from_ms}
-    _append(shard, fields, b"", wall_ms)
+    append_step(shard, fields, b"", wall_ms)
     return OffloadView(lake.next, app, from_ms, Stage.SEALING.value, log_id=shard.log.log_id)
 
 
@@ -147,7 +140,7 @@ def _freeze(shard: Shard, number: int, wall_ms: int) -> OffloadView:
     if offload.stage in (Stage.SEALING, Stage.FROZEN):
         _check_sealed(shard, number)
     if offload.stage is Stage.SEALING:
-        _append(shard, {"step": "frozen", "number": number}, b"", wall_ms)
+        append_step(shard, {"step": "frozen", "number": number}, b"", wall_ms)
     return _view(shard, offload)
 
 
@@ -193,7 +186,7 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
         "rows": command.rows,
         "adopted": adopted_rows(shard.delay.far, offload),
     }
-    _append(shard, fields, counts.tobytes(), wall_ms)
+    append_step(shard, fields, counts.tobytes(), wall_ms)
     waiting = int(counts["count"].sum())
     return OffloadView(
         offload.number,
@@ -207,69 +200,12 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
     )
 
 
-def recall(shard: Shard, command: RecallFromLake, wall_ms: int) -> Recalled | None:
-    """Recall those rows of one message that wait in the lake still; None if there are none.
-
-    What was promoted meanwhile is in runs, and found there.
-    """
-    lake = shard.delay.far.lake
-    topic = shard.topics.get(command.topic)
-    hour = command.due_ms // HOUR_MS
-    new = [
-        n for n in lake.offloads if n not in command.looked and lake.count(n, hour, topic.number)
-    ]
-    if new:
-        raise _refused(
-            "deliver_at",
-            f"offload {new[0]} came into the lake meanwhile; try again",
-            code=ErrorCode.TOO_MANY_REQUESTS,
-        )
-    rows = [
-        (row.number, row.position, row.row, topic.number, row.due_ms)
-        for row in command.rows
-        if lake.count(row.number, row.due_ms // HOUR_MS, topic.number)
-    ]
-    gone = np.array(rows, GONE)
-    gone = gone[~lake.is_gone(gone)]
-    if not len(gone):
-        return None
-    _append(shard, {"step": "recalled"}, gone.tobytes(), wall_ms)
-    status = RecallStatus.CANCELLED
-    name = f"message {command.message_id} of topic {command.topic}"
-    detail = f"{status.value}: {name} will not be handed over"
-    return Recalled(status, detail, command.message_id, command.due_ms)
-
-
-def _append(shard: Shard, fields: dict[str, object], table: bytes, wall_ms: int) -> None:
+def append_step(shard: Shard, fields: dict[str, object], table: bytes, wall_ms: int) -> None:
     """A frame of its own, behind all that this turn has appended before."""
     shard.log.append(encode_offload(fields, table), 1, wall_ms)
     shard.delay.far.lake.in_flight = True
     step: Step = step_of(fields, table)
     shard.uncommitted.append(Applied(shard.log.end, [], None, [], step=step))
-
-
-# --- recalls ------------------------------------------------------------------------------------------
-
-
-def check_recall(shard: Shard, topic_name: str, from_ms: int, to_ms: int) -> None:
-    """IN_LAKE if messages of that topic, due in hours of [from_ms, to_ms), wait in the lake.
-
-    Their ids and keys stand in the table, which the core does not read; so no answer would be sure to be true.
-    """
-    lake = shard.delay.far.lake
-    if lake.waiting and lake.may_hold(shard.topics.get(topic_name).number, from_ms, to_ms):
-        raise HorologError(
-            ErrorCode.IN_LAKE,
-            f"deliver_at: messages of topic {topic_name} that are due then or in the same hour wait in the "
-            "lake, where this cannot look; there they can be recalled one by one, by id and due time",
-            field="deliver_at",
-        )
-
-
-def check_recalls(shard: Shard, commands: Sequence[Recall | Reschedule]) -> None:
-    """The same for messages of known due times."""
-    for command in commands:
-        check_recall(shard, command.topic, command.due_ms, command.due_ms + 1)
 
 
 # --- promotion ----------------------------------------------------------------------------------------

@@ -79,9 +79,9 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 
 def moved_from(shard: Shard, position: int) -> int | None:
-    """The former due time, if a RECALL with the flag *moved* stands before this record in its frame."""
+    """The former due time, if a RECALL with the flag *moved* begins the frame of this record."""
     header = shard.log.frames.find(position, shard.log.commit_position)
-    if header is None or header.count != 2:
+    if header is None or header.count not in (2, 3):
         return None
     first = shard.log.read(header.base + HEADER_BYTES, ENVELOPE_BYTES)
     _, kind, flags, _, due_ms = ENVELOPE.unpack(first)

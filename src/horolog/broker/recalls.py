@@ -79,13 +79,13 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
     """What became of a message of which nothing waits and nothing was delivered."""
     in_log = _in_log(shard, copies)
     newest = copies.states[-1] if len(copies.states) else None
-    if newest is None and not any(copy.due_ms == copies.due_ms for copy in in_log):
-        return "unknown or expired"
     if newest == EntryState.QUARANTINED:
         return "is quarantined"
     due_ms = past.moved_to(shard, in_log, copies.due_ms)
     if due_ms is not None:
         return f"was moved to {instant(due_ms)}"
+    if newest is None and not any(copy.due_ms == copies.due_ms for copy in in_log):
+        return "unknown or expired"
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
 
 

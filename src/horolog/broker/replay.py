@@ -112,11 +112,11 @@ class Replay:
     def _step(
         self, body: bytes, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[Any]
     ) -> Step | None:
-        """The step of an offload, the only record of its frame."""
-        if kinds[0] != Kind.OFFLOAD:
-            return None
-        size = ENVELOPE.unpack_from(body, int(offsets[0]))[0]
-        return step_of(*decode_offload(body[ENVELOPE_BYTES:size]))
+        """The step of an offload; the frame of a reschedule from the lake has other records, too."""
+        for at in offsets[kinds == Kind.OFFLOAD].tolist():
+            size = ENVELOPE.unpack_from(body, at)[0]
+            return step_of(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
+        return None
 
     def _adoption(self, header: FrameHeader, body: bytes, at: int) -> Adoption:
         size = ENVELOPE.unpack_from(body, at)[0]

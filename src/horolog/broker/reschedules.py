@@ -1,12 +1,14 @@
 """Reschedule: one frame that holds a RECALL with the flag *moved* and the whole message with its new due time.
 
+If copies wait in the lake an OFFLOAD record between the two recalls them there.
+
 So no crash can take the one without the other.  The copy is a message like any: its own origin, its own handle;
 id, queue, body and born time stay.  What `recalls` says about truth holds here too.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +18,37 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.recalls import Copies, find_copies, instant, was_delivered, why_not_found
 from horolog.broker.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
+from horolog.delay.lake_gone import GONE
+from horolog.delay.offload import Step, step_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.log.consume_queue import UNIT
-from horolog.log.record import HEAD, HEAD_BYTES, Kind, encode_recall, origins_of
+from horolog.log.record import (
+    HEAD,
+    HEAD_BYTES,
+    Kind,
+    encode_offload,
+    encode_recall,
+    origins_of,
+)
 from horolog.protocol.commands import Reschedule, Rescheduled, RescheduleStatus
 from horolog.protocol.rocketmq import layout, properties
 
 
-def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
+class FromLake(NamedTuple):
+    """Copies of a message that wait in the lake: their GONE rows, and the record of one of them."""
+
+    rows: npt.NDArray[Any]
+    record: bytes
+
+
+NOT_THERE = FromLake(np.empty(0, GONE), b"")
+
+
+def reschedule(
+    shard: Shard, command: Reschedule, wall_ms: int, lake: FromLake = NOT_THERE
+) -> Rescheduled:
     """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
     refusal = too_late(command.new_due_ms, wall_ms, shard.settings.max_delay_ms)
     if refusal is not None:
@@ -36,15 +59,23 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         return _refused(copies, status, "was handed over before the reschedule")
     waiting = copies.waiting
     refs, entries, records = shard.delay.verified(copies.refs[waiting], copies.entries[waiting])
-    if not len(refs):
+    if not len(refs) and not len(lake.rows):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
-    made = _moved(bytes(records[0]), command.new_due_ms, wall_ms)
+    record = bytes(records[0]) if len(refs) else _verified(lake.record, copies)
+    made = _moved(record, command.new_due_ms, wall_ms)
     origins = origins_of(entries["origin"], entries["row"])
     control = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins, moved=True)
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
+    step = None
+    controls = [control]
+    if len(lake.rows):
+        fields, table = {"step": "recalled", "moved": True}, lake.rows.tobytes()
+        step = step_of(fields, table)
+        controls.append(encode_offload(fields, table))
+        shard.delay.far.lake.in_flight = True
     origin, queue_id, offset = _append(
-        shard, control, made, Settled(refs, EntryState.MOVED), wall_ms
+        shard, controls, made, Settled(refs, EntryState.MOVED), step, wall_ms
     )
     status = RescheduleStatus.RESCHEDULED
     return Rescheduled(
@@ -55,8 +86,24 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         origin,
         queue_id,
         offset,
-        len(refs),
+        len(refs) + len(lake.rows),
     )
+
+
+def _verified(record: bytes, copies: Copies) -> bytes:
+    """A record from the table, if it is that message's; else IN_LAKE, for the table is not what it was."""
+    key = int(np.frombuffer(record, HEAD, 1)["key"][0]) if len(record) > HEAD_BYTES else 0
+    if key != copies.key or not properties.holds(
+        layout.properties_of(memoryview(record)[HEAD_BYTES:]),
+        properties.UNIQ_KEY,
+        copies.message_id,
+    ):
+        raise HorologError(
+            ErrorCode.IN_LAKE,
+            f"deliver_at: the lake has another record in the place of message {copies.message_id}",
+            field="deliver_at",
+        )
+    return record
 
 
 def _detail(copies: Copies, status: RescheduleStatus, why: str) -> str:
@@ -90,11 +137,17 @@ def _moved(record: bytes, due_ms: int, wall_ms: int) -> bytes:
 
 
 def _append(
-    shard: Shard, control: bytes, record: bytes, settled: Settled, wall_ms: int
+    shard: Shard,
+    controls: list[bytes],
+    record: bytes,
+    settled: Settled,
+    step: Step | None,
+    wall_ms: int,
 ) -> tuple[int, int, int]:
     """Append the frame: (origin, queue id, queue offset or −1) of the new copy."""
-    body = bytearray(control + record)
-    at = np.array([len(control)])
+    before = b"".join(controls)
+    body = bytearray(before + record)
+    at = np.array([len(before)])
     base = shard.log.place(len(body))
     raw = np.frombuffer(body, np.uint8)
     head = np.frombuffer(record, HEAD, 1)
@@ -114,7 +167,7 @@ def _append(
         store_ms=shard.stamp_ms(wall_ms),
         store_host=shard.settings.store_host,
     )
-    shard.log.append(body, 2, wall_ms)
+    shard.log.append(body, len(controls) + 1, wall_ms)
     shard.uncommitted.append(
         Applied(
             shard.log.end,
@@ -122,6 +175,7 @@ def _append(
             unfiled_of(head, at, base, body, wall_ms),
             [settled],
             key_columns(head, at, base, body),
+            step=step,
         )
     )
     return int(at[0]) + base, int(queue[0]), int(offset[0])

@@ -40,6 +40,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Damaged
+from horolog.delay.lake_gone import GONE, GoneRows
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage, read_file
@@ -52,10 +53,6 @@ HEADER_BYTES = _HEAD.size + _CRC.size
 assert HEADER_BYTES == 32
 COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count", "<u8")])
 assert COUNT.itemsize == 24
-GONE = np.dtype(
-    [("number", "<u8"), ("position", "<u8"), ("row", "<u4"), ("topic", "<u4"), ("due_ms", "<i8")]
-)
-assert GONE.itemsize == 32
 _PREFIX = "lake.state."
 
 
@@ -94,7 +91,7 @@ class Lake:
         self._first: int | None = None  # hour, if it is known
         self._last = 0  # version that was ever given: an older checkpoint may name it
         self._counts: dict[tuple[int, int, int], int] = {}  # (number, hour, topic) → waiting
-        self._gone: list[npt.NDArray[Any]] = []  # GONE
+        self.gone = GoneRows()
 
     @property
     def open(self) -> Offload | None:
@@ -108,18 +105,6 @@ class Lake:
     def waiting(self) -> int:
         """Messages that wait in the lake."""
         return sum(self._counts.values())
-
-    def is_gone(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of these GONE rows are known to be."""
-        known = self._all_gone()
-        known = known[np.isin(known["position"], rows["position"])]
-        there = set(known[_IDENTITY].tolist())
-        return np.array([row in there for row in rows[_IDENTITY].tolist()], bool)
-
-    def is_gone_at(self, position: int, row: int) -> bool:
-        """Whether the message with that origin was recalled since it was frozen."""
-        known = self._all_gone()
-        return bool(((known["position"] == position) & (known["row"] == row)).any())
 
     @property
     def next_hour(self) -> int | None:
@@ -167,9 +152,16 @@ class Lake:
             for _, hour, of_topic in self._counts
         )
 
+    def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of these GONE rows, all of the table, wait still: their hour is there and they are not gone."""
+        hours, at = np.unique(_hours_of(rows), return_inverse=True)
+        there = np.array([self.count(*hour) > 0 for hour in hours.tolist()], bool)[at]
+        there[there] = ~self.gone.knows(rows[there])
+        return there
+
     def gone_of(self, number: int, hour: int | None = None) -> npt.NDArray[Any]:
         """GONE rows of an offload (and hour)."""
-        rows: npt.NDArray[Any] = self._all_gone()
+        rows: npt.NDArray[Any] = self.gone.all
         rows = rows[rows["number"] == number]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
 
@@ -184,7 +176,7 @@ class Lake:
     def abort(self, number: int) -> None:
         """It is not."""
         del self.offloads[number]
-        self._drop_gone(self._all_gone()["number"] == number)
+        self._drop_gone(self.gone.all["number"] == number)
 
     def commit(
         self, number: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
@@ -207,19 +199,18 @@ class Lake:
     def note_gone(self, rows: npt.NDArray[Any]) -> None:
         """GONE rows that were recalled while they were frozen: they are not counted, but the table has them."""
         if len(rows):
-            self._gone.append(rows.copy())
+            self.gone.add(rows)
             self.changed = True
 
     def recall(self, rows: npt.NDArray[Any]) -> int:
         """GONE rows of the table that are recalled: how many of them still waited."""
-        fresh = rows[~self.is_gone(rows)]
+        fresh = rows[~self.gone.knows(rows)]
         done = 0
-        for row in fresh:
-            key = (int(row["number"]), int(row["due_ms"]) // HOUR_MS, int(row["topic"]))
-            left = self._counts.get(key, 0)
-            if left:
-                self._put(key, left - 1)
-                done += 1
+        hours, counts = np.unique(_hours_of(fresh), return_counts=True)
+        for hour, n in zip(hours.tolist(), counts.tolist(), strict=True):
+            left = self.count(*hour)
+            self._put(hour, left - min(left, n))
+            done += min(left, n)
         self.note_gone(fresh)
         return done
 
@@ -227,7 +218,7 @@ class Lake:
         """What waited of an hour and topic is in runs again; gives how many that were."""
         n = self._counts.pop((number, hour, topic), 0)
         self._first = None
-        rows = self._all_gone()
+        rows = self.gone.all
         mine = (rows["number"] == number) & (rows["due_ms"] // HOUR_MS == hour)
         self._drop_gone(mine & (rows["topic"] == topic))
         self.changed = True
@@ -249,14 +240,8 @@ class Lake:
         else:
             self._counts.pop(key, None)
 
-    def _all_gone(self) -> npt.NDArray[Any]:
-        if len(self._gone) != 1:
-            self._gone = [np.concatenate([np.empty(0, GONE), *self._gone])]
-        return self._gone[0]
-
     def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
-        if bool(rows.any()):
-            self._gone = [self._all_gone()[~rows]]
+        if self.gone.drop(rows):
             self.changed = True
 
     # --- checkpoint ---------------------------------------------------------------------------------
@@ -266,7 +251,7 @@ class Lake:
         if not self.changed:
             return None
         self.changed = False
-        if not self._counts and not len(self._all_gone()):
+        if not self._counts and not len(self.gone):
             self.version = 0
             return None
         self._last += 1
@@ -276,7 +261,7 @@ class Lake:
     def encode(self) -> bytes:
         """The state file."""
         counts = np.array([(*key, n) for key, n in sorted(self._counts.items())], COUNT)
-        gone = self._all_gone()
+        gone = self.gone.all
         body = counts.tobytes() + gone.tobytes()
         head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(gone), crc32(body))
         return head + _CRC.pack(crc32(head)) + body
@@ -307,7 +292,7 @@ class Lake:
         counts, gone = tables
         self._counts = {row[:3]: row[3] for row in counts.tolist()}
         self._first = None
-        self._gone = [gone.copy()]
+        self.gone = GoneRows(gone)
         return True
 
 
@@ -331,7 +316,12 @@ def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | N
     return np.frombuffer(body, COUNT, counts), np.frombuffer(body, GONE, gone, cut)
 
 
-_IDENTITY = ["number", "position", "row"]
+def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """(number, hour, topic) of GONE rows."""
+    found = np.empty(len(rows), [(name, "<u8") for name in ("number", "hour", "topic")])
+    found["number"], found["topic"] = rows["number"], rows["topic"]
+    found["hour"] = rows["due_ms"] // HOUR_MS
+    return found
 
 
 def state_name(version: int) -> str:

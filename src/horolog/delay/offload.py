@@ -14,7 +14,8 @@ import numpy.typing as npt
 from horolog.delay.adopted import AdoptedRun
 from horolog.delay.far import FarStore
 from horolog.delay.far_run import FarRun
-from horolog.delay.lake import COUNT, GONE, Offload, Stage
+from horolog.delay.lake import COUNT, Offload, Stage
+from horolog.delay.lake_gone import GONE
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from horolog.delay.lake_gone import GONE
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
@@ -147,11 +149,11 @@ def commit_files(uri: str, log_id: str, number: int, files: Sequence[LakeFile]) 
     return True
 
 
-def files_of(uri: str, number: int, day: str | None = None) -> list[str]:
-    """The Parquet files that the table has of an offload, or of one day of it."""
+def files_of(uri: str, number: int, *days: str) -> list[str]:
+    """The Parquet files that the table has of an offload, or of some days of it."""
     filters: list[tuple[str, str, Any]] = [("number", "=", str(number))]
-    if day is not None:
-        filters.append(("day", "=", day))
+    if days:
+        filters.append(("day", "in", list(days)))
     found: list[str] = open_table(uri).file_uris(file_pruning_predicate=filters)
     return sorted(found)
 
@@ -186,6 +188,26 @@ def find_rows(
     for batch in _scan(files_of(uri, number, day_of(due_ms)), _ORIGIN, chosen):
         found += zip(*(batch[name].to_pylist() for name in _ORIGIN), strict=True)
     return found
+
+
+def rows_between(
+    uri: str, number: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """What an offload has of a topic in [from_ms, to_ms), with that tag unless it is "": (GONE rows, bytes of each).
+
+    hours  that are of interest; other days are not read
+    """
+    chosen = (ds.field("due_ms") >= from_ms) & (ds.field("due_ms") < to_ms)
+    chosen &= ds.field("topic_number") == topic
+    if tag:
+        chosen &= ds.field("tag") == tag
+    days = sorted({day_of(hour * HOUR_MS) for hour in hours})
+    for batch in _scan(files_of(uri, number, *days), ["due_ms", *_ORIGIN, "record"], chosen):
+        rows = np.empty(len(batch), GONE)
+        rows["number"], rows["topic"] = number, topic
+        for name, column in (("due_ms", "due_ms"), ("position", _ORIGIN[0]), ("row", _ORIGIN[1])):
+            rows[name] = batch[column].to_numpy()
+        yield rows, pc.binary_length(batch["record"]).to_numpy().astype(np.int64)
 
 
 def find_key(uri: str, number: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from horolog.delay.lake import GONE
+from horolog.delay.lake_gone import GONE
 from horolog.delay.offload import promotion_of
 from horolog.log.record import (
     HEAD,
@@ -253,11 +253,10 @@ def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
             at = int(stretch.at[row])
             head = stretch.raw[at : at + 16].tobytes()
             try:
-                told, topic, due, key = _recalled(plan, kind, head, payload)
+                told, topic, due, key, moved = _recalled(plan, kind, head, payload)
             except _UNREADABLE:
                 continue
             if len(told):
-                moved = kind is Kind.RECALL and head[5] & IS_MOVED
                 append_ms = int(stretch.append_ms[stretch.frame[row]])
                 name = RowKind.MOVED if moved else RowKind.RECALL
                 position = at + stretch.base
@@ -266,22 +265,24 @@ def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
 
 def _recalled(
     plan: LogPlan, kind: Kind, head: bytes, payload: bytes
-) -> tuple[npt.NDArray[Any], Any, Rows, Rows]:
-    """(rows with position and row, topic, due ms, key) of what a control record recalls."""
+) -> tuple[npt.NDArray[Any], Any, Rows, Rows, bool]:
+    """(rows with position and row, topic, due ms, key, whether moved) of what a control record recalls."""
     if kind is Kind.RECALL:
         one = decode_recall(payload)
         due = np.full(len(one.origins), struct.unpack_from("<q", head, 8)[0], np.int64)
         key = np.full(len(one.origins), one.key, np.uint64).view(np.int64)
-        return one.origins, one.topic, due, key
+        return one.origins, one.topic, due, key, bool(head[5] & IS_MOVED)
     topic: Any
+    moved = False
     if kind is Kind.RECALL_MANY:
         topic, told = decode_recall_many(payload)
     else:  # of messages in the lake
         step, table = decode_offload(payload)
         told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
         topic = told["topic"].astype(np.int64)
+        moved = bool(step.get("moved"))
     key = keys_of(plan, told["position"].astype(np.int64), told["row"])
-    return told, topic, told["due_ms"].astype(np.int64), key
+    return told, topic, told["due_ms"].astype(np.int64), key, moved
 
 
 def settled_rows(

@@ -21,7 +21,8 @@ import orjson
 
 from horolog.broker.adoptions import note
 from horolog.delay.adopted import Adoption
-from horolog.delay.lake import GONE, Lake, state_name
+from horolog.delay.lake import Lake, state_name
+from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (

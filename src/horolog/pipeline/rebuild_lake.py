@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.adopted import Adoption
-from horolog.delay.lake import GONE, Lake, Offload, Stage
+from horolog.delay.lake import Lake, Offload, Stage
+from horolog.delay.lake_gone import GONE
 from horolog.delay.offload import Step, promotion_of, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.record import ENVELOPE_BYTES, Kind, decode_offload
@@ -56,7 +57,7 @@ def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
     found = []
     for position, payload in sorted(rows.collect()):
         content = bytes(payload)
-        end = position + ENVELOPE_BYTES + len(content)  # the only record of its frame
+        end = position + ENVELOPE_BYTES + len(content)  # of its frame, if it is a commit
         found.append(Placed(position, end, step_of(*decode_offload(content))))
     return found
 

@@ -194,6 +194,9 @@ class RecallMany:
     to_ms: int
     tag: str = ""  # "": any
     dry_run: bool = False  # only count
+    looked: tuple[
+        int, ...
+    ] = ()  # offloads whose rows in the lake were recalled, or counted, before
 
 
 @dataclass(slots=True)

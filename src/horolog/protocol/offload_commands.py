@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,6 +91,36 @@ class RecallFromLake:
     looked: list[int] = field(default_factory=list)  # numbers of the offloads that were searched
 
 
+@dataclass(slots=True, frozen=True)
+class RescheduleFromLake:
+    """Reschedule a message wherever it is: here, and the rows that were found in the table; gives `Rescheduled`.
+
+    record  of one of these rows, as the table has it
+    """
+
+    topic: str
+    message_id: str
+    due_ms: int
+    new_due_ms: int
+    rows: list[LakeRow]
+    looked: list[int]
+    record: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class RecallManyFromLake:
+    """Recall those of these rows of the table that wait; gives which, as `npt.NDArray[np.bool_]`.
+
+    rows     `delay.lake_gone.GONE`, at most `LAKE_RECALL_ROWS`
+    dry_run  only say which
+    done     how many were recalled before them, for the error
+    """
+
+    rows: npt.NDArray[Any]
+    dry_run: bool = False
+    done: int = 0
+
+
 class FrozenView(NamedTuple):
     """Rows [first, stop) of a run that is frozen.
 
@@ -137,14 +169,7 @@ class LakeView:
     hours: list[LakeHour]
 
 
-OffloadCommand = (
-    BeginOffload
-    | FreezeOffload
-    | CommitOffload
-    | AbortOffload
-    | DescribeOffload
-    | DescribeLake
-    | LakeGone
-    | RecallFromLake
-    | TellLakeProblem
-)
+LakeStep = BeginOffload | FreezeOffload | CommitOffload | AbortOffload
+LakeQuestion = DescribeOffload | DescribeLake | LakeGone | TellLakeProblem
+LakeRecall = RecallFromLake | RescheduleFromLake | RecallManyFromLake
+OffloadCommand = LakeStep | LakeQuestion | LakeRecall

@@ -12,24 +12,14 @@ import asyncio
 import base64
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from horolog.broker.look_ups import check_count, waiting_view
 from horolog.delay.lake import Lake
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_MS
 from horolog.pipeline.frozen_run import FrozenRun
-from horolog.protocol.commands import (
-    FindMessages,
-    FoundMessage,
-    MessageState,
-    Recall,
-    Recalled,
-)
 from horolog.protocol.offload_commands import (
     AbortOffload,
     BeginOffload,
@@ -39,33 +29,20 @@ from horolog.protocol.offload_commands import (
     FreezeOffload,
     FrozenView,
     LakeGone,
-    LakeRow,
     LakeView,
     OffloadView,
-    RecallFromLake,
 )
-from horolog.protocol.rocketmq.message import key_hash
 from horolog.server.adoptions import Core
 from horolog.server.lake import LatePromotion
-from horolog.units import TIME_MAX_MS
+from horolog.server.lake_messages import LakeMessages
 
 if TYPE_CHECKING:
-    from horolog.pipeline.lake import LakePlace
+    pass
 
 _log = logging.getLogger("horolog.offloads")
 _LOOK_S = 0.02  # between two looks whether far buffers have become runs
 _LOOKS_MAX = 6_000  # two minutes
 _SUM_ROWS = 262_144
-
-
-class _Table(NamedTuple):
-    """Where messages of one topic wait, due from `from_ms` on; `gone` are origins of those that were recalled."""
-
-    uri: str
-    number: int
-    topic: int
-    from_ms: int
-    gone: frozenset[tuple[int, int]]
 
 
 class Offloads:
@@ -76,6 +53,7 @@ class Offloads:
         self._lake = lake
         self._data_dir = data_dir.absolute()
         self.late: LatePromotion | None = None
+        self.messages = LakeMessages(engine)
 
     def promote_late(self, url: str) -> None:
         """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
@@ -132,55 +110,6 @@ class Offloads:
         """Thaw; whether there was something to abort."""
         return bool(await self._engine.submit(AbortOffload(number)))
 
-    async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
-        view: LakeView = await self._engine.submit(DescribeLake(command.due_ms + 1))
-        tables = {offload.number: offload.uri for offload in view.offloads}
-        places = [
-            (hour.number, hour.topic, tables[hour.number])
-            for hour in view.hours
-            if hour.hour == command.due_ms // HOUR_MS and hour.topic_name == command.topic
-        ]
-        rows = await asyncio.to_thread(_find, command, places)
-        looked = [number for number, _, _ in places]
-        found: Recalled = await self._engine.submit(
-            RecallFromLake(command.topic, command.message_id, command.due_ms, rows, looked)
-        )
-        return found
-
-    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
-        query = FindMessages(topic, key=key)
-        found = set()
-        for table in await self._tables(topic):
-            places = await asyncio.to_thread(_find_all, table, query)
-            found |= {each[:2] for each in places if each.origin not in table.gone}
-        return sorted(found, key=lambda each: each[1])
-
-    async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the lake, or was recalled there; IN_LAKE if the table cannot be read."""
-        found: list[FoundMessage] = []
-        for table in await self._tables(query.topic):
-            found += await asyncio.to_thread(_views, table, query)
-        return found
-
-    async def _tables(self, topic: str) -> list[_Table]:
-        """Where messages of a topic wait."""
-        view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
-        uris = {offload.number: offload.uri for offload in view.offloads}
-        first: dict[tuple[int, int], int] = {}  # (offload, topic) → first hour that waits
-        for each in view.hours:
-            if each.topic_name == topic:
-                place = each.number, each.topic
-                first[place] = min(each.hour, first.get(place, each.hour))
-        return [
-            _Table(uris[number], number, number_of_topic, hour * HOUR_MS, await self._gone(number))
-            for (number, number_of_topic), hour in first.items()
-        ]
-
-    async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
-        return frozenset(await self.gone(number, None))
-
     async def show(self, to_ms: int) -> dict[str, Any]:
         """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
         view: LakeView = await self._engine.submit(DescribeLake(to_ms))
@@ -223,64 +152,6 @@ class Offloads:
             }
             for run in runs
         ]
-
-
-def _find(command: Recall, places: Sequence[tuple[int, int, str]]) -> list[LakeRow]:
-    """Rows of a message in the tables of these offloads."""
-    due_ms, name = command.due_ms, command.message_id
-    key = key_hash(command.topic, name)
-    with _readable():
-        from horolog.pipeline.lake import find_rows
-
-        return [
-            LakeRow(number, position, row, due_ms)
-            for number, topic, uri in places
-            for position, row in find_rows(uri, number, topic, name, key, due_ms)
-        ]
-
-
-def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
-    with _readable():
-        from horolog.pipeline.lake import find_id, find_key
-
-        uri, number, topic, from_ms, _ = table
-        if query.key:
-            return find_key(uri, number, topic, query.key, from_ms)
-        name = query.message_id
-        return find_id(uri, number, topic, name, key_hash(query.topic, name), from_ms)
-
-
-def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
-    places = _find_all(table, query)
-    check_count(len(places), query)
-    with _readable():
-        from horolog.pipeline.lake import records_of
-
-        records = records_of(table.uri, table.number, places)
-    return [
-        waiting_view(
-            query.topic,
-            record,
-            MessageState.RECALLED if place.origin in table.gone else MessageState.LAKE,
-            place.due_ms,
-            place.origin[0],
-        )
-        for place, record in zip(places, records, strict=True)
-    ]
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """IN_LAKE when a table cannot be read."""
-    try:
-        yield
-    except (ImportError, OSError, HorologError, RuntimeError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        raise HorologError(
-            ErrorCode.IN_LAKE,
-            f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",
-            field="deliver_at",
-        ) from error
 
 
 def summed(told: Sequence[dict[str, Any]]) -> tuple[int, str]:

@@ -22,6 +22,7 @@ from horolog.protocol.commands import (
     RescheduleStatus,
     Sent,
 )
+from horolog.protocol.offload_commands import RescheduleFromLake
 
 _SIZE_KIND = struct.Struct("<IB")
 _DUE = struct.Struct("<q")
@@ -169,7 +170,10 @@ class History:
         row["dues"].add(new_due_ms)
 
     def reschedule_answered(
-        self, command: Reschedule, result: Rescheduled | Exception, asked_seen: bool
+        self,
+        command: Reschedule | RescheduleFromLake,
+        result: Rescheduled | Exception,
+        asked_seen: bool,
     ) -> None:
         """The answer to a reschedule."""
         row = self.sends[command.message_id]

@@ -8,6 +8,7 @@ process, as a real one does; it is written before the commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -16,13 +17,14 @@ import numpy as np
 from horolog.broker.staging import Begun, Place
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.lake import Stage
+from horolog.delay.lake_gone import GONE
 from horolog.delay.offload import promotion_app
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted
-from horolog.protocol.commands import Command
+from horolog.protocol.commands import Command, RecallMany
 from horolog.protocol.offload_commands import (
     AbortOffload,
     BeginOffload,
@@ -37,6 +39,8 @@ from horolog.protocol.offload_commands import (
     LakeView,
     OffloadView,
     RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.testing.adopted_runs import write_entries
@@ -47,6 +51,7 @@ from horolog.testing.sim_checks import History, PromiseBroken
 _APP = "sim"
 _TURNS = 40  # that a step is waited for
 _TO_MS = 1 << 52
+_STEP_ROWS = 64  # of a bulk recall: segments are small here
 _AHEAD_MS = (3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS, 500 * DAY_MS)
 
 
@@ -118,12 +123,12 @@ class LakeJobs:
         return self._random.random() < self._share
 
     def turn(self, now_ms: int) -> tuple[Answer | None, str]:
-        """One step; gives a recall to be asked for, if it came to one, and what was done."""
+        """One step; gives a command to be asked for, if it came to one, and what was done."""
         view = self._ask(DescribeLake(now_ms + self._random.choice(_AHEAD_MS)))
         if not isinstance(view, LakeView):
             return None, "no answer"
         if view.waiting and self._random.random() < 0.25:
-            return self._recall(now_ms)
+            return self._change(now_ms)
         if view.hours and self._random.random() < 0.5:
             return None, self._promote(self._first(view.hours), now_ms)
         return None, self._offload(view, now_ms)
@@ -250,11 +255,13 @@ class LakeJobs:
 
     # --- recalls, and the end ---------------------------------------------------------------------
 
-    def _recall(self, now_ms: int) -> tuple[Answer | None, str]:
+    def _change(self, now_ms: int) -> tuple[Answer | None, str]:
         view = self._ask(DescribeLake(_TO_MS))
         messages = [row for rows in self._tables.values() for row in rows]
         if not isinstance(view, LakeView) or not messages:
             return None, "nothing to recall"
+        if self._random.random() < 0.35:
+            return self._recall_window(view, now_ms)
         one = self._random.choice(messages)
         message_id, due_ms = one.message_id, one.due_ms
         there = [h for h in view.hours if (h.hour, h.topic) == (due_ms // HOUR_MS, one.topic)]
@@ -266,10 +273,57 @@ class LakeJobs:
             if (row.message_id, row.due_ms) == (message_id, due_ms)
         ]
         topic = self._broker.shard.topics.by_number[one.topic].name
-        answer = Answer(RecallFromLake(topic, message_id, due_ms, rows, numbers), now_ms)
-        answer.notes["id"] = message_id
+        command: RecallFromLake | RescheduleFromLake
+        if self._random.random() < 0.5:
+            command = RecallFromLake(topic, message_id, due_ms, rows, numbers)
+        else:
+            new = now_ms + self._random.choice([-1_000, 0, 2_000, HOUR_MS, *_AHEAD_MS])
+            while new in self._history.sends[message_id]["dues"]:
+                new += 1
+            self._history.reschedule_asked(message_id, new)
+            command = RescheduleFromLake(
+                topic, message_id, due_ms, new, rows, numbers, one.record if rows else b""
+            )
+        answer = Answer(command, now_ms)
+        answer.notes["ids"] = {message_id}
         answer.notes["seen"] = message_id in self._history.places
-        return answer, f"recall {message_id} of {topic}, {len(rows)} rows"
+        return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows"
+
+    def _recall_window(self, view: LakeView, now_ms: int) -> tuple[Answer | None, str]:
+        """As `server.lake_messages` does: what is in the lake, row by row, then what is here."""
+        start = now_ms + self._random.choice([0, *_AHEAD_MS])
+        dry_run = self._random.random() < 0.3
+        one = self._random.choice(sorted(self._tables))
+        topic = self._broker.shard.topics.by_number[
+            self._random.choice([row.topic for row in self._tables[one]] or [1])
+        ]
+        window = RecallMany(topic.name, start, start + self._random.choice(_AHEAD_MS), "", dry_run)
+        there = [
+            hour
+            for hour in view.hours
+            if hour.topic == topic.number
+            and window.from_ms < (hour.hour + 1) * HOUR_MS
+            and hour.hour * HOUR_MS < window.to_ms
+        ]
+        looked = tuple(sorted({hour.number for hour in there}))
+        window = replace(window, looked=looked)
+        certain = self._history.certain(window)
+        self._history.bulk_lost(window)
+        for number in looked:
+            rows = [
+                (number, row.position, row.row, row.topic, row.due_ms)
+                for row in self._tables[number]
+                if row.topic == topic.number and window.from_ms <= row.due_ms < window.to_ms
+            ]
+            for first in range(0, len(rows), _STEP_ROWS):
+                step = np.array(rows[first : first + _STEP_ROWS], GONE)
+                meant = self._ask(RecallManyFromLake(step, dry_run))
+                if not isinstance(meant, np.ndarray):
+                    return None, f"recall many in the lake: {meant}"
+        answer = Answer(window, now_ms)
+        answer.notes["ids"] = set(self._history.sends)
+        answer.notes["certain"] = certain
+        return answer, f"recall many, {len(certain)} at least, dry run {dry_run}"
 
     def finish(self, now_ms: int) -> None:
         """After the last start: give up what is open, and bring everything back; all of it must be there."""

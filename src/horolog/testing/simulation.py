@@ -29,7 +29,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.offload_commands import RecallFromLake
+from horolog.protocol.offload_commands import RecallFromLake, RescheduleFromLake
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
@@ -161,11 +161,14 @@ class Simulation:
                 self._ask(commit)
             return
         if self.lake.wants_turn():
-            recall, told = self.lake.turn(self.clock.wall_ms())
+            change, told = self.lake.turn(self.clock.wall_ms())
             self.tell(f"lake: {told}")
-            if recall is not None:
-                self._touched.add(recall.notes["id"])
-                self._ask(recall)
+            if change is not None:
+                self._touched |= change.notes["ids"]
+                if isinstance(command := change.command, RescheduleFromLake):
+                    moved = command.topic, command.message_id, command.new_due_ms
+                    self.recallable.append(moved)
+                self._ask(change)
             return
         roll = self.random.random()
         if roll < 0.29 or not self.recallable:
@@ -373,7 +376,7 @@ class Simulation:
             self.tell(f"  {result}")
             for message in self.loads.answered(answer):
                 self.recallable.append((command.topic, message.message_id, message.due_ms))
-        elif isinstance(command, Reschedule):
+        elif isinstance(command, Reschedule | RescheduleFromLake):
             self.tell(f"  reschedule of {command.message_id}: {result}")
             self.history.reschedule_answered(command, result, answer.notes["seen"])
         elif isinstance(command, RecallMany):

@@ -1,0 +1,296 @@
+"""Messages in the lake: what the table says of them, and what the core decides about what was found there.
+
+The core knows neither ids nor keys of what is in the lake, so whoever asks for a message looks into the table first, in
+a thread, and names the rows (`broker.lake_recalls`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.look_ups import check_count, waiting_view
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
+from horolog.protocol.commands import (
+    FindMessages,
+    FoundMessage,
+    MessageState,
+    Recall,
+    Recalled,
+    RecalledMany,
+    RecallMany,
+    Reschedule,
+    Rescheduled,
+)
+from horolog.protocol.offload_commands import (
+    DescribeLake,
+    LakeGone,
+    LakeHour,
+    LakeRow,
+    LakeView,
+    RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
+)
+from horolog.protocol.rocketmq.message import key_hash
+from horolog.server.adoptions import Core
+from horolog.units import TIME_MAX_MS
+
+if TYPE_CHECKING:
+    from horolog.pipeline.lake import LakePlace
+
+_TRIES_MAX = 8  # of a bulk recall, while offloads come in between
+_CHANGED = (ErrorCode.TOO_MANY_REQUESTS, ErrorCode.IN_LAKE)
+
+
+class _Table(NamedTuple):
+    """Where messages of one topic wait, due from `from_ms` on; `gone` are origins of those that were recalled."""
+
+    uri: str
+    number: int
+    topic: int
+    from_ms: int
+    gone: frozenset[tuple[int, int]]
+
+
+class _Hours(NamedTuple):
+    """Hours of one offload that wait and that a bulk recall touches."""
+
+    uri: str
+    number: int
+    topic: int
+    hours: list[int]
+
+
+class LakeMessages:
+    """Belongs to the event loop's thread, but for the reading of tables."""
+
+    def __init__(self, engine: Core) -> None:
+        self._engine = engine
+
+    async def recall(self, command: Recall) -> Recalled:
+        """Recall a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
+        places = await self._places(command)
+        rows = await asyncio.to_thread(_find, command, places)
+        looked = [number for number, _, _ in places]
+        found: Recalled = await self._engine.submit(
+            RecallFromLake(command.topic, command.message_id, command.due_ms, rows, looked)
+        )
+        return found
+
+    async def reschedule(self, command: Reschedule) -> Rescheduled:
+        """Reschedule a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
+        places = await self._places(command)
+        rows = await asyncio.to_thread(_find, command, places)
+        record = await asyncio.to_thread(_record, command, places, rows)
+        looked = [number for number, _, _ in places]
+        topic, name, due_ms, new_due_ms, _ = dataclasses.astuple(command)
+        done: Rescheduled = await self._engine.submit(
+            RescheduleFromLake(topic, name, due_ms, new_due_ms, rows, looked, record)
+        )
+        return done
+
+    async def recall_many(self, command: RecallMany) -> RecalledMany:
+        """Recall all of a window, in the lake and then here; IN_LAKE if the table cannot be read.
+
+        What is promoted in between is found here, and what comes into the lake in between is looked for again.
+        """
+        done = RecalledMany(0, 0, 0)
+        for _ in range(_TRIES_MAX):
+            view, places = await self._window(command)
+            if command.dry_run:
+                done = RecalledMany(0, 0, 0)
+            for place in places:
+                await self._recall_there(command, place, done)
+            looked = tuple(place.number for place in places)
+            try:
+                here: RecalledMany = await self._engine.submit(
+                    dataclasses.replace(command, looked=looked)
+                )
+            except HorologError as error:
+                if error.code in _CHANGED:
+                    continue
+                raise _with_count(error, done.cancelled) from None
+            if command.dry_run and (await self._window(command))[0] != view:
+                continue  # something may have been counted twice, or not at all
+            counts = zip(dataclasses.astuple(done), dataclasses.astuple(here), strict=True)
+            return RecalledMany(*(there + n for there, n in counts))
+        raise HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"topic: messages of {command.topic} are on their way to the lake, or back; {done.cancelled} were "
+            "cancelled; try again",
+            field="topic",
+        )
+
+    async def _window(self, command: RecallMany) -> tuple[list[LakeHour], list[_Hours]]:
+        """What waits of a topic in the hours of a window; the same by offload."""
+        view: LakeView = await self._engine.submit(DescribeLake(command.to_ms))
+        uris = {offload.number: offload.uri for offload in view.offloads}
+        waiting = [
+            hour
+            for hour in view.hours
+            if hour.topic_name == command.topic and (hour.hour + 1) * HOUR_MS > command.from_ms
+        ]
+        numbers = sorted({(hour.number, hour.topic) for hour in waiting})
+        places = [
+            _Hours(uris[number], number, topic, [h.hour for h in waiting if h.number == number])
+            for number, topic in numbers
+        ]
+        return waiting, places
+
+    async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
+        """Recall, or count, what one offload has of it."""
+        pieces = _pieces(command, place)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            rows, sizes = piece
+            step = RecallManyFromLake(rows, command.dry_run, done.cancelled)
+            meant: npt.NDArray[np.bool_] = await self._engine.submit(step)
+            n = int(meant.sum())
+            done.matched += n
+            done.cancelled += 0 if command.dry_run else n
+            done.bytes += int(sizes[meant].sum())
+
+    async def _places(self, command: Recall | Reschedule) -> list[tuple[int, int, str]]:
+        """(offload, topic, table) where messages of that topic and hour wait."""
+        view: LakeView = await self._engine.submit(DescribeLake(command.due_ms + 1))
+        tables = {offload.number: offload.uri for offload in view.offloads}
+        return [
+            (hour.number, hour.topic, tables[hour.number])
+            for hour in view.hours
+            if hour.hour == command.due_ms // HOUR_MS and hour.topic_name == command.topic
+        ]
+
+    async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
+        """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
+        query = FindMessages(topic, key=key)
+        found = set()
+        for table in await self._tables(topic):
+            places = await asyncio.to_thread(_find_all, table, query)
+            found |= {each[:2] for each in places if each.origin not in table.gone}
+        return sorted(found, key=lambda each: each[1])
+
+    async def find(self, query: FindMessages) -> list[FoundMessage]:
+        """What waits in the lake, or was recalled there; IN_LAKE if the table cannot be read."""
+        found: list[FoundMessage] = []
+        for table in await self._tables(query.topic):
+            found += await asyncio.to_thread(_views, table, query)
+        return found
+
+    async def _tables(self, topic: str) -> list[_Table]:
+        """Where messages of a topic wait."""
+        view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
+        uris = {offload.number: offload.uri for offload in view.offloads}
+        first: dict[tuple[int, int], int] = {}  # (offload, topic) → first hour that waits
+        for each in view.hours:
+            if each.topic_name == topic:
+                place = each.number, each.topic
+                first[place] = min(each.hour, first.get(place, each.hour))
+        return [
+            _Table(uris[number], number, number_of_topic, hour * HOUR_MS, await self._gone(number))
+            for (number, number_of_topic), hour in first.items()
+        ]
+
+    async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
+        return frozenset(await self._engine.submit(LakeGone(number)))
+
+
+def _find(command: Recall | Reschedule, places: Sequence[tuple[int, int, str]]) -> list[LakeRow]:
+    """Rows of a message in the tables of these offloads."""
+    due_ms, name = command.due_ms, command.message_id
+    key = key_hash(command.topic, name)
+    with _readable():
+        from horolog.pipeline.lake import find_rows
+
+        return [
+            LakeRow(number, position, row, due_ms)
+            for number, topic, uri in places
+            for position, row in find_rows(uri, number, topic, name, key, due_ms)
+        ]
+
+
+def _record(
+    command: Reschedule, places: Sequence[tuple[int, int, str]], rows: Sequence[LakeRow]
+) -> bytes:
+    """Of the first of these rows; b"" if there are none."""
+    if not rows:
+        return b""
+    number, position, row, due_ms = rows[0]
+    uri = next(uri for of_number, _, uri in places if of_number == number)
+    with _readable():
+        from horolog.pipeline.lake import LakePlace, records_of
+
+        place = LakePlace(command.message_id, due_ms, (position, row))
+        return records_of(uri, number, [place])[0]
+
+
+def _pieces(
+    command: RecallMany, place: _Hours
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """What an offload has of a window, in pieces that are one step each."""
+    window = command.from_ms, command.to_ms, place.hours, command.tag
+    with _readable():
+        from horolog.pipeline.lake import rows_between
+
+        for rows, sizes in rows_between(place.uri, place.number, place.topic, *window):
+            for first in range(0, len(rows), LAKE_RECALL_ROWS):
+                piece = slice(first, first + LAKE_RECALL_ROWS)
+                yield rows[piece], sizes[piece]
+
+
+def _with_count(error: HorologError, cancelled: int) -> HorologError:
+    """The same refusal, which says what was done in the lake before it."""
+    if not cancelled:
+        return error
+    told = f"{error.message} ({cancelled} more in the lake)"
+    return HorologError(error.code, told, field=error.field, limit=error.limit)
+
+
+def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
+    with _readable():
+        from horolog.pipeline.lake import find_id, find_key
+
+        uri, number, topic, from_ms, _ = table
+        if query.key:
+            return find_key(uri, number, topic, query.key, from_ms)
+        name = query.message_id
+        return find_id(uri, number, topic, name, key_hash(query.topic, name), from_ms)
+
+
+def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
+    places = _find_all(table, query)
+    check_count(len(places), query)
+    with _readable():
+        from horolog.pipeline.lake import records_of
+
+        records = records_of(table.uri, table.number, places)
+    return [
+        waiting_view(
+            query.topic,
+            record,
+            MessageState.RECALLED if place.origin in table.gone else MessageState.LAKE,
+            place.due_ms,
+            place.origin[0],
+        )
+        for place, record in zip(places, records, strict=True)
+    ]
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """IN_LAKE when a table cannot be read."""
+    try:
+        yield
+    except (ImportError, OSError, HorologError, RuntimeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise HorologError(
+            ErrorCode.IN_LAKE,
+            f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",
+            field="deliver_at",
+        ) from error

@@ -1,0 +1,332 @@
+"""Recalls and reschedules of what is in the lake, as the core decides them; killed at every change."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from offloads import begin, exported, hour_after, open_world, pending, schedule
+
+from horolog.broker import bulk_recalls, lake_recalls
+from horolog.delay.lake_gone import GONE, GoneRows
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.commands import (
+    FindMessages,
+    MessageState,
+    MessageType,
+    RecallMany,
+    RecallStatus,
+    Receive,
+    SendMessages,
+)
+from horolog.protocol.offload_commands import (
+    CommitOffload,
+    DescribeLake,
+    LakeGone,
+    LakeRow,
+    RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_lake import frozen_messages
+
+ALL_MS = 1 << 50
+
+
+def offloaded(world, count: int = 60) -> dict[str, Any]:
+    """Message id → row of the table, of all that is due in more than two days; all of it is in the lake."""
+    schedule(world, count)
+    view = begin(world, hour_after(world, 48 * HOUR_MS))
+    rows = {row.message_id: row for row in frozen_messages(world.broker.place, view)}
+    assert world.broker.ask(CommitOffload(view.number, len(rows), "lake")).waiting == len(rows)
+    return rows
+
+
+def move(row, new_due_ms: int, record: bytes | None = None) -> RescheduleFromLake:
+    """The command for one row of offload 1."""
+    place = LakeRow(1, row.position, row.row, row.due_ms)
+    topic = "tu"[int(row.message_id[1:]) % 2]
+    told = row.record if record is None else record
+    return RescheduleFromLake(topic, row.message_id, row.due_ms, new_due_ms, [place], [1], told)
+
+
+def gone_rows(rows) -> Any:
+    return np.array([(1, row.position, row.row, row.topic, row.due_ms) for row in rows], GONE)
+
+
+def states(world, name: str) -> list[tuple[int, MessageState]]:
+    found = world.broker.ask(FindMessages("tu"[int(name[1:]) % 2], message_id=name))
+    return sorted((each.due_ms, each.state) for each in found)
+
+
+def visible(world, topic: str) -> list[str]:
+    """Message ids of all that is visible, by a group that reads it once."""
+    found: list[str] = []
+    while got := world.broker.ask(
+        Receive("g", topic, -1, "*", 32, 600_000, False, 0, "client")
+    ).messages:
+        found += [
+            each.message_id
+            for message in got
+            for each in world.broker.ask(FindMessages(topic, message_id=id_of(message)))
+            if each.state is MessageState.DELIVERED
+        ]
+    return found
+
+
+def id_of(message) -> str:
+    from horolog.protocol.rocketmq import layout, properties
+
+    return properties.decode(layout.decode(message.layout).properties)[properties.UNIQ_KEY]
+
+
+def test_a_message_in_the_lake_is_moved_in_one_frame(make_world) -> None:
+    world = open_world(make_world)
+    row = offloaded(world)["m2"]
+    new_ms = world.clock.wall_ms() + HOUR_MS
+    done = world.broker.ask(move(row, new_ms))
+    assert (done.status.value, done.due_ms, done.copies) == ("RESCHEDULED", new_ms, 1)
+    for _ in range(2):
+        assert pending(world) == 60
+        assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 49
+        assert world.broker.ask(LakeGone(1)) == [row.origin]
+        assert states(world, "m2") == [
+            (new_ms, MessageState.PENDING),
+            (row.due_ms, MessageState.MOVED),
+        ]
+        again = world.broker.ask(move(row, new_ms + 1))
+        assert again.status.value == "NOT_FOUND"
+        assert "was moved to" in again.detail
+        world.broker.want_checkpoint()
+        world.broker.settle()
+        world.reopen(power_cut=True)
+    world.clock.advance(HOUR_MS)
+    world.broker.settle()
+    assert visible(world, "t") == ["m2"]
+
+
+def test_copies_here_and_in_the_lake_go_on_as_one(make_world) -> None:
+    """The same message id and due time was sent again, long after, and not offloaded."""
+    world = open_world(make_world)
+    row = offloaded(world)["m2"]
+    world.clock.advance(2 * HOUR_MS)
+    copy = encode(
+        topic="t", body=b"again", message_id="m2", type=MessageType.DELAY, due_ms=row.due_ms
+    )
+    assert not world.broker.ask(SendMessages("t", [copy])).refused
+    before = pending(world)
+    done = world.broker.ask(move(row, row.due_ms + 5))
+    assert done.copies == before - 59
+    assert pending(world) == 60
+    world.reopen()
+    assert pending(world) == 60
+    assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 49
+
+
+def test_another_record_is_not_put_in_its_place(make_world) -> None:
+    world = open_world(make_world)
+    rows = offloaded(world)
+    for record in (rows["m4"].record, b"", b"short"):
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(move(rows["m2"], rows["m2"].due_ms + 1, record))
+        assert refused.value.code is ErrorCode.IN_LAKE
+    assert pending(world) == 60
+    assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 50
+    assert states(world, "m2") == [(rows["m2"].due_ms, MessageState.LAKE)]
+
+
+def test_what_came_into_the_lake_meanwhile_is_looked_for_again(make_world) -> None:
+    world = open_world(make_world)
+    row = offloaded(world)["m2"]
+    unseen = move(row, row.due_ms + 1)
+    for command in (
+        RescheduleFromLake("t", "m2", row.due_ms, row.due_ms + 1, [], [], b""),
+        RecallMany("t", 0, ALL_MS, looked=(2,)),
+    ):
+        with pytest.raises(HorologError, match="offload 1 came into the lake meanwhile") as refused:
+            world.broker.ask(command)
+        assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
+    assert pending(world) == 60
+    assert world.broker.ask(unseen).status.value == "RESCHEDULED"
+
+
+def test_rows_of_a_window_are_recalled_once(make_world) -> None:
+    world = open_world(make_world)
+    rows = [row for row in offloaded(world).values() if row.topic == 1]
+    named = gone_rows(rows)
+    counted = world.broker.ask(RecallManyFromLake(named, dry_run=True))
+    assert counted.tolist() == [True] * len(rows)
+    assert pending(world) == 60
+    first, half = world.broker.ask(RecallManyFromLake(named[:3])), len(rows) - 3
+    assert first.tolist() == [True] * 3
+    unknown = named[:1].copy()
+    unknown["number"] = 9
+    assert world.broker.ask(RecallManyFromLake(unknown)).tolist() == [False]
+    done = world.broker.ask(RecallManyFromLake(named))
+    assert done.tolist() == [False] * 3 + [True] * half
+    for _ in range(2):
+        assert pending(world) == 60 - len(rows)
+        assert not world.broker.ask(RecallManyFromLake(named)).any()
+        left = world.broker.ask(RecallMany("t", 0, ALL_MS, dry_run=True, looked=(1,)))
+        assert left.matched == 30 - len(rows)
+        world.reopen(power_cut=True)
+
+
+def test_recalls_that_are_remembered_are_bounded(make_world, monkeypatch) -> None:
+    """P4: what is recalled in the lake takes memory until its hour is promoted."""
+    world = open_world(make_world)
+    rows = offloaded(world)
+    monkeypatch.setattr(lake_recalls, "LAKE_GONE_MAX", 2)
+    named = list(rows.values())
+    assert world.broker.ask(RecallManyFromLake(gone_rows(named[:2]))).all()
+    third = named[2]
+    place = LakeRow(1, third.position, third.row, third.due_ms)
+    topic = "tu"[int(third.message_id[1:]) % 2]
+    for command in (
+        RecallManyFromLake(gone_rows([third]), done=7),
+        RecallFromLake(topic, third.message_id, third.due_ms, [place], [1]),
+        move(third, third.due_ms + 1),
+    ):
+        with pytest.raises(HorologError, match="at most 2 can be") as refused:
+            world.broker.ask(command)
+        assert refused.value.code is ErrorCode.IN_LAKE
+    assert world.broker.ask(RecallManyFromLake(gone_rows(named[:2]))).tolist() == [False] * 2
+    assert pending(world) == 58
+
+
+def test_nothing_leaves_for_the_lake_under_a_bulk_recall(make_world, monkeypatch) -> None:
+    """A commit that overtook it would have taken what it means, un-recalled."""
+    monkeypatch.setattr(bulk_recalls, "BULK_ROWS", 8)
+    world = open_world(make_world)
+    schedule(world, 60)
+    view = begin(world, hour_after(world, 48 * HOUR_MS))
+    rows = exported(world, view)
+    asked = [
+        Answer(RecallMany("t", 0, ALL_MS), 0),
+        Answer(CommitOffload(view.number, len(rows), "lake"), 0),
+    ]
+    world.broker.step(asked)
+    world.broker.settle()
+    many, committed = (answer.result for answer in asked)
+    assert many.cancelled == 30
+    assert committed.waiting == 30
+    assert pending(world) == 30
+    world.reopen(power_cut=True)
+    assert pending(world) == 30
+    assert world.broker.ask(RecallMany("t", 0, ALL_MS, dry_run=True, looked=(1,))).matched == 0
+
+
+def story(world, told: dict[str, Any]) -> None:
+    """Moves into near hours, the far store and the present, and a bulk recall; `told`: what was acknowledged."""
+    told["rows"] = rows = offloaded(world, 24)
+    now = world.clock.wall_ms()
+    for name, new_ms in (("m2", now + HOUR_MS), ("m3", now + 40 * DAY_MS), ("m4", now)):
+        told["asked"] = name
+        world.broker.ask(move(rows[name], new_ms))
+        told["moved"] = name
+        world.broker.want_checkpoint()
+        world.broker.settle()
+    told["asked"] = "many"
+    world.broker.ask(RecallManyFromLake(gone_rows([rows["m5"], rows["m8"]])))
+    told["moved"] = "many"
+    world.broker.want_checkpoint()
+    world.broker.settle()
+
+
+def changes_of_story(make_world) -> int:
+    world = open_world(make_world)
+    seen: list[str] = []
+    world.disk.on_effect = seen.append
+    story(world, {})
+    return len(seen)
+
+
+ORDER = ["m2", "m3", "m4", "many"]
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_killed_at_every_change(make_world, power_cut) -> None:
+    count = changes_of_story(make_world)
+    assert count > 60
+    for nth in range(0, count, 1 if power_cut else 2):
+        kill_at(make_world, nth, power_cut)
+
+
+def kill_at(make_world, nth: int, power_cut: bool) -> None:
+    world = open_world(make_world)
+    told: dict[str, Any] = {}
+    left = [nth]
+
+    def count(what: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed(what)
+
+    world.disk.on_effect = count
+    with suppress(Killed):
+        story(world, told)
+    world.disk.on_effect = None
+    world.reopen(power_cut=power_cut)
+    world.broker.settle()
+    if "asked" not in told:
+        return
+    gone = set(world.broker.ask(LakeGone(1)))
+    done = ORDER.index(told["moved"]) + 1 if "moved" in told else 0
+    rows = told["rows"]
+    for at, name in enumerate(ORDER):
+        names = ["m5", "m8"] if name == "many" else [name]
+        are_gone = {rows[each].origin in gone for each in names}
+        assert len(are_gone) == 1
+        is_gone = are_gone.pop()
+        if at < done or at >= ORDER.index(told["asked"]) + 1:
+            assert is_gone == (at < done)
+        if name == "many":
+            assert pending(world) == 24 - (2 if is_gone else 0) - ("m4" in moved_of(gone, rows))
+        else:
+            dues = {state for _, state in states(world, name)}
+            expected = {MessageState.MOVED} if is_gone else {MessageState.LAKE}
+            assert expected <= dues
+            assert len(dues) == 1 + is_gone
+    world.clock.advance(2 * HOUR_MS)
+    world.broker.settle()
+    wanted = [name for name in ("m2", "m4") if rows[name].origin in gone]
+    assert sorted(visible(world, "t")) == wanted
+    for name in wanted:
+        row = rows[name]
+        named = RecallFromLake("t", name, row.due_ms, [LakeRow(1, *row.origin, row.due_ms)], [1])
+        assert world.broker.ask(named).status is not RecallStatus.CANCELLED
+
+
+def moved_of(gone: set[tuple[int, int]], rows) -> set[str]:
+    return {name for name, row in rows.items() if row.origin in gone}
+
+
+def test_gone_rows_are_a_set() -> None:
+    chance = np.random.default_rng(3)
+    model: set[tuple[int, ...]] = set()
+    found = GoneRows()
+    for _ in range(60):
+        rows = np.zeros(int(chance.integers(0, 9)), GONE)
+        for name, high in (("number", 3), ("position", 9), ("row", 3), ("due_ms", 4)):
+            rows[name] = chance.integers(0, high, len(rows))
+        rows["due_ms"] = rows["position"] % 4  # a message has one due time
+        known = found.knows(rows)
+        keys = [tuple(row) for row in rows[["number", "position", "row"]].tolist()]
+        assert known.tolist() == [key in model for key in keys]
+        found.add(rows[~known])
+        model |= set(keys)
+        if chance.random() < 0.2:
+            number = int(chance.integers(0, 3))
+            assert found.drop(found.all["number"] == number) == any(
+                key[0] == number for key in model
+            )
+            model = {key for key in model if key[0] != number}
+        assert {key[1:] for key in model} == {
+            (position, row) for position in range(9) for row in range(3) if found.has(position, row)
+        }
