@@ -67,6 +67,8 @@ def selected(df: DataFrame, columns: Columns) -> DataFrame:
         text = getattr(columns, name)
         if text:
             chosen.append(_expression(df, name, text, _as_keys if name == "keys" else _as_text))
+    if (text := _unread_time(df, columns.deliver_at)) is not None:
+        chosen.append(text.alias("deliver_at_text"))
     if columns.properties:
         pairs = []
         for name, text in columns.properties.items():
@@ -87,7 +89,6 @@ def _expression(df: DataFrame, name: str, text: str, cast: _Cast) -> Column:
 
 
 def _as_time(column: Column, kind: str, name: str) -> Column:
-    from pyspark.sql import functions as sql
 
     if kind in ("timestamp", "bigint"):
         return column
@@ -96,9 +97,25 @@ def _as_time(column: Column, kind: str, name: str) -> Column:
     if kind in ("date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
     if kind == "string":
-        of_number = sql.timestamp_millis(column.try_cast("bigint"))
-        return sql.coalesce(of_number, column.try_cast("timestamp"))
+        return _time_of(column)
     raise _refused(name, f"is {kind}; it must be a timestamp, a text like one, or epoch ms")
+
+
+def _time_of(text: Column) -> Column:
+    from pyspark.sql import functions as sql
+
+    of_number = sql.timestamp_millis(text.try_cast("bigint"))
+    return sql.coalesce(of_number, text.try_cast("timestamp"))
+
+
+def _unread_time(df: DataFrame, expression: str) -> Column | None:
+    """The text of a due time that cannot be read; None if due times are no texts."""
+    from pyspark.sql import functions as sql
+
+    text = sql.expr(expression)
+    if df.select(text.alias("text")).schema.fields[0].dataType.simpleString() != "string":
+        return None
+    return sql.when(_time_of(text).isNull(), text)
 
 
 def _as_body(column: Column, kind: str, name: str) -> Column:

@@ -113,7 +113,8 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     """Why this row is refused; "" if it is not."""
     cells = {name: table.column(name)[row].as_py() for name in table.column_names}
     if cells["deliver_at"] is None:
-        return "deliver_at: is null"
+        text = cells.get("deliver_at_text")
+        return "deliver_at: is null" if text is None else f"deliver_at: {text[:_TOLD]!r} is no time"
     if due_ms <= 0:
         return f"deliver_at: {due_ms} ms is not after 1970"
     if due_ms > target.max_due_ms:

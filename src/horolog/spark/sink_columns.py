@@ -17,8 +17,12 @@ SINK_TYPES: dict[str, frozenset[str]] = {
     "tag": _TEXTS,
     "keys": frozenset({"string", "array<string>"}),
     "properties": frozenset({"map<string,string>"}),
+    "deliver_at_text": _TEXTS,
 }
-"""Column → names of the Spark types it may have.  `bigint` is epoch milliseconds."""
+"""Column → names of the Spark types it may have.  `bigint` is epoch milliseconds.
+
+`deliver_at_text` is no part of a message: it is the text that a null `deliver_at` was made from, for the reason.
+"""
 ARROW_TYPES = {
     "binary": pa.binary(),
     "string": pa.string(),
@@ -57,7 +61,7 @@ def normalised(table: pa.Table) -> pa.Table:
                 column = _single(column.cast(pa.string()))
             else:
                 column = column.cast(pa.list_(pa.string()))
-        elif name in ("tag", "message_id"):
+        elif name in ("tag", "message_id", "deliver_at_text"):
             column = column.cast(pa.string())
         elif name == "properties":
             column = column.cast(pa.map_(pa.string(), pa.string()))
