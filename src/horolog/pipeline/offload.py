@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APP = "horolog-offload"
+_TASKS = 8  # for each core: a task costs Spark as much as writing a thousand messages
 Note = Callable[[str], None]
 
 
@@ -85,15 +86,32 @@ def write(
 
     def task(mine: Iterable[Any]) -> Iterable[Any]:
         runs = [FrozenRun(each) for each in told.value]
-        for unit in mine:
-            file = _write_one(runs, number, Unit(*unit), uri)
-            if file is not None:
-                yield tuple(file)
+        for share in mine:
+            for unit in share:
+                file = _write_one(runs, number, Unit(*unit), uri)
+                if file is not None:
+                    yield tuple(file)
 
+    shares = shared_out(units, _TASKS * spark.sparkContext.defaultParallelism)
     with spark_failures("offload"):
-        rows = spark.sparkContext.parallelize([tuple(unit) for unit in units], len(units))
+        told_units = [[tuple(unit) for unit in share] for share in shares]
+        rows = spark.sparkContext.parallelize(told_units, len(shares))
         found: list[Any] = rows.mapPartitions(task).collect()
     return [LakeFile(*row) for row in found]
+
+
+def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+    """Units that follow each other, in at most `count` shares of about as many rows."""
+    wanted = -(-sum(unit.rows for unit in units) // count)
+    shares: list[list[Unit]] = []
+    rows = wanted
+    for unit in units:
+        if rows >= wanted:
+            shares.append([])
+            rows = 0
+        shares[-1].append(unit)
+        rows += unit.rows
+    return shares
 
 
 def _write_one(runs: Sequence[FrozenRun], number: int, unit: Unit, uri: str) -> LakeFile | None:

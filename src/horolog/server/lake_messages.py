@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -148,14 +149,16 @@ class LakeMessages:
     async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
         """Recall, or count, what one offload has of it."""
         pieces = _pieces(command, place)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            rows, sizes = piece
-            step = RecallManyFromLake(rows, command.dry_run, done.cancelled)
-            meant: npt.NDArray[np.bool_] = await self._engine.submit(step)
-            n = int(meant.sum())
-            done.matched += n
-            done.cancelled += 0 if command.dry_run else n
-            done.bytes += int(sizes[meant].sum())
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as reader:  # one thread: Arrow keeps memory for each that reads
+            while (piece := await loop.run_in_executor(reader, next, pieces, None)) is not None:
+                rows, sizes = piece
+                step = RecallManyFromLake(rows, command.dry_run, done.cancelled)
+                meant: npt.NDArray[np.bool_] = await self._engine.submit(step)
+                n = int(meant.sum())
+                done.matched += n
+                done.cancelled += 0 if command.dry_run else n
+                done.bytes += int(sizes[meant].sum())
 
     async def _places(self, command: Recall | Reschedule) -> list[tuple[int, int, str]]:
         """(offload, topic, table) where messages of that topic and hour wait."""
