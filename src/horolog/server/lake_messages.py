@@ -33,7 +33,6 @@ from horolog.protocol.commands import (
 from horolog.protocol.offload_commands import (
     DescribeLake,
     LakeGone,
-    LakeHour,
     LakeRow,
     LakeView,
     RecallFromLake,
@@ -105,7 +104,7 @@ class LakeMessages:
         """
         done = RecalledMany(0, 0, 0)
         for _ in range(_TRIES_MAX):
-            view, places = await self._window(command)
+            places = await self._window(command)
             if command.dry_run:
                 done = RecalledMany(0, 0, 0)
             for place in places:
@@ -119,7 +118,7 @@ class LakeMessages:
                 if error.code in _CHANGED:
                     continue
                 raise _with_count(error, done.cancelled) from None
-            if command.dry_run and (await self._window(command))[0] != view:
+            if command.dry_run and await self._window(command) != places:
                 continue  # something may have been counted twice, or not at all
             counts = zip(dataclasses.astuple(done), dataclasses.astuple(here), strict=True)
             return RecalledMany(*(there + n for there, n in counts))
@@ -130,8 +129,8 @@ class LakeMessages:
             field="topic",
         )
 
-    async def _window(self, command: RecallMany) -> tuple[list[LakeHour], list[_Hours]]:
-        """What waits of a topic in the hours of a window; the same by offload."""
+    async def _window(self, command: RecallMany) -> list[_Hours]:
+        """Where messages of a topic wait in the hours of a window."""
         view: LakeView = await self._engine.submit(DescribeLake(command.to_ms))
         uris = {offload.number: offload.uri for offload in view.offloads}
         waiting = [
@@ -140,11 +139,10 @@ class LakeMessages:
             if hour.topic_name == command.topic and (hour.hour + 1) * HOUR_MS > command.from_ms
         ]
         numbers = sorted({(hour.number, hour.topic) for hour in waiting})
-        places = [
+        return [
             _Hours(uris[number], number, topic, [h.hour for h in waiting if h.number == number])
             for number, topic in numbers
         ]
-        return waiting, places
 
     async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
         """Recall, or count, what one offload has of it."""
