@@ -57,7 +57,7 @@ def delivered(table: Path) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("rows", ["messages", "pieces"])
 def test_exactly_once_into_delta_over_restarts(spark, broker, tmp_path, rows) -> None:
-    restarts(spark, broker, tmp_path, rows, times=3)
+    restarts(spark, broker, tmp_path, rows, times=2)
 
 
 @pytest.mark.slow

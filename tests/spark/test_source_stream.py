@@ -121,7 +121,7 @@ def found(table: Path) -> list[str]:
 
 @pytest.mark.parametrize("way", ["answers", "files"])
 def test_exactly_once_over_restarts(spark, broker, tmp_path, way: str) -> None:
-    restarts(spark, broker, tmp_path, way, times=3)
+    restarts(spark, broker, tmp_path, way, times=2)
 
 
 @pytest.mark.slow
