@@ -93,9 +93,7 @@ STAGING_TTL_MS = DAY_MS  # a transaction that is not committed by then is swept
 OFFLOAD_MARGIN_MS = 24 * HOUR_MS  # what is due earlier stays: it would come back at once
 LAKE_MARGIN_MS = 3 * HOUR_MS  # between a commit and the first due time that it takes away
 OFFLOAD_HOURS_MAX = 1_000_000  # hours times topics of one offload: 24 bytes each in its record
-LAKE_GONE_MAX = (
-    1_000_000  # recalled messages of the lake that are remembered: 32 bytes each in memory
-)
+LAKE_GONE_MAX = 1_000_000  # recalls in the lake that are remembered: 32 bytes each in memory
 LAKE_RECALL_ROWS = 4_096  # that a bulk recall names in one step
 PROMOTE_AHEAD_MS = 2 * HOUR_MS  # an hour is promoted this long before it begins
 PROMOTE_LATE_MS = 30 * MINUTE_MS  # if it is not, the broker does it itself

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
+from worlds import changes_of, killed_at
 
 from horolog.broker import staging
 from horolog.broker.staging import Begun, Place
@@ -26,7 +25,6 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 from horolog.testing.sim_adoptions import Transaction
 
 LOG_ID = 0x5EED5EED5EED5EED
@@ -141,12 +139,11 @@ def story(world, start_ms: int, *, inline: bool) -> None:
         checkpoint(world)
 
 
-def changes_of(make_world, inline: bool) -> int:
+def changes_of_story(make_world, inline: bool) -> int:
     """How many changes of the disk the story makes."""
     world = open_world(make_world)
-    seen: list[str] = []
-    world.disk.on_effect = seen.append
-    story(world, world.clock.wall_ms(), inline=inline)
+    with changes_of(world.disk) as seen:
+        story(world, world.clock.wall_ms(), inline=inline)
     assert not adopted_files(world)
     return len(seen)
 
@@ -155,7 +152,7 @@ def changes_of(make_world, inline: bool) -> int:
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_kill_at_every_seventh_change(make_world, power_cut, inline) -> None:
     """Exactly the rows, once, whatever change of the disk is the last: of staging, commit, hand-over, removal."""
-    for nth in range(3 * power_cut + 2 * inline, changes_of(make_world, inline), 7):
+    for nth in range(3 * power_cut + 2 * inline, changes_of_story(make_world, inline), 7):
         kill_at(make_world, nth, power_cut, inline)
 
 
@@ -163,7 +160,7 @@ def test_kill_at_every_seventh_change(make_world, power_cut, inline) -> None:
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_kill_at_every_change(make_world, power_cut, inline) -> None:
-    for nth in range(changes_of(make_world, inline)):
+    for nth in range(changes_of_story(make_world, inline)):
         kill_at(make_world, nth, power_cut, inline)
 
 
@@ -171,17 +168,8 @@ def kill_at(make_world, nth: int, power_cut: bool, inline: bool) -> None:
     world = open_world(make_world)
     world.other = make_world().disk
     start_ms = world.clock.wall_ms()
-    left = [nth]
-
-    def count(what: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth):
         story(world, start_ms, inline=inline)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     for version in range(2):
         again(world, version, parts_of(version, start_ms), inline=inline)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from worlds import killed_at
 
 from horolog.backup.copying import Copy, Progress
 from horolog.backup.manifest import Manifest, read_manifest
 from horolog.backup.restoring import Restore
 from horolog.broker.named_files import NamedFile
 from horolog.storage.api import read_file, replace_file
-from horolog.testing.disk import FaultyDisk, Killed
+from horolog.testing.disk import FaultyDisk
 
 
 def files_of(generation: int) -> dict[str, bytes]:
@@ -57,21 +58,8 @@ def test_a_backup_that_is_interrupted_anywhere_leaves_the_former_one(power_cut: 
         target = FaultyDisk(stop_at)
         copy_generation(target, 1)
         copy_generation(target, 2)
-        left = [stop_at]
-
-        def count(_: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed
-
-        target.on_effect = count
-        try:
+        with killed_at(target, stop_at) as life:
             copy_generation(target, 3)
-        except Killed:
-            ended = False
-        else:
-            ended = True
-        target.on_effect = None
         target.crash(power_cut=power_cut)
         manifest = read_manifest(target, "x")
         assert manifest is not None
@@ -82,7 +70,7 @@ def test_a_backup_that_is_interrupted_anywhere_leaves_the_former_one(power_cut: 
         made = read_manifest(target, "x")
         assert made is not None
         assert set(target.names()) == {file.place for file in made.files} | {"manifest.json"}
-        if ended:
+        if not life.killed:
             break
     assert seen == {2, 3}
 
@@ -96,24 +84,11 @@ def test_a_restore_that_is_interrupted_is_no_data_directory(power_cut: bool) -> 
     assert manifest is not None
     for stop_at in range(1_000):
         target = FaultyDisk(stop_at)
-        left = [stop_at]
-
-        def count(_: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed
-
-        target.on_effect = count
-        try:
+        with killed_at(target, stop_at) as life:
             Restore(backup, target, manifest, Progress()).run()
-        except Killed:
-            ended = False
-        else:
-            ended = True
-        target.on_effect = None
         target.crash(power_cut=power_cut)
         if target.exists("meta"):
             assert {p: read_file(target, p) for p in target.names()} == files_of(1)
-        if ended:
+        if not life.killed:
             assert target.exists("meta")
             break

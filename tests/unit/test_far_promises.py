@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
-from worlds import checkpoint, take_all
+from worlds import changes_of, checkpoint, killed_at, take_all
 
 from horolog.delay.far import FarSettings
 from horolog.errors import HorologError
@@ -22,7 +20,6 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DAYS = [26 * HOUR_MS, 3 * DAY_MS, 3 * DAY_MS + 1, 33 * DAY_MS, 90 * DAY_MS, 400 * DAY_MS]
@@ -196,9 +193,9 @@ def story(world, acknowledged: list[str]) -> None:
 
 def effects_of_runs(make_world) -> int:
     world = open_world(make_world)
-    seen = []
-    world.disk.on_effect = lambda what: seen.append(what) if "/runs/" in what else None
-    story(world, [])
+    with changes_of(world.disk) as changes:
+        story(world, [])
+    seen = [what for what in changes if "/runs/" in what]
     assert any(".run" in what for what in seen)
     return len(seen)
 
@@ -207,18 +204,8 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     """Kill at the nth change under `runs`, start again, and compare with what was acknowledged."""
     world = open_world(make_world)
     acknowledged: list[str] = []
-    left = [nth]
-
-    def count(what: str) -> None:
-        if "/runs/" in what:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth, "/runs/"):
         story(world, acknowledged)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     view = world.broker.ask(DescribeBroker())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from offloads import begin, exported, hour_after, open_world, pending
+from worlds import changes_of, killed_at
 
 from horolog.broker.staging import Begun, Place
 from horolog.delay.offload import promotion_app
@@ -30,7 +30,6 @@ from horolog.protocol.offload_commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 from horolog.testing.sim_adoptions import Transaction
 
 LOG_ID = 0x5EED5EED5EED5EED
@@ -162,17 +161,8 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     told = in_lake(world)
     counts = world.broker.ask(CountPending()).rows
     done: list[Any] = []
-    left = [nth]
-
-    def count(what: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth):
         story(world, told, done)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     assert world.broker.ask(CountPending()).rows == counts
@@ -191,9 +181,8 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
 def test_killed_at_every_change(make_world, power_cut) -> None:
     world = open_world(make_world)
     told = in_lake(world)
-    seen: list[str] = []
-    world.disk.on_effect = seen.append
-    story(world, told, [])
+    with changes_of(world.disk) as seen:
+        story(world, told, [])
     assert len(seen) > 100
     for nth in range(power_cut, len(seen), 2):
         kill_at(make_world, nth, power_cut)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from offloads import begin, exported, hour_after, open_world, pending, schedule
+from worlds import changes_of, killed_at
 
 from horolog.broker import bulk_recalls, lake_recalls
 from horolog.delay.lake_gone import GONE, GoneRows
@@ -32,7 +32,6 @@ from horolog.protocol.offload_commands import (
     RescheduleFromLake,
 )
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 from horolog.testing.sim_broker import Answer
 from horolog.testing.sim_lake import frozen_messages
 
@@ -241,9 +240,8 @@ def story(world, told: dict[str, Any]) -> None:
 
 def changes_of_story(make_world) -> int:
     world = open_world(make_world)
-    seen: list[str] = []
-    world.disk.on_effect = seen.append
-    story(world, {})
+    with changes_of(world.disk) as seen:
+        story(world, {})
     return len(seen)
 
 
@@ -261,17 +259,8 @@ def test_killed_at_every_change(make_world, power_cut) -> None:
 def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
     told: dict[str, Any] = {}
-    left = [nth]
-
-    def count(what: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth):
         story(world, told)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     if "asked" not in told:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
+from worlds import changes_of, killed_at
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
@@ -34,7 +34,6 @@ from horolog.protocol.offload_commands import (
     LakeRow,
     RecallFromLake,
 )
-from horolog.testing.disk import Killed
 
 
 def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_world) -> None:
@@ -232,26 +231,16 @@ def story(world, told: dict[str, Any]) -> None:
 
 def changes_of_story(make_world) -> int:
     world = open_world(make_world)
-    seen: list[str] = []
-    world.disk.on_effect = seen.append
-    story(world, {})
+    with changes_of(world.disk) as seen:
+        story(world, {})
     return len(seen)
 
 
 def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
     told: dict[str, Any] = {}
-    left = [nth]
-
-    def count(what: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth):
         story(world, told)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     lake = world.broker.ask(DescribeLake(1 << 50))

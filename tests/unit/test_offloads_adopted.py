@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
+from worlds import changes_of, killed_at
 
 from horolog.broker.staging import Begun, Place
 from horolog.limits import DAY_MS, HOUR_MS
@@ -19,7 +19,6 @@ from horolog.protocol.offload_commands import (
     LakeGone,
 )
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 from horolog.testing.sim_adoptions import Transaction
 
 LOG_ID = 0x5EED5EED5EED5EED
@@ -101,17 +100,8 @@ def test_adopted_runs_go_too(make_world) -> None:
 def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
     told: dict[str, Any] = {"sent": 0}
-    left = [nth]
-
-    def count(what: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed(what)
-
-    world.disk.on_effect = count
-    with suppress(Killed):
+    with killed_at(world.disk, nth):
         adopted_story(world, told)
-    world.disk.on_effect = None
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     assert world.broker.ask(DescribeBroker()).problems == []
@@ -132,8 +122,7 @@ def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_killed_at_every_change_with_adopted_runs(make_world, power_cut) -> None:
     world = open_world(make_world)
-    seen: list[str] = []
-    world.disk.on_effect = seen.append
-    adopted_story(world, {})
+    with changes_of(world.disk) as seen:
+        adopted_story(world, {})
     for nth in range(power_cut, len(seen), 2):
         kill_adopted_at(make_world, nth, power_cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from worlds import killed_at
 
 from horolog.delay.far import FarSettings
 from horolog.errors import ErrorCode, HorologError
@@ -30,7 +31,6 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.storage.api import replace_file
-from horolog.testing.disk import Killed
 from horolog.verify.directory import verify_directory
 
 HOUR = 3_600_000
@@ -234,22 +234,10 @@ def test_row_12_can_be_killed_at_any_effect_and_begins_again(make_world) -> None
     for after in range(300):
         world = cut_world(make_world)
         damage_state(world, world.due)
-        left = [after]
-
-        def kill(what: str, left=left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed(what)
-
         world.disk.crash(power_cut=False)
-        world.disk.on_effect = kill
-        killed = False
-        try:
+        with killed_at(world.disk, after) as life:
             world.broker.open()
             checkpoint(world)
-        except Killed:
-            killed = True
-        world.disk.on_effect = None
         world.reopen(power_cut=after % 2 == 0)
         told = view(world)
         assert told.pending == 34, after
@@ -257,7 +245,7 @@ def test_row_12_can_be_killed_at_any_effect_and_begins_again(make_world) -> None
         assert "10 of 14 messages" in told.problems[0]
         aside = [name for name in names(world, "hours") if name.startswith("quarantined-")]
         assert len(aside) == 1, after
-        if not killed:
+        if not life.killed:
             assert after > 20
             return
     raise AssertionError("it never came to the end")
@@ -360,23 +348,11 @@ def test_rebuilt_queues_are_trusted_only_when_they_are_whole(make_world, monkeyp
         queue = f"shard-00/queues/{names(world, 'queues')[0]}"
         world.disk.open(f"{queue}/{world.disk.list(queue)[-1]}").truncate(20)
         world.disk.crash(power_cut=False)
-        left = [after]
-
-        def kill(what: str, left=left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed(what)
-
-        world.disk.on_effect = kill
-        killed = False
-        try:
+        with killed_at(world.disk, after) as life:
             world.broker.open()
-        except Killed:
-            killed = True
-        world.disk.on_effect = None
         world.reopen(power_cut=True)
         assert take(world) == expected, after
-        if not killed:
+        if not life.killed:
             assert after > 10
             return
     raise AssertionError("it never came to the end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import killed_at
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
@@ -20,7 +21,6 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import Killed
 
 HOUR = 3_600_000
 SEGMENT = 65_536
@@ -250,22 +250,10 @@ def test_killed_between_a_checkpoint_and_its_deletions(make_world) -> None:
         send(world, "more", 100)
         checkpoint(world)
         world.clock.advance(2 * HOUR)
-        left = [after]
-
-        def kill(what: str, left=left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed(what)
-
-        world.disk.on_effect = kill
-        killed = False
-        try:
+        with killed_at(world.disk, after) as life:
             for i in range(3):
                 send(world, f"later{i}-", 1)
                 checkpoint(world)
-        except Killed:
-            killed = True
-        world.disk.on_effect = None
         world.reopen(power_cut=True)
         assert world.broker.ask(CountPending()).total == 20
         assert names(world, "log")[0] <= f"{view(world).log_start:020d}.log"
@@ -273,7 +261,7 @@ def test_killed_between_a_checkpoint_and_its_deletions(make_world) -> None:
         assert view(world).log_start > 0
         assert names(world, "log")[0] == f"{view(world).log_start:020d}.log"
         assert view(world).problems == []
-        if not killed:
+        if not life.killed:
             assert after > 30
             return
     raise AssertionError("it never came to the end")

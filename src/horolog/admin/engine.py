@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from horolog.backup.status import BackupView
 from horolog.broker.recalls import worth_telling
@@ -27,6 +27,8 @@ from horolog.protocol.commands import (
     Reschedule,
     Rescheduled,
 )
+
+_Result = TypeVar("_Result")
 
 
 class BackupMaker(Protocol):
@@ -166,35 +168,30 @@ class Engine(Protocol):
 
 async def recalled(engine: Engine, command: Recall) -> Recalled:
     """The truth about one message, also if it is in the lake; IN_LAKE if that cannot be read."""
-    try:
-        found: Recalled = await engine.submit(command)
-    except HorologError as error:
-        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
-            raise
-        return await engine.offloads.messages.recall(command)
-    return found
+    return await _here_or_in_lake(engine, command, lambda lake: lake.recall(command))
 
 
 async def rescheduled(engine: Engine, command: Reschedule) -> Rescheduled:
     """A message that is due at another time now, also if it was in the lake; IN_LAKE if that cannot be read."""
-    try:
-        done: Rescheduled = await engine.submit(command)
-    except HorologError as error:
-        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
-            raise
-        return await engine.offloads.messages.reschedule(command)
-    return done
+    return await _here_or_in_lake(engine, command, lambda lake: lake.reschedule(command))
 
 
 async def recalled_many(engine: Engine, command: RecallMany) -> RecalledMany:
     """How many of a window were meant, also of those in the lake; IN_LAKE if that cannot be read."""
+    return await _here_or_in_lake(engine, command, lambda lake: lake.recall_many(command))
+
+
+async def _here_or_in_lake(
+    engine: Engine, command: Command, there: Callable[[LakeReader], Awaitable[_Result]]
+) -> _Result:
+    """The core's answer, or that of the lake where the core says that it cannot know."""
     try:
-        done: RecalledMany = await engine.submit(command)
+        found: _Result = await engine.submit(command)
     except HorologError as error:
         if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
             raise
-        return await engine.offloads.messages.recall_many(command)
-    return done
+        return await there(engine.offloads.messages)
+    return found
 
 
 async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:

@@ -61,6 +61,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.offload_commands import (
     CommitOffload,
+    LakeStep,
     OffloadCommand,
     RecallFromLake,
     RecallManyFromLake,
@@ -295,16 +296,12 @@ class Broker:
     def _lake_waits(self, item: Input, command: OffloadCommand) -> bool:
         """Whether a step of an offload must wait for what is appended and not applied, or not done."""
         far = self.shard.delay.far
-        match command:
-            case RecallFromLake() | RescheduleFromLake():
-                return self._defers(item, Recall(command.topic, command.message_id, command.due_ms))
-            case RecallManyFromLake():
-                waits = far.lake.in_flight
-            case CommitOffload():
-                waits = far.lake.in_flight or self._bulk.under_way
-                waits = waits or any(run.recalling for run in frozen_runs(far))
-            case _:
-                waits = offloads.is_step(command) and far.lake.in_flight
+        if isinstance(command, RecallFromLake | RescheduleFromLake):
+            return self._defers(item, Recall(command.topic, command.message_id, command.due_ms))
+        waits = isinstance(command, LakeStep | RecallManyFromLake) and far.lake.in_flight
+        if isinstance(command, CommitOffload):
+            waits = waits or self._bulk.under_way
+            waits = waits or any(run.recalling for run in frozen_runs(far))
         if waits:
             self._deferred.append(item)
         return waits

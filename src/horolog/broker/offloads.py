@@ -85,11 +85,6 @@ def decide(shard: Shard, command: LakeStep | LakeQuestion, wall_ms: int) -> obje
             return None
 
 
-def is_step(command: object) -> bool:
-    """Whether it may append a record, so that what is in flight must be applied first."""
-    return isinstance(command, BeginOffload | FreezeOffload | CommitOffload | AbortOffload)
-
-
 def _of(shard: Shard, number: int) -> Offload:
     offload = shard.delay.far.lake.offloads.get(number)
     if offload is None:

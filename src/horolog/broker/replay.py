@@ -73,11 +73,15 @@ class Replay:
         kinds = kinds_of(body, offsets)
         settled: list[Settled] = []
         adopted: Adoption | None = None
+        step: Step | None = None
         is_message = IS_MESSAGE[kinds]
         controls = zip(offsets[~is_message].tolist(), kinds[~is_message].tolist(), strict=True)
         for at, kind in controls:
             if kind == Kind.ADOPT:
                 adopted = self._adoption(header, body, at)
+            elif kind == Kind.OFFLOAD:
+                size = ENVELOPE.unpack_from(body, at)[0]
+                step = step_of(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
             else:
                 self._control(header, body, offsets, at, settled)
         messages = offsets[is_message]
@@ -88,7 +92,6 @@ class Replay:
         )
         units = self._units(body, base, heads, messages)
         keyed = key_columns(heads, messages, base, body)
-        step = self._step(body, offsets, kinds)
         shard.apply(Applied(header.end, units, unfiled, settled, keyed, adopted, step))
         if shard.stalled:
             raise HorologError(
@@ -108,15 +111,6 @@ class Replay:
                 shard.delay.far.fail_job()
                 return
             shard.switch_far()
-
-    def _step(
-        self, body: bytes, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[Any]
-    ) -> Step | None:
-        """The step of an offload; the frame of a reschedule from the lake has other records, too."""
-        for at in offsets[kinds == Kind.OFFLOAD].tolist():
-            size = ENVELOPE.unpack_from(body, at)[0]
-            return step_of(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
-        return None
 
     def _adoption(self, header: FrameHeader, body: bytes, at: int) -> Adoption:
         size = ENVELOPE.unpack_from(body, at)[0]
@@ -194,7 +188,7 @@ class Replay:
                 progress = shard.ready.of(ack.group, ack.topic, ack.queue)
                 for offset in ack.offsets.tolist():
                     progress.consume(offset)
-            case Kind.EPOCH | Kind.OFFLOAD:
+            case Kind.EPOCH:
                 pass
             case _:
                 raise HorologError(

@@ -194,9 +194,7 @@ class RecallMany:
     to_ms: int
     tag: str = ""  # "": any
     dry_run: bool = False  # only count
-    looked: tuple[
-        int, ...
-    ] = ()  # offloads whose rows in the lake were recalled, or counted, before
+    looked: tuple[int, ...] = ()  # offloads whose rows in the lake are recalled, or counted
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ class _Table(NamedTuple):
 
 
 class _Hours(NamedTuple):
-    """Hours of one offload that wait and that a bulk recall touches."""
+    """Hours of one offload that wait, and that somebody asks for."""
 
     uri: str
     number: int
@@ -77,9 +77,8 @@ class LakeMessages:
 
     async def recall(self, command: Recall) -> Recalled:
         """Recall a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
-        places = await self._places(command)
-        rows = await asyncio.to_thread(_find, command, places)
-        looked = [number for number, _, _ in places]
+        places, rows = await self._rows(command)
+        looked = [place.number for place in places]
         found: Recalled = await self._engine.submit(
             RecallFromLake(command.topic, command.message_id, command.due_ms, rows, looked)
         )
@@ -87,15 +86,24 @@ class LakeMessages:
 
     async def reschedule(self, command: Reschedule) -> Rescheduled:
         """Reschedule a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
-        places = await self._places(command)
-        rows = await asyncio.to_thread(_find, command, places)
-        record = await asyncio.to_thread(_record, command, places, rows)
-        looked = [number for number, _, _ in places]
-        topic, name, due_ms, new_due_ms, _ = dataclasses.astuple(command)
+        places, rows = await self._rows(command)
         done: Rescheduled = await self._engine.submit(
-            RescheduleFromLake(topic, name, due_ms, new_due_ms, rows, looked, record)
+            RescheduleFromLake(
+                command.topic,
+                command.message_id,
+                command.due_ms,
+                command.new_due_ms,
+                rows,
+                [place.number for place in places],
+                await asyncio.to_thread(_record, command, places, rows),
+            )
         )
         return done
+
+    async def _rows(self, command: Recall | Reschedule) -> tuple[list[_Hours], list[LakeRow]]:
+        """Where it may wait, and what the tables there have of it."""
+        places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
+        return places, await asyncio.to_thread(_find, command, places)
 
     async def recall_many(self, command: RecallMany) -> RecalledMany:
         """Recall all of a window, in the lake and then here; IN_LAKE if the table cannot be read.
@@ -104,7 +112,7 @@ class LakeMessages:
         """
         done = RecalledMany(0, 0, 0)
         for _ in range(_TRIES_MAX):
-            places = await self._window(command)
+            places = await self._hours(command.topic, command.from_ms, command.to_ms)
             if command.dry_run:
                 done = RecalledMany(0, 0, 0)
             for place in places:
@@ -118,7 +126,9 @@ class LakeMessages:
                 if error.code in _CHANGED:
                     continue
                 raise _with_count(error, done.cancelled) from None
-            if command.dry_run and await self._window(command) != places:
+            if command.dry_run and places != await self._hours(
+                command.topic, command.from_ms, command.to_ms
+            ):
                 continue  # something may have been counted twice, or not at all
             counts = zip(dataclasses.astuple(done), dataclasses.astuple(here), strict=True)
             return RecalledMany(*(there + n for there, n in counts))
@@ -129,19 +139,17 @@ class LakeMessages:
             field="topic",
         )
 
-    async def _window(self, command: RecallMany) -> list[_Hours]:
-        """Where messages of a topic wait in the hours of a window."""
-        view: LakeView = await self._engine.submit(DescribeLake(command.to_ms))
+    async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[_Hours]:
+        """Where messages of a topic wait in the hours of [from_ms, to_ms)."""
+        view: LakeView = await self._engine.submit(DescribeLake(to_ms))
         uris = {offload.number: offload.uri for offload in view.offloads}
-        waiting = [
-            hour
-            for hour in view.hours
-            if hour.topic_name == command.topic and (hour.hour + 1) * HOUR_MS > command.from_ms
-        ]
-        numbers = sorted({(hour.number, hour.topic) for hour in waiting})
+        hours: dict[tuple[int, int], list[int]] = {}
+        for each in view.hours:
+            if each.topic_name == topic and (each.hour + 1) * HOUR_MS > from_ms:
+                hours.setdefault((each.number, each.topic), []).append(each.hour)
         return [
-            _Hours(uris[number], number, topic, [h.hour for h in waiting if h.number == number])
-            for number, topic in numbers
+            _Hours(uris[number], number, number_of_topic, found)
+            for (number, number_of_topic), found in sorted(hours.items())
         ]
 
     async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
@@ -157,16 +165,6 @@ class LakeMessages:
                 done.matched += n
                 done.cancelled += 0 if command.dry_run else n
                 done.bytes += int(sizes[meant].sum())
-
-    async def _places(self, command: Recall | Reschedule) -> list[tuple[int, int, str]]:
-        """(offload, topic, table) where messages of that topic and hour wait."""
-        view: LakeView = await self._engine.submit(DescribeLake(command.due_ms + 1))
-        tables = {offload.number: offload.uri for offload in view.offloads}
-        return [
-            (hour.number, hour.topic, tables[hour.number])
-            for hour in view.hours
-            if hour.hour == command.due_ms // HOUR_MS and hour.topic_name == command.topic
-        ]
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
         """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
@@ -186,23 +184,16 @@ class LakeMessages:
 
     async def _tables(self, topic: str) -> list[_Table]:
         """Where messages of a topic wait."""
-        view: LakeView = await self._engine.submit(DescribeLake(TIME_MAX_MS))
-        uris = {offload.number: offload.uri for offload in view.offloads}
-        first: dict[tuple[int, int], int] = {}  # (offload, topic) → first hour that waits
-        for each in view.hours:
-            if each.topic_name == topic:
-                place = each.number, each.topic
-                first[place] = min(each.hour, first.get(place, each.hour))
         return [
-            _Table(uris[number], number, number_of_topic, hour * HOUR_MS, await self._gone(number))
-            for (number, number_of_topic), hour in first.items()
+            _Table(uri, number, number_of_topic, min(hours) * HOUR_MS, await self._gone(number))
+            for uri, number, number_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
         ]
 
     async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
         return frozenset(await self._engine.submit(LakeGone(number)))
 
 
-def _find(command: Recall | Reschedule, places: Sequence[tuple[int, int, str]]) -> list[LakeRow]:
+def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[LakeRow]:
     """Rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
@@ -211,19 +202,17 @@ def _find(command: Recall | Reschedule, places: Sequence[tuple[int, int, str]]) 
 
         return [
             LakeRow(number, position, row, due_ms)
-            for number, topic, uri in places
+            for uri, number, topic, _ in places
             for position, row in find_rows(uri, number, topic, name, key, due_ms)
         ]
 
 
-def _record(
-    command: Reschedule, places: Sequence[tuple[int, int, str]], rows: Sequence[LakeRow]
-) -> bytes:
+def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[LakeRow]) -> bytes:
     """Of the first of these rows; b"" if there are none."""
     if not rows:
         return b""
     number, position, row, due_ms = rows[0]
-    uri = next(uri for of_number, _, uri in places if of_number == number)
+    uri = next(place.uri for place in places if place.number == number)
     with _readable():
         from horolog.pipeline.lake import LakePlace, records_of
 

@@ -78,14 +78,20 @@ def selected(df: DataFrame, columns: Columns) -> DataFrame:
 
 
 def _expression(df: DataFrame, name: str, text: str, cast: _Cast) -> Column:
+    from pyspark.sql import functions as sql
+
+    return cast(sql.expr(text), _type_of(df, name, text), name).alias(name)
+
+
+def _type_of(df: DataFrame, name: str, text: str) -> str:
+    """Spark's name of an expression's type; BAD_REQUEST that names the column if the expression is wrong."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sql
 
     try:
-        kind = df.select(sql.expr(text).alias(name)).schema.fields[0].dataType.simpleString()
+        return df.select(sql.expr(text).alias(name)).schema.fields[0].dataType.simpleString()
     except PySparkException as error:
         raise _refused(name, f"{text!r}: {sentence_of(error)}") from None
-    return cast(sql.expr(text), kind, name).alias(name)
 
 
 def _as_time(column: Column, kind: str, name: str) -> Column:
@@ -112,9 +118,9 @@ def _unread_time(df: DataFrame, expression: str) -> Column | None:
     """The text of a due time that cannot be read; None if due times are no texts."""
     from pyspark.sql import functions as sql
 
-    text = sql.expr(expression)
-    if df.select(text.alias("text")).schema.fields[0].dataType.simpleString() != "string":
+    if _type_of(df, "deliver_at", expression) != "string":
         return None
+    text = sql.expr(expression)
     return sql.when(_time_of(text).isNull(), text)
 
 
