@@ -15,7 +15,7 @@ from horolog.log.record import HAS_KEYS, HEAD, Kind
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.protocol.rocketmq.message import encode
-from horolog.protocol.rocketmq.properties import RESERVED
+from horolog.protocol.rocketmq.properties import is_hidden
 from horolog.spark.row_checks import refusals
 from horolog.spark.rows import encode_rows, made_ids
 from horolog.spark.sink_columns import Target, due_of, normalised
@@ -27,7 +27,7 @@ GOOD = st.text(
     min_size=1,
     max_size=9,
 )
-NAME = GOOD.filter(lambda name: name not in RESERVED)
+NAME = GOOD.filter(lambda name: not is_hidden(name))
 ROW = st.fixed_dictionaries(
     {
         "body": st.binary(min_size=1, max_size=40),

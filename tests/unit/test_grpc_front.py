@@ -77,7 +77,7 @@ class Door:
 
 
 def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]]) -> None:
-    """Run a story against a fresh broker with topics of all types."""
+    """Run a story against a fresh broker with topics of all types that can be made."""
 
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
@@ -86,7 +86,7 @@ def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]]) -> None:
         options = [("grpc.max_send_message_length", 1 << 28)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             try:
-                for kind in TopicType:
+                for kind in (TopicType.NORMAL, TopicType.DELAY, TopicType.MIXED):
                     await engine.submit(CreateTopic(kind.value, kind, 2))
                 await story(Door(engine, channel))
             finally:
@@ -151,8 +151,37 @@ REFUSED = [
         lambda d: message("normal", delivery_timestamp=d.due(10)),
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
-    ("fifo", lambda d: message("fifo", message_group="g"), pb.NOT_IMPLEMENTED),
-    ("transaction", lambda d: message("transaction", message_type=4), pb.NOT_IMPLEMENTED),
+    ("fifo", lambda d: message(message_group="g"), pb.NOT_IMPLEMENTED),
+    ("fifo without group", lambda d: message(message_type=pb.FIFO), pb.NOT_IMPLEMENTED),
+    ("fifo to normal", lambda d: message("normal", message_group="g"), pb.NOT_IMPLEMENTED),
+    ("transaction", lambda d: message(message_type=pb.TRANSACTION), pb.NOT_IMPLEMENTED),
+    ("lite", lambda d: message(message_type=pb.LITE), pb.NOT_IMPLEMENTED),
+    (
+        "priority with a due time",
+        lambda d: message(message_type=pb.PRIORITY, delivery_timestamp=d.due(10)),
+        pb.NOT_IMPLEMENTED,
+    ),
+    (
+        "group and due time",
+        lambda d: message(message_group="g", delivery_timestamp=d.due(10)),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "fifo and due time",
+        lambda d: message("delay", message_type=pb.FIFO, delivery_timestamp=d.due(10)),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "delay without due time",
+        lambda d: message(message_type=pb.DELAY),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    ("unknown type", lambda d: message(message_type=99), pb.BAD_REQUEST),
+    (
+        "group as a property",
+        lambda d: message(user={"__SHARDINGKEY": "g"}),
+        pb.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    ),
 ]
 
 

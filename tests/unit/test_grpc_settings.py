@@ -75,6 +75,15 @@ def test_what_the_client_said_of_itself_is_given_back() -> None:
     assert told.metric == pb.Metric(on=False)
 
 
+ADVERTISED = {
+    TopicType.NORMAL: [pb.NORMAL],
+    TopicType.DELAY: [pb.DELAY],
+    TopicType.MIXED: [pb.NORMAL, pb.DELAY],
+    TopicType.FIFO: [],  # only in older directories: clients refuse to send to it, and may receive
+    TopicType.TRANSACTION: [],
+}
+
+
 @pytest.mark.parametrize("kind", list(TopicType))
 def test_a_route_has_nothing_that_a_client_refuses(kind) -> None:
     topic = pb.Resource(name="t", resource_namespace="ns")
@@ -85,7 +94,4 @@ def test_a_route_has_nothing_that_a_client_refuses(kind) -> None:
         assert queue.permission == pb.READ_WRITE
         assert queue.broker == pb.Broker(name="broker-a", id=0, endpoints=ENDPOINTS)
         accepted = list(queue.accept_message_types)
-        assert accepted
-        assert set(accepted) <= {pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION}
-        if kind is not TopicType.MIXED:
-            assert accepted == [pb.MessageType.Value(kind.name)]
+        assert accepted == ADVERTISED[kind], "what a send is taken for, and nothing else"

@@ -64,7 +64,7 @@ GOOD_SYSTEMS = st.fixed_dictionaries(
         "message_group": WORDS,
         "trace_context": WORDS,
     },
-)
+).filter(lambda system: not {"delivery_timestamp", "message_group"} <= system.keys())
 
 
 def received(new: NewMessage, **more: object) -> pb.Message:
@@ -215,9 +215,13 @@ def test_a_namespace_goes_in_front_of_the_name() -> None:
     ("system", "wanted"),
     [
         ({}, MessageType.NORMAL),
-        ({"message_type": pb.DELAY}, MessageType.NORMAL),  # there is no time it could wait for
         ({"message_group": "g"}, MessageType.FIFO),
-        ({"message_group": "g", "delivery_timestamp": Timestamp(seconds=9)}, MessageType.DELAY),
+        ({"message_type": pb.FIFO}, MessageType.FIFO),
+        ({"delivery_timestamp": Timestamp(seconds=9)}, MessageType.DELAY),
+        (
+            {"message_type": pb.NORMAL, "delivery_timestamp": Timestamp(seconds=9)},
+            MessageType.DELAY,
+        ),
         ({"message_type": pb.TRANSACTION, "message_group": "g"}, MessageType.TRANSACTION),
     ],
 )
@@ -226,6 +230,24 @@ def test_the_type_follows_from_the_fields(system, wanted) -> None:
         topic=TOPIC, body=b"x", system_properties=pb.SystemProperties(message_id="m", **system)
     )
     assert to_record("t", message, Peer()).type is wanted
+
+
+@pytest.mark.parametrize(
+    ("system", "field"),
+    [
+        ({"message_group": "g", "delivery_timestamp": Timestamp(seconds=9)}, "message_group"),
+        ({"message_type": pb.FIFO, "delivery_timestamp": Timestamp(seconds=9)}, "message_type"),
+        ({"message_type": pb.DELAY}, "message_type"),
+    ],
+)
+def test_a_type_that_the_fields_contradict_is_refused(system, field) -> None:
+    message = pb.Message(
+        topic=TOPIC, body=b"x", system_properties=pb.SystemProperties(message_id="m", **system)
+    )
+    with pytest.raises(HorologError) as caught:
+        to_record("t", message, Peer())
+    assert (caught.value.code, caught.value.field) == (ErrorCode.TYPE_CONFLICT, field)
+    assert caught.value.message.startswith(f"{field}: ")
 
 
 def test_a_compressed_body_is_stored_and_given_back_as_it_is() -> None:

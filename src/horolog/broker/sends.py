@@ -22,14 +22,14 @@ from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
 from horolog.log.unaligned import put
-from horolog.protocol.commands import MessageType, NewMessage, SendMessages, Sent, TopicType
+from horolog.protocol.accepted import ACCEPTED, refusal
+from horolog.protocol.commands import NewMessage, SendMessages, Sent
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 
 _HEAD_FIELDS = ("kind", "due_ms", "topic", "tags", "key", "flags")
 _COLUMNS = np.dtype(
     [*((name, np.uint64 if name == "key" else np.int64) for name in _HEAD_FIELDS), ("queue", "i8")]
 )
-_HERE = frozenset({MessageType.NORMAL, MessageType.DELAY})
 
 
 class _Request(NamedTuple):
@@ -67,9 +67,9 @@ class Sends:
         first = len(self._messages)
         queues = len(topic.queues)
         for i, message in enumerate(messages):
-            refusal = self._refuse(topic, message, latest, wall_ms)
-            if refusal is not None:
-                sent.refused[i] = refusal
+            refused = self._refuse(topic, message, latest, wall_ms)
+            if refused is not None:
+                sent.refused[i] = refused
                 continue
             rows.append(i)
             scheduled = message.due_ms > wall_ms
@@ -99,19 +99,8 @@ class Sends:
     def _refuse(
         self, topic: Topic, message: NewMessage, latest: int, wall_ms: int
     ) -> HorologError | None:
-        kind = message.type
-        if kind not in _HERE:
-            return HorologError(
-                ErrorCode.NOT_IMPLEMENTED,
-                f"message type {kind.name} is not supported yet",
-                field="message_type",
-            )
-        if topic.type is not TopicType.MIXED and topic.type.value != kind.name.lower():
-            return HorologError(
-                ErrorCode.TYPE_CONFLICT,
-                f"topic {topic.name!r} takes {topic.type.value} messages, not {kind.name.lower()}",
-                field="message_type",
-            )
+        if message.type not in ACCEPTED[topic.type]:
+            return refusal(topic.name, topic.type, message.type)
         if message.due_ms > latest:
             return too_late(message.due_ms, wall_ms, self._shard.settings.max_delay_ms)
         return None

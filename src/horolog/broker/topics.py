@@ -11,6 +11,7 @@ import numpy.typing as npt
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPICS_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.protocol.accepted import check_can_be_made
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.storage.api import Storage
@@ -61,6 +62,7 @@ class Topics:
             )
         known = self.by_name.get(command.name)
         if known is None:
+            check_can_be_made(command.type)
             number = max(self.by_number, default=0) + 1
             if number > TOPICS_MAX:
                 raise HorologError(

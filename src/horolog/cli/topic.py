@@ -19,12 +19,10 @@ app = typer.Typer(
 
 
 class Type(StrEnum):
-    """Values of --type."""
+    """Values of --type: those of which the broker makes topics."""
 
     DELAY = "delay"
     NORMAL = "normal"
-    FIFO = "fifo"
-    TRANSACTION = "transaction"
     MIXED = "mixed"
 
 

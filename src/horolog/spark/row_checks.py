@@ -91,7 +91,8 @@ def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[n
     keys, values = flat.field("key"), flat.field("value")
     bad = _suspect_text(keys, _CONTROL, null_is_bad=True)
     bad |= _true(pc.match_substring_regex(values, _CONTROL)) | _true(pc.is_null(values))
-    bad |= _true(pc.is_in(keys, pa.array(sorted(names.RESERVED))))
+    bad |= _true(pc.is_in(keys, pa.array(sorted(names.HIDDEN))))
+    bad |= _true(pc.starts_with(keys, names.HIDDEN_PREFIX))
     suspect[parents[bad]] = True
     count = np.bincount(parents, minlength=len(suspect))
     suspect |= count > limits.USER_PROPERTIES_MAX

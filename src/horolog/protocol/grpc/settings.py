@@ -5,18 +5,12 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
-from horolog.protocol.commands import TopicType, TopicView
+from horolog.protocol.accepted import ACCEPTED
+from horolog.protocol.commands import TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 
 _ATTEMPTS = 17  # a group's 16 retries and the first delivery
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-_ACCEPTS = {
-    TopicType.NORMAL: [pb.NORMAL],
-    TopicType.FIFO: [pb.FIFO],
-    TopicType.DELAY: [pb.DELAY],
-    TopicType.TRANSACTION: [pb.TRANSACTION],
-    TopicType.MIXED: [pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION],
-}
 
 
 def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
@@ -62,15 +56,16 @@ def _consumer_policy(language: str) -> pb.RetryPolicy:
 def route(
     topic: pb.Resource, view: TopicView, broker_name: str, endpoints: pb.Endpoints
 ) -> list[pb.MessageQueue]:
-    """One queue after the other, reachable where the client dialled."""
+    """One queue after the other, reachable where the client dialled; clients send only what it accepts."""
     broker = pb.Broker(name=broker_name, id=0, endpoints=endpoints)
+    accepted: list[pb.MessageType | str] = [kind.name for kind in ACCEPTED[view.type]]
     return [
         pb.MessageQueue(
             topic=topic,
             id=queue_id,
             permission=pb.READ_WRITE,
             broker=broker,
-            accept_message_types=_ACCEPTS[view.type],
+            accept_message_types=accepted,
         )
         for queue_id in range(view.queues)
     ]

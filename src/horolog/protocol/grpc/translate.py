@@ -80,22 +80,36 @@ def to_send(
 
 
 def _type_of(system: pb.SystemProperties) -> MessageType:
-    if system.message_type == pb.TRANSACTION:
+    """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
+    declared = system.message_type
+    if declared == pb.TRANSACTION:
         return MessageType.TRANSACTION
+    if declared in (pb.LITE, pb.PRIORITY):
+        name = pb.MessageType.Name(declared)
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            f"message_type: {name} messages are not supported",
+            field="message_type",
+        )
+    if declared not in pb.MessageType.values():
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"message_type: unknown type {declared}", field="message_type"
+        )
+    if declared == pb.FIFO or system.HasField("message_group"):
+        return MessageType.FIFO
     if system.HasField("delivery_timestamp"):
         return MessageType.DELAY
-    if system.HasField("message_group"):
-        return MessageType.FIFO
-    if system.message_type in (pb.LITE, pb.PRIORITY):
-        name = pb.MessageType.Name(system.message_type)
+    if declared == pb.DELAY:
         raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED, f"message type {name} is not supported", field="message_type"
+            ErrorCode.TYPE_CONFLICT,
+            "message_type: DELAY, but there is no delivery_timestamp",
+            field="message_type",
         )
     return MessageType.NORMAL
 
 
 def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
-    """Check and encode one message; its type follows from its fields, as in RocketMQ (§1.11)."""
+    """Check and encode one message."""
     system = message.system_properties
     due_ms = 0
     if system.HasField("delivery_timestamp"):

@@ -60,7 +60,7 @@ def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str
         )
     total = len(tag.encode()) + sum(len(key.encode()) for key in keys)
     for name, value in user.items():
-        if name in names.RESERVED:
+        if names.is_hidden(name):
             raise _refuse(
                 ErrorCode.ILLEGAL_PROPERTY_KEY, "user_properties", f"{name!r} is a reserved name"
             )
@@ -143,6 +143,12 @@ def encode(
                 f"longer than {limits.MESSAGE_GROUP_MAX} bytes",
                 f"{limits.MESSAGE_GROUP_MAX} bytes",
             )
+    if due_ms and (message_group is not None or type is MessageType.FIFO):
+        raise _refuse(
+            ErrorCode.TYPE_CONFLICT,
+            "message_type" if message_group is None else "message_group",
+            "together with a due time; a message is delivered in order or when it is due, not both",
+        )
     if user_properties or keys or tag:
         _check_user_properties(user_properties or {}, tag or "", keys)
     _check_id(message_id)

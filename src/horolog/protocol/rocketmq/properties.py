@@ -67,7 +67,7 @@ RESERVED = frozenset(
         "__CRC32#",
     ]
 )
-"""Names a user may not set."""
+"""Names that official brokers do not let a user set."""
 
 HIDDEN = RESERVED | frozenset(
     [
@@ -83,7 +83,7 @@ HIDDEN = RESERVED | frozenset(
         "REDIRECT",
     ]
 )
-"""Names that are not shown among the user's properties of a received 5.x message."""
+"""Names that a 5.x consumer does not see among the user's properties: so a user may not set them either."""
 
 
 HIDDEN_PREFIX = "__RMQ.TRANSIENT."
