@@ -15,6 +15,7 @@ from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
+from horolog.places import local_place
 from horolog.units import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from horolog.pipeline.progress import Stages
 
 DataDir = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="DATA_DIR", help="Data directory, a copy of one, or a backup; the broker may run."
     ),
 ]
 Out = Annotated[
-    Path | None,
+    str,
     typer.Option(metavar="DIR", help="Write report.html and Parquet tables there."),
 ]
 Moment = Annotated[
@@ -39,7 +40,7 @@ Moment = Annotated[
 
 def audit(
     data_dir: DataDir,
-    out: Out = None,
+    out: Out = "",
     *,
     from_: Annotated[
         str, typer.Option("--from", metavar="TIME", help="Only what was due at or after …")
@@ -72,12 +73,11 @@ def audit(
         for flag, text in (("--from", from_), ("--to", to))
     ]
     late_ms = parse_duration_ms(late, field="--late")
-    _check(data_dir)
-    place = _place(out)
+    root, place = _checked(data_dir, out)
     with spark_session("audit", master, conf) as session, stages(quiet=as_json) as told:
         result = run(
             session,
-            data_dir,
+            root,
             out=place,
             from_ms=window[0],
             to_ms=window[1],
@@ -96,7 +96,7 @@ def audit(
 
 def forecast(
     data_dir: DataDir,
-    out: Out = None,
+    out: Out = "",
     *,
     hours: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only what is due within N hours.")
@@ -118,10 +118,9 @@ def forecast(
     from horolog.pipeline.forecast import forecast as run
     from horolog.pipeline.forecast_report import forecast_page, show
 
-    _check(data_dir)
-    place = _place(out)
+    root, place = _checked(data_dir, out)
     with spark_session("forecast", master, conf) as session, stages(quiet=as_json) as told:
-        result = run(session, data_dir, out=place, hours=hours, told=told)
+        result = run(session, root, out=place, hours=hours, told=told)
     if place is not None:
         (place / "report.html").write_text(forecast_page(result), encoding="utf-8")
     if as_json:
@@ -136,7 +135,7 @@ def rebuild(
     data_dir: DataDir,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="NEWDIR", help="A new directory; it becomes a data directory.")
+        str, typer.Option(metavar="NEWDIR", help="A new directory; it becomes a data directory.")
     ],
     master: Master = "",
     conf: Conf = None,
@@ -153,9 +152,10 @@ def rebuild(
     """
     from horolog.pipeline.rebuild import rebuild as run
 
-    _check(data_dir)
+    new = Path(local_place(out, "--out"))
+    root, _ = _checked(data_dir)
     with spark_session("rebuild", master, conf) as session, stages(quiet=as_json) as told:
-        result = run(session, data_dir, out, told=told)
+        result = run(session, root, new, told=told)
     if as_json:
         print_json(asdict(result))
     else:
@@ -167,25 +167,27 @@ def rebuild(
     return Exit.OK
 
 
-def _check(data_dir: Path) -> None:
-    """Refuse before Spark starts."""
+def _checked(data_dir: str, out: str = "") -> tuple[Path, Path | None]:
+    """The data directory, and the made directory of --out; whatever is wrong is refused before Spark starts."""
+    root = Path(local_place(data_dir, "DATA_DIR"))
+    place = Path(local_place(out, "--out")) if out else None
     from horolog.pipeline.data_files import DataFiles, read_meta
     from horolog.spark.session import need_spark
 
     need_spark()
-    read_meta(DataFiles(data_dir))
+    read_meta(DataFiles(root))
+    if place is not None:
+        _make(place)
+    return root, place
 
 
-def _place(out: Path | None) -> Path | None:
-    if out is None:
-        return None
+def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HorologError(
             ErrorCode.CONFIG, f"--out: {out} cannot be used ({error.strerror})", field="--out"
         ) from error
-    return out
 
 
 def _tell_place(place: Path | None) -> None:

@@ -11,6 +11,7 @@ from horolog.cli.on_spark import Conf, Master, pairs, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
+from horolog.places import local_place
 
 if TYPE_CHECKING:
     from horolog.spark.bulk_load import BulkLoadResult
@@ -24,6 +25,7 @@ _FLAGS = {
     "message_id": "--message-id",
     "broker": "--admin",
     "timeout": "--timeout",
+    "rejects": "--rejects",
 }
 
 
@@ -94,6 +96,7 @@ def load(
     from horolog.spark.bulk_load import bulk_load
     from horolog.spark.load_input import Columns, read_input, selected
 
+    local_place(rejects, "--rejects")
     if bool(files) == bool(jdbc):
         raise _usage("FILE", "give files, or --jdbc and --table")
     if bool(jdbc) != bool(table):

@@ -9,8 +9,9 @@ import typer
 from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
+from horolog.places import local_place
 
-_FLAGS = {"from_ms": "--beyond", "app": "--app", "lake": "LAKE", "beyond": "--beyond"}
+_FLAGS = {"from_ms": "--beyond", "app": "--app", "beyond": "--beyond"}
 Lake = Annotated[
     str, typer.Argument(metavar="LAKE", help="Directory of the Delta table; made if missing.")
 ]
@@ -45,6 +46,7 @@ def offload(
     from horolog.pipeline.offload import offload as run
     from horolog.units import parse_duration_ms
 
+    lake = local_place(lake, "LAKE")
     client = connect(admin)
     with typed_as(_FLAGS):
         ahead_ms = parse_duration_ms(beyond, field="beyond")

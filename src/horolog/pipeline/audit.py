@@ -36,11 +36,12 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
-from horolog.pipeline.data_files import LogPlan, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, plan_log, plan_text
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.progress import Stages, quiet
+from horolog.places import local_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,15 +97,17 @@ def audit(
     from_ms, to_ms  only messages that are due in [from, to)
     late_ms         hand-overs that are later than this are findings
     """
+    data_dir = Path(local_place(data_dir, FIELD))
+    out = out and Path(local_place(out, "--out"))
     for source in (TotalsSource, ScreenSource, SuspectSource, PendingSource):
         spark.dataSource.register(source)
-    told("reading the end of the log")
-    plan = with_adopted(plan_log(data_dir))
     options = {"late": str(late_ms)}
     if from_ms is not None:
         options["from"] = str(from_ms)
     if to_ms is not None:
         options["to"] = str(to_ms)
+    told("reading the end of the log")
+    plan = with_adopted(plan_log(data_dir))
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
     with tempfile.TemporaryDirectory(prefix="horolog-audit-") as work:
         job = _Audit(spark, plan, options, horizon_ms, late_ms, out or Path(work), told)

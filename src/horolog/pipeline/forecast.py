@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
-from horolog.pipeline.data_files import LogPlan, files_of, plan_log
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_log
 from horolog.pipeline.log_walk import records_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
+from horolog.places import local_place
 from horolog.storage.api import read_file
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def forecast(
     """
     from pyspark.errors import PySparkException
 
+    data_dir = Path(local_place(data_dir, FIELD))
+    out = out and Path(local_place(out, "--out"))
     spark.dataSource.register(LoadSource)
     for again in range(_TRIES, 0, -1):
         try:

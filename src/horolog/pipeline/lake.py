@@ -27,6 +27,7 @@ from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.pipeline.lake_rows import SCHEMA, LakeFile, day_of
+from horolog.places import local_place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -66,7 +67,7 @@ def partition_of(number: int, day: str) -> str:
 
 def open_table(uri: str) -> DeltaTable:
     """The table; NOT_FOUND if there is none, EXTRA_MISSING without the package."""
-    delta = _delta_table()
+    delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
         raise HorologError(
             ErrorCode.NOT_FOUND, f"lake: there is no Delta table at {uri}", field="lake"
@@ -75,7 +76,9 @@ def open_table(uri: str) -> DeltaTable:
     return table
 
 
-def _delta_table() -> Any:
+def _delta_table(uri: str) -> Any:
+    """The class, to open the table there: deltalake itself would open a bucket, and the files beside it would not be found."""
+    local_place(uri, "lake")
     try:
         from deltalake import DeltaTable
     except ImportError:
@@ -89,12 +92,12 @@ def _delta_table() -> Any:
 
 def has_table(uri: str) -> bool:
     """Whether there is one."""
-    return bool(_delta_table().is_deltatable(uri))
+    return bool(_delta_table(uri).is_deltatable(uri))
 
 
 def is_committed(uri: str, log_id: str, number: int) -> bool:
     """Whether the table has that offload already."""
-    delta = _delta_table()
+    delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
         return False
     version = delta(uri).transaction_version(app_of(log_id))
@@ -107,7 +110,7 @@ def commit_files(uri: str, log_id: str, number: int, files: Sequence[LakeFile]) 
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction
 
-    delta = _delta_table()
+    delta = _delta_table(uri)
     if is_committed(uri, log_id, number):
         return False
     name = f"horolog log {log_id}"

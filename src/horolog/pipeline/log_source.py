@@ -32,6 +32,7 @@ from horolog.pipeline.adopted_files import rows_of_run, with_adopted
 from horolog.pipeline.data_files import AdoptedFile, LogPlan, Segment, plan_log
 from horolog.pipeline.log_rows import LogRows, RowKind, rows_of, rows_of_adopted
 from horolog.pipeline.log_walk import SegmentWalk, mapped
+from horolog.places import local_place
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.spark.message_decode import Records
 
@@ -193,8 +194,13 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan the log once."""
         check_projection(schema, LOG_SCHEMA)
-        plan = with_adopted(plan_log(Path(need(self.options, "path"))))
+        plan = with_adopted(plan_log(path_of(self.options)))
         return PlannedReader(plan, schema, window_of(self.options), log_columns)
+
+
+def path_of(options: Mapping[str, str]) -> Path:
+    """The option `path`, a directory; BAD_REQUEST if it is missing or not on a disk."""
+    return Path(local_place(need(options, "path"), "option path"))
 
 
 def need(options: Mapping[str, str], name: str) -> str:

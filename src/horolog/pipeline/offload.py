@@ -19,6 +19,7 @@ from horolog.limits import HOUR_MS
 from horolog.pipeline import lake, lake_broker
 from horolog.pipeline.frozen_run import FrozenRun
 from horolog.pipeline.lake_rows import LakeFile, Unit, plan, write_unit
+from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def offload(
     spark  writes the files, in tasks that must see the broker's data directory; None: this process writes them
     Errors: those of the broker, DAMAGED if a run cannot be read; then nothing is moved.
     """
+    uri = table_of(uri)
     tell = note or (lambda _: None)
-    uri = str(Path(uri).absolute())
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
     tell(f"offload {frozen.number}: {len(frozen.runs)} runs are frozen")
     already = lake.is_committed(uri, frozen.log_id, frozen.number)
@@ -72,6 +73,11 @@ def offload(
     tell(f"offload {frozen.number}: {has.rows} messages are in the lake")
     count = len(lake.files_of(uri, frozen.number))
     return Offloaded(frozen.number, has.rows, count, frozen.from_ms, uri, already)
+
+
+def table_of(uri: str) -> str:
+    """The absolute path of a table; BAD_REQUEST if it is not on a disk."""
+    return str(Path(local_place(uri, "LAKE")).absolute())
 
 
 def write(
@@ -123,12 +129,12 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
 
     What the table has of it already is removed from it.
     """
+    uri = table_of(uri)
     for told in admin.get("/v1/offloads")["offloads"]:
         if told["stage"] == "lake" or told["app"] != app:
             continue
         number = int(told["number"])
         if admin.post("/v1/offloads/abort", {"number": number})["aborted"]:
-            uri = str(Path(uri).absolute())
             if lake.is_committed(uri, told["log_id"], number):
                 lake.forget(uri, "9999", number)
             return number

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from horolog.pipeline.adopted_files import with_adopted
 from horolog.pipeline.data_files import LogPlan, files_of, plan_log
 from horolog.pipeline.lake_load import lake_rows
 from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
-from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_part, window_of
+from horolog.pipeline.log_source import LogPart, Window, parts_of, path_of, read_part, window_of
 from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.storage.meta import SHARD
@@ -135,7 +134,7 @@ class PendingSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the newest checkpoint."""
         check_projection(schema, PENDING_SCHEMA)
-        plan = plan_log(Path(need(self.options, "path")))
+        plan = plan_log(path_of(self.options))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
         return PendingReader(plan.root, pending_parts(checkpoint), schema, window_of(self.options))
 
@@ -234,7 +233,7 @@ class LoadSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the newest checkpoint, and of the log as it is now."""
-        plan = with_adopted(plan_log(Path(need(self.options, "path"))))
+        plan = with_adopted(plan_log(path_of(self.options)))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
         lake = lake_rows(plan, checkpoint)
         return LoadReader(plan, pending_parts(checkpoint), window_of(self.options), lake)

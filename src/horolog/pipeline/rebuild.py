@@ -64,6 +64,7 @@ from horolog.pipeline.rebuild_tasks import (
     write_queues,
     write_runs,
 )
+from horolog.places import local_place
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
@@ -101,6 +102,8 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = qu
     On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED says why
     the log cannot be rebuilt from.
     """
+    data_dir = Path(local_place(data_dir, FIELD))
+    out = Path(local_place(out, "--out"))
     for source in (TotalsSource, SuspectSource, ControlSource):
         spark.dataSource.register(source)
     told("reading the end of the log")

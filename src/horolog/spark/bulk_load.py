@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.session import need_spark
 from horolog.spark.watching import watched
@@ -59,11 +60,12 @@ def bulk_load(
 
     broker   URL of the admin port
     job_id   names the load: with one that was committed, nothing is done; "": a new one
-    rejects  a directory; refused rows go there as Parquet, with the column `reason`, and all others are loaded
+    rejects  a directory of this machine; refused rows go there as Parquet, with the column `reason`, and all others are loaded
     staging  auto, shared (tasks write into the broker's directory) or upload
     timeout  how long to ask a broker that does not answer
     """
     need_spark()
+    kept = local_place(rejects, "rejects")
     from horolog.spark.sink_options import check_schema, sink_options
     from horolog.spark.transaction import abort, begin
 
@@ -77,7 +79,7 @@ def bulk_load(
     if transaction.already:
         return BulkLoadResult(True, 0, 0, 0, 0, time.monotonic() - started, job_id, "")
     try:
-        loaded, table = _loaded(df, options, transaction, rejects, show_progress=show_progress)
+        loaded, table = _loaded(df, options, transaction, kept, show_progress=show_progress)
         return _committed(loaded, table, options, transaction, started)
     except BaseException:
         abort(transaction)
@@ -88,7 +90,7 @@ def _loaded(
     df: DataFrame,
     options: SinkOptions,
     transaction: Transaction,
-    rejects: str | Path,
+    rejects: str,
     *,
     show_progress: bool,
 ) -> tuple[Loaded, str]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.places import local_place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -45,13 +46,14 @@ class Unpack(Protocol):
 class DeltaAppend:
     """What `foreachBatch` calls.
 
-    table  directory of the Delta table, on a disk that all tasks see; made with the first batch
+    table  directory of the Delta table, on a disk that all tasks see, as a path or a file: URL; made with the first
+           batch
     query  names the query in the table's transactions; "" takes Spark's id, which lives in the checkpoint
     unpack what a task does to its batches before it writes them, such as `due_pieces.DueMessages`
     """
 
     def __init__(self, table: str, query: str = "", unpack: Unpack | None = None) -> None:
-        self._table = str(Path(table).absolute())
+        self._table = str(Path(local_place(table, "table")).absolute())
         self._query = query
         self._unpack = unpack
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.places import local_place
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms, parse_time_ms
 
@@ -187,8 +188,7 @@ class Given:
 
     def directory(self, name: str) -> str:
         """A directory on a disk that all tasks see, as a path or as a file: URL."""
-        text = self.text(name)
-        return unquote(urlsplit(text).path) if text.startswith("file:") else text
+        return local_place(self.text(name), f"option {name!r}")
 
     def queues(self) -> tuple[int, ...]:
         """Queue numbers as in 0,1,5."""

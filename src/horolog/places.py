@@ -1,0 +1,45 @@
+"""Locations that somebody names: a path on a disk, and no object store that is taken for one.
+
+Everything that takes a location of files asks `local_place` before anything runs: `s3a://bucket/lake` is a fine name
+of a local directory, and whoever makes it believes that the data went to the bucket.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+from horolog.errors import ErrorCode, HorologError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+SUPPORTED = "a plain path or a file:// URL"
+
+
+def local_place(place: str | os.PathLike[str], what: str) -> str:
+    """The path that a location means; BAD_REQUEST, beginning with `what`, if it is in a store that is not supported.
+
+    what  the option as its user knows it: `--rejects`, `LAKE`, `option 'path'`
+    """
+    text = os.fspath(place)
+    found = _SCHEME.match(text)
+    if found is None:
+        return text
+    parts = urlsplit(text)
+    scheme = found[1].lower()
+    if scheme != "file":
+        raise _refused(what, text, f"{scheme}: is not supported")
+    if parts.netloc not in ("", "localhost"):
+        raise _refused(what, text, f"names a host, {parts.netloc}")
+    if not parts.path.startswith("/") or parts.query or parts.fragment:
+        raise _refused(what, text, "is not the URL of a directory")
+    return unquote(parts.path)
+
+
+def _refused(what: str, text: str, why: str) -> HorologError:
+    return HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"{what}: {text!r} {why}; it must be {SUPPORTED} of a disk that all machines see",
+        field=what,
+        limit=SUPPORTED,
+    )

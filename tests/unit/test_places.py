@@ -1,0 +1,115 @@
+"""A location in a store that is not supported is refused before anything runs, by all that take one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from horolog.admin.client import AdminClient
+from horolog.cli.main import run
+from horolog.errors import ErrorCode, HorologError
+from horolog.pipeline import lake
+from horolog.pipeline.audit import audit
+from horolog.pipeline.forecast import forecast
+from horolog.pipeline.log_source import LogSource
+from horolog.pipeline.offload import abort_open, offload
+from horolog.pipeline.pending_source import PendingSource
+from horolog.pipeline.rebuild import rebuild
+from horolog.places import local_place
+from horolog.spark.bulk_load import bulk_load
+from horolog.spark.delta_append import DeltaAppend
+from horolog.spark.reading_options import due_options, topic_options
+
+BUCKET = "s3a://bucket/lake"
+SILENT = "http://127.0.0.1:9"  # nobody is asked
+
+
+def test_paths_and_file_urls_are_places() -> None:
+    for given, meant in (
+        ("/lake", "/lake"),
+        ("lake/a b", "lake/a b"),
+        ("./s3a:", "./s3a:"),
+        ("file:///lake/a%20b", "/lake/a b"),
+        ("file:/lake", "/lake"),
+        ("file://localhost/lake", "/lake"),
+        (Path("/lake"), "/lake"),
+    ):
+        assert local_place(given, "x") == meant
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BUCKET,
+        "S3A://bucket",
+        "s3:/bucket",
+        "hdfs://name/dir",
+        "abfss://c@a/dir",
+        "dbfs:/dir",
+        "gs:dir",
+        "file://host/dir",
+        "file:dir",
+        Path(BUCKET),
+    ],
+)
+def test_others_are_refused(given) -> None:
+    with pytest.raises(HorologError, match=r"^--rejects: .*a plain path or a file:// URL") as error:
+        local_place(given, "--rejects")
+    assert error.value.code is ErrorCode.BAD_REQUEST
+    assert error.value.field == "--rejects"
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: DeltaAppend(BUCKET), "table"),
+        (lambda: offload(AdminClient(SILENT), BUCKET, 0), "LAKE"),
+        (lambda: abort_open(AdminClient(SILENT), BUCKET), "LAKE"),
+        (lambda: lake.open_table(BUCKET), "lake"),
+        (lambda: lake.has_table(BUCKET), "lake"),
+        (lambda: lake.is_committed(BUCKET, "0", 1), "lake"),
+        (lambda: bulk_load(None, broker=SILENT, topic="t", rejects=BUCKET), "rejects"),
+        (lambda: audit(None, Path(BUCKET)), "DATA_DIR"),
+        (lambda: audit(None, Path("d"), out=Path(BUCKET)), "--out"),
+        (lambda: forecast(None, Path("d"), out=Path(BUCKET)), "--out"),
+        (lambda: rebuild(None, Path("d"), Path(BUCKET)), "--out"),
+        (lambda: due_options({"path": BUCKET}), "option 'path'"),
+        (lambda: topic_options({"topic": "t", "path": BUCKET}, is_stream=False), "option 'path'"),
+        (lambda: LogSource({"path": BUCKET}).reader(LogSource({}).schema()), "option path"),
+        (lambda: PendingSource({"path": BUCKET}).reader(PendingSource({}).schema()), "option path"),
+    ],
+)
+def test_everything_that_takes_a_place_refuses_a_bucket(call, what, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HorologError) as error:
+        call()
+    assert error.value.message.startswith(f"{what}: ")
+    assert "s3a: is not supported" in error.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["offload", BUCKET, "--admin", SILENT], "LAKE"),
+        (["offload", BUCKET, "--abort", "--admin", SILENT], "LAKE"),
+        (
+            ["load", "a.csv", "--topic", "t", "--deliver-at", "at", "--rejects", BUCKET],
+            "--rejects",
+        ),
+        (["audit", BUCKET], "DATA_DIR"),
+        (["audit", "d", "--out", BUCKET], "--out"),
+        (["forecast", "d", "--out", BUCKET], "--out"),
+        (["rebuild", "d", "--out", BUCKET], "--out"),
+    ],
+)
+def test_commands_name_the_flag(words, flag, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["pipeline", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        f"horolog: {flag}: 's3a://bucket/lake' s3a: is not supported; it must be"
+    )
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
