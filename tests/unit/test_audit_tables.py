@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from horolog.cli.exits import Exit, exit_of
+from horolog.cli.pipeline_audit import verdict
+from horolog.errors import ErrorCode, HorologError
+from horolog.pipeline.audit import AuditResult
 from horolog.pipeline.audit_tables import (
     Sums,
     funnel_table,
@@ -98,3 +104,13 @@ def test_what_a_page_shows_is_escaped() -> None:
     ]
     assert bars([], []).startswith("<p")
     assert bars([1, 3], ["x<", "y"], hot=1).count("<rect") == 2
+
+
+def test_faults_have_an_exit_code_of_their_own() -> None:
+    """1 is what a job exits with that could not read a file, and a Python that crashed."""
+    empty = pa.table({})
+    result = AuditResult("d", 0, 0, 0, 0, empty, empty, empty, empty)
+    assert verdict(result) == Exit.OK
+    for faulty in (replace(result, counts={"lost": 1}), replace(result, damaged=[(0, 8)])):
+        assert verdict(faulty) == Exit.FAULTS
+    assert Exit.FAULTS not in {exit_of(HorologError(code, "why")) for code in ErrorCode}

@@ -9,6 +9,7 @@ code  name          meaning
 3     not found     no such topic, group, message or file
 4     refused       the broker or the data directory refused: a limit, a type, already delivered
 5     unreachable   no broker answers at --admin
+6     faults        `pipeline audit` ran to its end and found faults
 ====  ============  ==========================================================================
 """
 
@@ -28,11 +29,12 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     REFUSED = 4
     UNREACHABLE = 5
+    FAULTS = 6
 
 
 EXIT_HELP = (
     "Exit codes: 0 ok, 1 failure (broker, disk, damaged file), 2 usage (flag, setting, port),"
-    " 3 not found, 4 refused, 5 unreachable (no broker at --admin)."
+    " 3 not found, 4 refused, 5 unreachable (no broker at --admin), 6 faults (found by an audit)."
 )
 
 _EXITS = {

@@ -56,7 +56,7 @@ def audit(
     """Prove what was delivered: lost, duplicate, early and late messages, from the files alone.
 
     Compares every schedule with every hand-over in the log. Nothing is changed, and no broker is
-    needed. Exit code 0: no fault; 1: faults; 3: no data directory.
+    needed. Exit code 0: no fault; 6: faults; any other: the audit did not come to its end.
 
     Examples:
       horolog pipeline audit /var/lib/horolog --out ./audit
@@ -91,7 +91,12 @@ def audit(
     else:
         show(Console(), result)
         _tell_place(place)
-    return Exit.FAILURE if result.faults else Exit.OK
+    return verdict(result)
+
+
+def verdict(result: AuditResult) -> Exit:
+    """FAULTS must not be what a job exits with that crashed, nor Python's own 1."""
+    return Exit.FAULTS if result.faults else Exit.OK
 
 
 def forecast(
