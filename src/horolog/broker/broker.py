@@ -136,6 +136,14 @@ class Broker:
         self._tell_problems(effects)
         return effects
 
+    def check_invariants(self) -> None:
+        """Everything that must hold between two steps; AssertionError if something does not."""
+        self.shard.check_invariants()
+        self.disk.check_invariants()
+        self.checkpoints.check_invariants()
+        assert not self._recalled, "decided, and not appended"
+        assert not len(self._adoptions), "an adoption was taken up, and not appended"
+
     def job_done(self) -> None:
         """The job of the last `Effects.job` has been carried out."""
         self._job_done = True

@@ -7,6 +7,7 @@ job outside of the core; while that runs no other begins.
 from __future__ import annotations
 
 from horolog.broker import retention, snapshot
+from horolog.broker.checkpoint_life import TABLE, Event, Life
 from horolog.broker.effects import Effects
 from horolog.broker.receives import Now
 from horolog.broker.shard import Shard
@@ -18,6 +19,7 @@ from horolog.limits import (
     MARK_IDLE_MS,
 )
 from horolog.log.checkpoint import Checkpoint
+from horolog.state_table import after
 
 
 class Checkpoints:
@@ -29,8 +31,20 @@ class Checkpoints:
         self._written_at = 0  # monotonic ms of the last append
         self._waiting: Checkpoint | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
-        self._under_way = False
+        self._life = Life.NONE
         self._job: snapshot.CheckpointJob | None = None
+
+    def check_invariants(self) -> None:
+        """What there is of a checkpoint is what its life says; its position lies within the log."""
+        assert (self._waiting is not None) == (self._life is Life.DECIDED), self._life
+        assert (self._job is not None) == (self._life is Life.CAPTURED), self._life
+        made = self._waiting if self._job is None else self._job.checkpoint
+        if made is not None:
+            shard = self._shard
+            assert shard.checkpoint_position < made.position <= shard.log.end, made.position
+
+    def _happened(self, event: Event) -> None:
+        self._life = after(TABLE, self._life, event)
 
     def want(self) -> None:
         """Take one at the next step that can."""
@@ -38,17 +52,17 @@ class Checkpoints:
 
     def done(self, position: int) -> None:
         """The job of the last `Effects.checkpoint` has been carried out."""
+        self._happened(Event.DURABLE)
         job, self._job = self._job, None
         assert job is not None
         assert job.checkpoint.position == position
-        self._under_way = False
         snapshot.done(self._shard, job)
 
     def failed(self) -> None:
         """The job could not be carried out for want of space; another is tried at the next interval."""
+        self._happened(Event.FAILED)
         job, self._job = self._job, None
         assert job is not None
-        self._under_way = False
         snapshot.failed(self._shard, job)
 
     def capture(self, now: Now, effects: Effects) -> None:
@@ -61,14 +75,16 @@ class Checkpoints:
             return
         self._waiting = None
         if shard.applied > waiting.position:
-            self._under_way = False  # overtaken while the disk was full: taken anew later
+            self._happened(Event.OVERTAKEN)  # while the disk was full: taken anew later
             return
         try:
             effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FULL:
                 raise
-            self._under_way = False
+            self._happened(Event.NO_SPACE)
+            return
+        self._happened(Event.CAPTURE)
 
     def written(self, mono_ms: int) -> None:
         """Something was appended."""
@@ -95,10 +111,10 @@ class Checkpoints:
         due = (now.mono_ms >= self._next_at and not self.hurries) and (
             behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
         )
-        if self._under_way or not (due or behind >= CHECKPOINT_LOG_BYTES):
+        if self._life is not Life.NONE or not (due or behind >= CHECKPOINT_LOG_BYTES):
             return
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        self._under_way = True
+        self._happened(Event.DECIDE)
         if not behind:
             self._append_mark(now)  # a checkpoint has a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)
@@ -125,7 +141,7 @@ class Checkpoints:
         return waits
 
     def _next_in(self, now: Now) -> int | None:
-        if self._under_way:
+        if self._life is not Life.NONE:
             return None
         behind = self._shard.log.end > self._shard.checkpoint_position
         drop = 0 if behind else retention.next_drop_in(self._shard, now.wall_ms, now.mono_ms)

@@ -61,6 +61,15 @@ class DiskPressure:
         self._taken = 0  # since the last look, in all copies
         self._turn = 0  # sent in this turn, and not appended yet
 
+    def check_invariants(self) -> None:
+        """What a turn has sent is counted in all copies, and nothing is less than nothing."""
+        assert self._turn >= 0, self._turn
+        assert self._taken >= COPIES * self._turn, (self._taken, self._turn)
+        assert min(self._needs) >= 0, self._needs
+        assert self.keep_free == self._needs.files, (self.keep_free, self._needs)
+        assert min(self._free, self._allocated) >= 0, (self._free, self._allocated)
+        assert self._room <= self._free + self._allocated, (self._room, self._free)
+
     def begin_turn(self) -> None:
         """What was sent before is appended."""
         self._turn = 0

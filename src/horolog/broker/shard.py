@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker import relations
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
@@ -151,6 +152,31 @@ class Shard:
             self.stalled.append(change.unfiled)
             self.file_stalled()
         self.applied = change.end
+
+    def check_invariants(self) -> None:
+        """All parts and what holds between them; between two steps.  Costs as much as there are parts.
+
+        What is looked at message by message is `check_rows`.
+        """
+        for part in self._parts():
+            part.check_invariants()
+        relations.check_positions(self)
+        relations.check_queues(self)
+        relations.check_lake(self)
+
+    def check_rows(self) -> None:
+        """What holds for each message that waits or is under way: for small shards, or once in a while."""
+        relations.check_marks(self)
+        relations.check_window(self)
+
+    def _parts(self) -> list[Any]:
+        far = self.delay.far
+        every = [self.log, self.topics, self.wheel, self.ready, self.key_index, far, far.lake]
+        for queues in self.ready.progress.values():
+            every += queues.values()
+        every += self.delay.hours.values()
+        every += far.sources()
+        return [part for part in every if hasattr(part, "check_invariants")]
 
     def _adopt(self, adoption: Adoption) -> None:
         if adoption.files:

@@ -103,6 +103,17 @@ class Topics:
         """The lowest queue offset whose message the log still has."""
         return self.by_number[topic].queues[queue].first
 
+    def check_invariants(self) -> None:
+        """Names and numbers tell the same topics; what a queue holds lies below its next offset."""
+        assert len(self.by_name) == len(self.by_number), "a topic has two names or two numbers"
+        for number, topic in self.by_number.items():
+            assert topic.number == number > 0, (topic.number, number)
+            assert self.by_name.get(topic.name) is topic, topic.name
+            assert 1 <= len(topic.queues) == len(topic.tails) <= QUEUES_MAX, topic.name
+            for queue, tail in zip(topic.queues, topic.tails, strict=True):
+                assert queue.length <= tail, (topic.name, queue.length, tail)
+                queue.check_invariants()
+
     def all_queues(self) -> Iterable[tuple[Topic, int, ConsumeQueue]]:
         """(topic, queue id, queue) of every queue."""
         for topic in self.by_number.values():

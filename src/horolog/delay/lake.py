@@ -113,6 +113,23 @@ class Lake:
             self._first = min((key[1] for key in self._counts), default=None)
         return self._first
 
+    def check_invariants(self) -> None:
+        """At most one offload is open; what waits or is gone is of an offload that the table has."""
+        stages = {number: offload.stage for number, offload in self.offloads.items()}
+        assert sum(stage is not Stage.LAKE for stage in stages.values()) <= 1, stages
+        assert all(0 < number < self.next for number in stages), (stages, self.next)
+        for number, offload in self.offloads.items():
+            assert offload.number == number, (offload.number, number)
+            assert not offload.from_ms % HOUR_MS, offload.from_ms
+            assert (offload.position > 0) == (offload.stage is Stage.LAKE), offload
+        for (number, hour, _), n in self._counts.items():
+            assert n > 0, (number, hour, n)
+            assert stages.get(number) is Stage.LAKE, (number, hour)
+            assert self.offloads[number].from_ms <= hour * HOUR_MS, (number, hour)
+        if self._first is not None:
+            assert self._first == min(key[1] for key in self._counts), self._first
+        assert 0 <= self.version <= self._last, (self.version, self._last)
+
     def by_hour(self, topic: int | None) -> dict[int, int]:
         """Hour → what waits."""
         found: dict[int, int] = {}

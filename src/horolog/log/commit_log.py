@@ -76,6 +76,19 @@ class CommitLog:
         self.frames.drop_below(position)
         self._reader.drop_below(position)
 
+    def check_invariants(self) -> None:
+        """start ≤ stated ≤ durable ≤ commit ≤ end, each segment has an age, and writes follow each other."""
+        assert 0 <= self.start <= self.commit_position <= self.end, (self.start, self.end)
+        assert self.durable_position <= self.commit_position, self.durable_position
+        assert self.start % self.segment_bytes == 0, self.start
+        assert -1 <= self.last_frame < max(self.end, 1), (self.last_frame, self.end)
+        assert all(self.start <= base < self.end for base in self.newest_ms), self.newest_ms
+        at = self._writes[0].position if self._writes else self.end
+        for write in self._writes:
+            assert 0 <= write.position - at < self.segment_bytes, (write.position, at)
+            at = write.position + len(write.content)
+        assert at == self.end, (at, self.end)
+
     def place(self, length: int) -> int:
         """Log position that the body of the next frame will have, if it has `length` bytes."""
         rest = self.segment_bytes - self.end % self.segment_bytes

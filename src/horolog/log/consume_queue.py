@@ -69,6 +69,14 @@ class ConsumeQueue:
         if self.length - self._written >= _WRITE_UNITS:
             self.flush()
 
+    def check_invariants(self) -> None:
+        """files ≤ first ≤ length, and what is not written is in memory."""
+        assert 0 <= self.files_from <= self.first <= self.length, (self.files_from, self.first)
+        assert self.files_from % QUEUE_FILE_UNITS == 0, self.files_from
+        assert 0 <= self._written <= self.length, (self._written, self.length)
+        in_memory = sum(len(units) for units in self._tail)
+        assert in_memory == self.length - self._written, (in_memory, self.length, self._written)
+
     def flush(self) -> bool:
         """Write what is in memory; False if the disk is full, and then it stays in memory."""
         if not self._tail:

@@ -60,6 +60,8 @@ class SimBroker:
         self.lives = 0
         self.reports: list[str] = []
         self._opened: Opened | None = None
+        self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
+        self.rows_share = 0.1  # of steps behind which every message is looked at
 
     def open(self) -> None:
         """Recover; raises what recovery raises, or whatever the disk's hook does."""
@@ -108,6 +110,7 @@ class SimBroker:
             durable=self._durable,
         )
         self.watch.see(effects.writes, wall)
+        self.check_invariants(rows=self.checks.random() < self.rows_share)
         for reply in effects.prompt:
             self._release(reply)
         self._unwritten += effects.writes
@@ -126,6 +129,13 @@ class SimBroker:
             self._far_job = effects.job
         if self._far_job is not None and self._random.random() < 0.5:
             self._make_runs()
+
+    def check_invariants(self, *, rows: bool) -> None:
+        """What must hold between two steps; with `rows` of every message too."""
+        assert self._opened is not None
+        self._opened.broker.check_invariants()
+        if rows:
+            self.shard.check_rows()
 
     def work_disk(self) -> None:
         """Write what is there and, by the flush policy, sync it; then the commit position moves."""

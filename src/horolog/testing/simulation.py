@@ -63,6 +63,7 @@ class Simulation:
             retention_ms=keep.choice([60_000, HOUR_MS, 3 * DAY_MS, 1_000 * DAY_MS]),
             retention_bytes=keep.choice([0, 0, 1, 3 * segment]),
         )
+        self.broker.checks = Random(seed + 4)
         self.history = History()
         self.loads = Loads(seed + 2, self.broker, self.broker.place, self.history)
         self.lake = LakeJobs(seed + 3, self.broker, self.history)

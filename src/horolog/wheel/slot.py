@@ -36,6 +36,18 @@ class Slot:
             self._runs.sort(key=lambda run: len(run[0]))
             self._runs[:_RUNS_MAX] = [_merged(self._runs[:_RUNS_MAX])]
 
+    def check_invariants(self) -> None:
+        """Each run is sorted, not empty, and of columns of equal length; there are few of them."""
+        assert len(self._runs) <= _RUNS_MAX, len(self._runs)
+        for order, ref in self._runs:
+            assert len(order) == len(ref) > 0, (len(order), len(ref))
+            assert bool((order[1:] >= order[:-1]).all()), "rows of a slot are out of order"
+
+    @property
+    def refs(self) -> Column:
+        """References of all rows, in no order."""
+        return np.concatenate([np.empty(0, np.int64), *(ref for _, ref in self._runs)])
+
     def first_ms(self) -> int:
         """Millisecond within the second of the first row; only when not empty."""
         return min(int(order[0]) for order, _ in self._runs) >> ORDER_BITS

@@ -89,6 +89,29 @@ class Wheel:
         """Messages in the window."""
         return sum(len(slot) for slot in self._slots.values())
 
+    @property
+    def loading_from(self) -> int | None:
+        """The first second that is being loaded just now."""
+        return None if self._loading is None else self._loading.second
+
+    def refs_before(self, second: int) -> Column:
+        """References of all rows in the window that are due before a second."""
+        slots = [slot.refs for at, slot in self._slots.items() if at < second]
+        return np.concatenate([np.empty(0, np.int64), *slots])
+
+    def check_invariants(self) -> None:
+        """The heap names exactly the slots, all below `loaded_until`; only what is being loaded says so."""
+        assert sorted(self._order) == sorted(self._slots), "the heap does not name the slots"
+        assert all(
+            up <= at
+            for up, at in ((self._order[(i - 1) // 2], at) for i, at in enumerate(self._order) if i)
+        ), "the heap of seconds is out of order"
+        loading = [second for second, slot in self._slots.items() if slot.loading]
+        assert loading == ([] if self._loading is None else [self._loading.second]), loading
+        for second, slot in self._slots.items():
+            assert second < self.loaded_until, (second, self.loaded_until)
+            slot.check_invariants()
+
     def load(self, wall_ms: int, limit: int) -> bool:
         """Load ahead, taking at most `limit` steps; False if there is more to do at once."""
         target = wall_ms // 1000 + WINDOW_SECONDS

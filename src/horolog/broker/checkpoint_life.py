@@ -1,0 +1,43 @@
+"""The life of a checkpoint: from the step that decides its position to the moment when it is durable, or is not.
+
+    decided     its position is chosen, and the decided state copied; what lies below has still to be applied
+    captured    the derived state is added: a job outside of the core writes it
+    none        none is under way: the last one is durable, or has come to nothing, and another is decided in time
+
+One is under way at a time.  It comes to nothing when the disk is full: while a queue is written (`no_space`), while
+the job writes (`failed`), or because messages could not be filed for so long that later frames were applied with
+them (`overtaken`): a checkpoint stands for exactly what lies below its position, so that one can't be made any more.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Life(StrEnum):
+    """How far a checkpoint is."""
+
+    NONE = "none"
+    DECIDED = "decided"
+    CAPTURED = "captured"
+
+
+class Event(StrEnum):
+    """What happens to it."""
+
+    DECIDE = "decide"
+    CAPTURE = "capture"
+    OVERTAKEN = "overtaken"
+    NO_SPACE = "no space"
+    DURABLE = "durable"
+    FAILED = "failed"
+
+
+TABLE: dict[tuple[Life, Event], Life] = {
+    (Life.NONE, Event.DECIDE): Life.DECIDED,
+    (Life.DECIDED, Event.CAPTURE): Life.CAPTURED,
+    (Life.DECIDED, Event.OVERTAKEN): Life.NONE,
+    (Life.DECIDED, Event.NO_SPACE): Life.NONE,
+    (Life.CAPTURED, Event.DURABLE): Life.NONE,
+    (Life.CAPTURED, Event.FAILED): Life.NONE,
+}

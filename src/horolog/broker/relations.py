@@ -1,0 +1,126 @@
+"""What must hold between the parts of a shard: asserted after every step of tests and of the simulator.
+
+Each part asserts what it alone can know (`check_invariants`); here stands what goes through several of them, and
+would be found out late otherwise: a queue offset that was assigned and never comes, a mark in flight that nobody
+takes away, a message that waits and that the window has passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.offload import promotion_of
+from horolog.delay.source import refs_of
+from horolog.delay.state import EntryState
+from horolog.limits import ADOPTION_APPS_MAX
+
+if TYPE_CHECKING:
+    from horolog.broker.shard import Shard
+
+_IN_FLIGHT = EntryState.HANDING_OVER | EntryState.RECALLING
+_END_MS = 1 << 62
+
+
+def check_positions(shard: Shard) -> None:
+    """Applied ≤ commit, and what is not applied follows in order; a checkpoint has nothing before it left."""
+    log = shard.log
+    assert shard.applied <= log.commit_position, (shard.applied, log.commit_position)
+    ends = [shard.applied, *(change.end for change in shard.uncommitted), log.end]
+    assert all(a <= b for a, b in pairwise(ends)), ends
+    if shard.uncommitted:
+        assert shard.uncommitted[0].end > log.commit_position, "committed, and not applied"
+    assert shard.checkpoint_position <= shard.applied, (shard.checkpoint_position, shard.applied)
+    assert shard.named.position <= shard.checkpoint_position, shard.named.position
+    assert shard.named.start <= log.start, (shard.named.start, log.start)
+    assert shard.removed_below <= log.start, (shard.removed_below, log.start)
+
+
+def check_queues(shard: Shard) -> None:
+    """Every queue offset that was assigned is in its queue or under way; no group is ahead of a queue."""
+    under_way: Counter[tuple[int, int]] = Counter()
+    for change in shard.uncommitted:
+        for topic, queue_id, units in change.units:
+            under_way[topic.number, queue_id] += len(units)
+    for topic, queue_id, queue in shard.topics.all_queues():
+        assigned = topic.tails[queue_id] - queue.length
+        told = topic.name, queue_id, topic.tails[queue_id], queue.length
+        assert assigned == under_way[topic.number, queue_id], (*told, under_way)
+    for (_, number), queues in shard.ready.progress.items():
+        for queue_id, progress in queues.items():
+            queue = shard.topics.by_number[number].queues[queue_id]
+            assert queue.first <= progress.floor, (number, queue_id, queue.first, progress.floor)
+            assert progress.next <= queue.length, (number, queue_id, progress.next, queue.length)
+
+
+def check_lake(shard: Shard) -> None:
+    """A step of an offload is said to be in flight exactly while its record is not applied."""
+    steps = [
+        change
+        for change in shard.uncommitted
+        if change.step is not None
+        or (change.adopted is not None and promotion_of(change.adopted.app, change.adopted.version))
+    ]
+    lake = shard.delay.far.lake
+    assert lake.in_flight == bool(steps), (lake.in_flight, steps)
+    assert len(shard.adoptions) <= ADOPTION_APPS_MAX, len(shard.adoptions)
+    assert all(version >= 0 for version in shard.adoptions.values()), shard.adoptions
+    frozen = any(source.frozen for source in shard.delay.far.sources())
+    assert not frozen or lake.open is not None, "frozen, and no offload is open"
+
+
+def check_marks(shard: Shard) -> None:
+    """Marked as in flight is exactly what the records speak of that are appended and not applied."""
+    marked: dict[int, int] = {}
+    for refs, states in _states(shard):
+        at = np.flatnonzero(states & _IN_FLIGHT)
+        marked |= dict(zip(refs[at].tolist(), (states[at] & _IN_FLIGHT).tolist(), strict=True))
+    wanted: dict[int, int] = {}
+    for change in shard.uncommitted:
+        for refs, state in change.settled:
+            handed = state is EntryState.HANDED_OVER
+            mark = EntryState.HANDING_OVER if handed else EntryState.RECALLING
+            wanted |= dict.fromkeys(refs.tolist(), int(mark))
+    assert marked == wanted, f"marked {_some(marked, wanted)}, wanted {_some(wanted, marked)}"
+
+
+def check_window(shard: Shard) -> None:
+    """Whatever waits and is due before `loaded_until` is in the window, once."""
+    wheel = shard.wheel
+    stop = wheel.loaded_until
+    if wheel.loading_from is not None:
+        stop = min(stop, wheel.loading_from)
+    there = wheel.refs_before(stop)
+    assert len(np.unique(there)) == len(there), "twice in the window"
+    there = there[shard.delay.states(there) == EntryState.WAITING]
+    waits = []
+    for source in shard.delay.sources_between(0, stop * 1000):
+        rows = source.rows_between(0, stop * 1000, 0, _END_MS)[0]
+        rows = rows[source.states_at(rows) == EntryState.WAITING]
+        waits.append(refs_of(source.number, rows))
+    every = np.concatenate([np.empty(0, np.int64), *waits])
+    assert set(there.tolist()) == set(every.tolist()), (
+        f"passed over {np.setdiff1d(every, there)[:9]}, too much {np.setdiff1d(there, every)[:9]}"
+    )
+
+
+def _states(shard: Shard) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]]:
+    found = []
+    for hour in shard.delay.hours.values():
+        rows = np.arange(hour.count)
+        found.append((refs_of(hour.number, rows), hour.states_at(rows)))
+    for buffer in shard.delay.far.buffers:
+        rows = np.arange(buffer.count)
+        found.append((refs_of(buffer.number, rows), buffer.states_at(rows)))
+    for run in shard.delay.far.runs.values():
+        rows = np.arange(run.limit)
+        found.append((refs_of(run.number, rows), run.states_at(rows)))
+    return found
+
+
+def _some(of: dict[int, int], without: dict[int, int]) -> dict[int, int]:
+    return dict(list(of.items() - without.items())[:9])

@@ -1,0 +1,181 @@
+"""That the invariants of a shard and of its parts can fail: each is broken by hand, and says so."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from horolog.broker.broker import Broker
+from horolog.delay.lake import Offload, Stage
+from horolog.delay.state import EntryState
+from horolog.limits import DAY_MS
+from horolog.log.segment import Write
+from horolog.protocol.commands import (
+    CreateTopic,
+    MessageType,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.sim_broker import Answer
+
+
+def message(name: str, due_ms: int):
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    return encode(topic="t", body=b"x", message_id=name, type=kind, due_ms=due_ms)
+
+
+@pytest.fixture
+def broker(world) -> Broker:
+    """A broker with a visible, a leased, a loaded, a near and a far message."""
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    now = world.clock.wall_ms()
+    dues = {"now": 0, "more": 0, "soon": now + 5_000, "near": now + 60_000, "far": now + 3 * DAY_MS}
+    batch = [message(name, due) for name, due in dues.items()]
+    world.broker.ask(SendMessages("t", batch))
+    world.broker.ask(Receive("g", "t", -1, "*", 1, 60_000, False, 0, "c"))
+    made = world.broker._opened.broker
+    made.check_invariants()
+    made.shard.check_rows()
+    return made
+
+
+def queue_of(broker: Broker):
+    return broker.shard.topics.get("t").queues[0]
+
+
+def lose_a_unit(broker: Broker) -> None:
+    queue_of(broker).length += 1
+
+
+def lose_an_assigned_offset(broker: Broker) -> None:
+    broker.shard.topics.get("t").tails[0] += 1
+
+
+def rename_a_topic(broker: Broker) -> None:
+    broker.shard.topics.get("t").name = "u"
+
+
+def give_out_what_is_not_there(broker: Broker) -> None:
+    broker.shard.ready.of(1, 1, 0).next = queue_of(broker).length + 1
+
+
+def commit_what_was_not_appended(broker: Broker) -> None:
+    broker.shard.log.commit_position = broker.shard.log.end + 1
+
+
+def promise_more_than_is_committed(broker: Broker) -> None:
+    broker.shard.log.durable_position = broker.shard.log.commit_position + 1
+
+
+def lose_a_write(broker: Broker) -> None:
+    broker.shard.log._writes.append(Write(broker.shard.log.end - 64, b"x"))
+
+
+def checkpoint_ahead(broker: Broker) -> None:
+    broker.shard.checkpoint_position = broker.shard.applied + 1
+
+
+def forget_a_second(broker: Broker) -> None:
+    heapq.heappop(broker.shard.wheel._order)
+
+
+def load_beyond(broker: Broker) -> None:
+    broker.shard.wheel.loaded_until = 0
+
+
+def mix_a_slot(broker: Broker) -> None:
+    slot = next(iter(broker.shard.wheel._slots.values()))
+    slot._runs.append((np.array([2, 1]), np.array([1, 2])))
+
+
+def open_two_offloads(broker: Broker) -> None:
+    lake = broker.shard.delay.far.lake
+    for number in (1, 2):
+        lake.offloads[number] = Offload(number, "a", 0, Stage.FROZEN)
+    lake.next = 3
+
+
+def count_what_no_table_has(broker: Broker) -> None:
+    broker.shard.delay.far.lake._counts[(9, 1, 1)] = 1
+
+
+def forget_a_step(broker: Broker) -> None:
+    broker.shard.delay.far.lake.in_flight = True
+
+
+def freeze_for_nobody(broker: Broker) -> None:
+    broker.shard.delay.far.seal()
+    broker.shard.delay.far.buffers[0].frozen = True
+
+
+def take_space_back(broker: Broker) -> None:
+    broker.disk._turn = 1 << 40
+
+
+def lose_a_checkpoint(broker: Broker) -> None:
+    broker.checkpoints._life = type(broker.checkpoints._life).CAPTURED
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lose_a_unit,
+        lose_an_assigned_offset,
+        rename_a_topic,
+        give_out_what_is_not_there,
+        commit_what_was_not_appended,
+        promise_more_than_is_committed,
+        lose_a_write,
+        checkpoint_ahead,
+        forget_a_second,
+        load_beyond,
+        mix_a_slot,
+        open_two_offloads,
+        count_what_no_table_has,
+        forget_a_step,
+        freeze_for_nobody,
+        take_space_back,
+        lose_a_checkpoint,
+    ],
+    ids=lambda broken: broken.__name__,
+)
+def test_a_broken_part_is_told_of(broker, broken: Callable[[Broker], None]) -> None:
+    broken(broker)
+    with pytest.raises(AssertionError):
+        broker.check_invariants()
+
+
+def mark_and_forget(broker: Broker) -> None:
+    hour = next(iter(broker.shard.delay.hours.values()))
+    hour.mark_inflight(np.array([0]), EntryState.RECALLING)
+
+
+def pass_over(broker: Broker) -> None:
+    broker.shard.wheel._slots.clear()
+    broker.shard.wheel._order.clear()
+
+
+def load_twice(broker: Broker) -> None:
+    slot = next(iter(broker.shard.wheel._slots.values()))
+    slot._runs.append(slot._runs[0])
+
+
+@pytest.mark.parametrize(
+    "broken", [mark_and_forget, pass_over, load_twice], ids=lambda broken: broken.__name__
+)
+def test_a_message_out_of_place_is_told_of(broker, broken) -> None:
+    broken(broker)
+    with pytest.raises(AssertionError):
+        broker.shard.check_rows()
+
+
+def test_every_step_of_a_simulated_broker_is_checked(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    world.broker.shard.topics.get("t").name = "u"
+    with pytest.raises(AssertionError):
+        world.broker.step([Answer(CreateTopic("v", TopicType.MIXED, 1), 0)])
