@@ -81,6 +81,12 @@ _FATAL = frozenset(
 )
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of any library says, as one line; its kind where it says nothing."""
+    lines = str(error).splitlines()
+    return lines[0] if lines and lines[0].strip() else type(error).__name__
+
+
 class HorologError(Exception):
     """One refusal or failure; its text names the field and the limit when there are any.
 

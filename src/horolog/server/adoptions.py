@@ -15,8 +15,10 @@ import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import orjson
 from xxhash import xxh64_intdigest
@@ -34,6 +36,7 @@ from horolog.protocol.adoption_commands import (
     DescribeAdoption,
 )
 from horolog.protocol.commands import Command
+from horolog.server.threads import in_pool
 
 _log = logging.getLogger("horolog.adoptions")
 BORN_HOST = "127.0.0.1:0"  # messages of files come from no connection
@@ -60,7 +63,9 @@ class Adoptions:
         self._place = place
         self._directory = directory  # of the staging directories, as other processes see it
         self.inline_bytes = min(ADOPTION_INLINE_BYTES, segment_bytes // 8)
-        self._busy: dict[str, asyncio.Lock] = {}  # one commit or abort of a transaction at a time
+        # One commit or abort of a transaction at a time.  Whoever holds a lock or waits for it keeps it
+        # alive; between two holders it is not locked, and must still be the same lock.
+        self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
         self, app: str, version: int, topic: str, *, join: bool = False
@@ -74,7 +79,7 @@ class Adoptions:
         if token:
             made = Begun(token, app, version, topic, now_ms)
             async with self._lock(token):
-                await asyncio.to_thread(self._begin, made)
+                await in_pool(self._begin, made)
             _log.info("begun app=%s version=%d topic=%s token=%s", app, version, topic, token)
         return {
             "already": begun.already,
@@ -101,7 +106,7 @@ class Adoptions:
     async def put(self, token: str, name: str, offset: int, content: bytes) -> int:
         """Write a piece of a staged file at its offset; the file's length after that."""
         staging.check_name(name)
-        return await asyncio.to_thread(self._put, token, name, offset, content)
+        return await in_pool(self._put, token, name, offset, content)
 
     def _put(self, token: str, name: str, offset: int, content: bytes) -> int:
         place = self._place
@@ -137,14 +142,14 @@ class Adoptions:
         async with self._lock(token):
             begun: AdoptionBegun = await self._engine.submit(BeginAdoption(app, version, topic))
             if begun.already:
-                await asyncio.to_thread(self._end, app, version, token)
+                await in_pool(self._end, app, version, token)
                 return Adopted(True)
             command = await self._prepared(app, version, topic, token, claims, begun)
             result: Adopted = await self._engine.submit(command)
             if result.already:  # by another transaction of that version, meanwhile
-                await asyncio.to_thread(self._end, app, version, token, undo=True)
+                await in_pool(partial(self._end, app, version, token, undo=True))
             else:
-                await asyncio.to_thread(self._end, app, version, token)
+                await in_pool(self._end, app, version, token)
             _log.info(
                 "committed app=%s version=%d rows=%d files=%d position=%d already=%s",
                 app, version, result.rows, result.files, result.position, result.already,
@@ -160,7 +165,7 @@ class Adoptions:
         claims: Sequence[Claim],
         begun: AdoptionBegun,
     ) -> Adopt:
-        found = await asyncio.to_thread(staging.find, self._place, token)
+        found = await in_pool(staging.find, self._place, token)
         for name, told, was in (
             ("app", app, found.app),
             ("version", version, found.version),
@@ -169,7 +174,7 @@ class Adoptions:
             if told != was:
                 raise refused(name, f"the transaction was begun with {was!r}, not {told!r}")
         now_ms = self._engine.clock.wall_ms()
-        return await asyncio.to_thread(self._work, begun, now_ms, found, claims)
+        return await in_pool(self._work, begun, now_ms, found, claims)
 
     def _work(
         self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[Claim]
@@ -198,7 +203,7 @@ class Adoptions:
         async with self._lock(token):
             highest: int = await self._engine.submit(DescribeAdoption(app))
             is_committed = version <= highest
-            await asyncio.to_thread(self._end, app, version, token, undo=not is_committed)
+            await in_pool(partial(self._end, app, version, token, undo=not is_committed))
             return is_committed
 
     def _end(self, app: str, version: int, token: str, *, undo: bool = False) -> None:
@@ -215,7 +220,4 @@ class Adoptions:
             staging.end(self._place, token)
 
     def _lock(self, token: str) -> asyncio.Lock:
-        for known in [name for name, lock in self._busy.items() if not lock.locked()]:
-            if known != token:
-                del self._busy[known]
         return self._busy.setdefault(token, asyncio.Lock())

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,6 +24,7 @@ from horolog.broker.named_files import NamedFile, named_files
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
 from horolog.log.segment import SegmentReader
+from horolog.server.threads import in_pool, in_thread
 from horolog.storage.api import Storage, read_file
 
 _log = logging.getLogger("horolog.backup")
@@ -96,9 +96,7 @@ class Backups:
             )
         self._opening = True
         try:
-            place = await asyncio.to_thread(
-                open_place, directory, self._source.data_dir, self._source.log_id
-            )
+            place = await in_pool(open_place, directory, self._source.data_dir, self._source.log_id)
         finally:
             self._opening = False
         self._stop.clear()
@@ -120,7 +118,7 @@ class Backups:
         self._engine.pin()
         try:
             position = await self._engine.checkpoint()
-            made = await _in_thread("horolog-backup", lambda: self._copy(place, position, full))
+            made = await in_thread("horolog-backup", lambda: self._copy(place, position, full))
         except HorologError as error:
             self._fail(error)
         except Cancelled:
@@ -193,20 +191,3 @@ class Backups:
             header_crc(log, header),
             [],
         )
-
-
-def _in_thread(name: str, job: Callable[[], Manifest]) -> Awaitable[Manifest]:
-    """Run a job in a thread of its own: it takes minutes, and the pool of the loop is for short ones."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Manifest] = loop.create_future()
-
-    def work() -> None:
-        try:
-            made = job()
-        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-            loop.call_soon_threadsafe(future.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(future.set_result, made)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return future

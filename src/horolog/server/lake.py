@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from horolog.admin.status import UnreachableError
 from horolog.clock import Clock
 from horolog.delay.lake import Lake
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, first_line
 from horolog.limits import HOUR_MS, PROMOTE_LATE_MS
 from horolog.protocol.offload_commands import TellLakeProblem
 from horolog.server.adoptions import Core
+from horolog.server.threads import in_thread
+
+if TYPE_CHECKING:
+    from horolog.pipeline.promote import Promoted
 
 _log = logging.getLogger("horolog.lake")
 _LOOK_S = 60.0
@@ -69,7 +72,7 @@ class LatePromotion:
         async with self._lock:
             late_ms = self.due_in_ms()
             is_late = late_ms is not None and late_ms <= 0
-            await self._tell(await _in_thread(self._promote) if is_late else "")
+            await self._tell(await self._promote() if is_late else "")
 
     async def stop(self) -> None:
         """No further one begins."""
@@ -81,49 +84,36 @@ class LatePromotion:
             await self.look()
             await asyncio.sleep(_LOOK_S)
 
-    def _promote(self) -> str:
+    async def _promote(self) -> str:
         """Why not; "" if it is done."""
         try:
-            from horolog.pipeline.promote import promote_due
-
-            done = promote_due(self._url, ahead_ms=PROMOTE_LATE_MS + 1, timeout_ms=_TIMEOUT_MS)
+            done = await in_thread("horolog-lake", lambda: _promote_from(self._url))
         except ImportError as error:
-            return f"{error}; install horolog[spark]"
+            return f"{first_line(error)}; install horolog[spark]"
         except (HorologError, UnreachableError, OSError, RuntimeError, ValueError) as error:
-            return str(error).splitlines()[0]
+            return first_line(error)
         except Exception as error:  # noqa: BLE001 - of native libraries; nothing may be lost silently
-            return f"{type(error).__name__}: {error}".splitlines()[0]
+            return f"{type(error).__name__}: {first_line(error)}"
         _log.warning("promoted late hours=%d rows=%d", done.hours, done.rows)
         return ""
 
     async def _tell(self, why: str) -> None:
         if why == self._problem:
             return
-        self._problem = why
         said = f"lake: messages that are due soon cannot be read ({why})" if why else ""
         if said:
             _log.error("problem %s", said)
         try:
             await self._engine.submit(TellLakeProblem(said))
         except HorologError as error:
-            if error.code is not ErrorCode.INTERNAL:  # the broker is stopping
-                raise
+            _log.info(
+                "not told yet: %s", first_line(error)
+            )  # it stops, or is busy: at the next look
+            return
+        self._problem = why
 
 
-async def _in_thread(work: Callable[[], str]) -> str:
-    """In a thread that nobody waits for when the process ends."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str] = loop.create_future()
+def _promote_from(url: str) -> Promoted:
+    from horolog.pipeline.promote import promote_due
 
-    def run() -> None:
-        result = work()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, done, result)
-
-    threading.Thread(target=run, name="horolog-lake", daemon=True).start()
-    return await done
-
-
-def _settle(done: asyncio.Future[str], result: str) -> None:
-    if not done.done():
-        done.set_result(result)
+    return promote_due(url, ahead_ms=PROMOTE_LATE_MS + 1, timeout_ms=_TIMEOUT_MS)

@@ -6,7 +6,6 @@ a thread, and names the rows (`broker.lake_recalls`).
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.look_ups import check_count, waiting_view
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
 from horolog.protocol.commands import (
     FindMessages,
@@ -41,12 +40,14 @@ from horolog.protocol.offload_commands import (
 )
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.server.adoptions import Core
+from horolog.server.threads import in_pool
 from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from horolog.pipeline.lake import LakePlace
 
 _TRIES_MAX = 8  # of a bulk recall, while offloads come in between
+_OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
 _CHANGED = (ErrorCode.TOO_MANY_REQUESTS, ErrorCode.IN_LAKE)
 
 
@@ -95,7 +96,7 @@ class LakeMessages:
                 command.new_due_ms,
                 rows,
                 [place.number for place in places],
-                await asyncio.to_thread(_record, command, places, rows),
+                await in_pool(_record, command, places, rows),
             )
         )
         return done
@@ -103,7 +104,7 @@ class LakeMessages:
     async def _rows(self, command: Recall | Reschedule) -> tuple[list[_Hours], list[LakeRow]]:
         """Where it may wait, and what the tables there have of it."""
         places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
-        return places, await asyncio.to_thread(_find, command, places)
+        return places, await in_pool(_find, command, places)
 
     async def recall_many(self, command: RecallMany) -> RecalledMany:
         """Recall all of a window, in the lake and then here; IN_LAKE if the table cannot be read.
@@ -155,9 +156,8 @@ class LakeMessages:
     async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
         """Recall, or count, what one offload has of it."""
         pieces = _pieces(command, place)
-        loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as reader:  # one thread: Arrow keeps memory for each that reads
-            while (piece := await loop.run_in_executor(reader, next, pieces, None)) is not None:
+            while (piece := await in_pool(next, pieces, None, pool=reader)) is not None:
                 rows, sizes = piece
                 step = RecallManyFromLake(rows, command.dry_run, done.cancelled)
                 meant: npt.NDArray[np.bool_] = await self._engine.submit(step)
@@ -171,7 +171,7 @@ class LakeMessages:
         query = FindMessages(topic, key=key)
         found = set()
         for table in await self._tables(topic):
-            places = await asyncio.to_thread(_find_all, table, query)
+            places = await in_pool(_find_all, table, query)
             found |= {each[:2] for each in places if each.origin not in table.gone}
         return sorted(found, key=lambda each: each[1])
 
@@ -179,7 +179,7 @@ class LakeMessages:
         """What waits in the lake, or was recalled there; IN_LAKE if the table cannot be read."""
         found: list[FoundMessage] = []
         for table in await self._tables(query.topic):
-            found += await asyncio.to_thread(_views, table, query)
+            found += await in_pool(_views, table, query)
         return found
 
     async def _tables(self, topic: str) -> list[_Table]:
@@ -277,8 +277,12 @@ def _readable() -> Iterator[None]:
     """IN_LAKE when a table cannot be read."""
     try:
         yield
-    except (ImportError, OSError, HorologError, RuntimeError, ValueError) as error:
-        why = str(error).splitlines()[0]
+    except GeneratorExit:
+        raise  # nobody reads on
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, _OF_TABLES):
+            raise  # our own mistake
+        why = first_line(error)
         raise HorologError(
             ErrorCode.IN_LAKE,
             f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",

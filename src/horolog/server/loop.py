@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
@@ -34,6 +32,7 @@ from horolog.protocol.commands import CancelReceive, Command, Receive, Received
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.offloads import Offloads
+from horolog.server.threads import Worker
 from horolog.storage.api import Storage, replace_file
 
 Flush = Literal["sync", "interval", "os"]
@@ -47,35 +46,6 @@ _CHECKPOINT_LOOKS_WANT = 100  # it is asked for again: it may have been overtake
 _CHECKPOINT_LOOKS_MAX = 3_000  # a minute; its syncs may be slow
 _SWITCH_S = 0.0005
 _GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
-
-
-class _Worker:
-    """A thread that runs one job after the other and tells the event loop how each ended."""
-
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[..., None]] | None] = (
-            queue.SimpleQueue()
-        )
-        self._loop = loop
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        self._jobs.put((job, done))
-
-    def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, done = item
-            error: BaseException | None = None
-            try:
-                job()
-            except BaseException as failure:  # noqa: BLE001 - told to the loop, which ends the process
-                error = failure
-            self._loop.call_soon_threadsafe(done, error)
-
-    def stop(self) -> None:
-        self._jobs.put(None)
-        self._thread.join()
 
 
 class Engine:
@@ -120,9 +90,9 @@ class Engine:
         sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        self._log_worker = _Worker("horolog-log", self._loop)
-        self._checkpoint_worker = _Worker("horolog-checkpoint", self._loop)
-        self._runs_worker = _Worker("horolog-runs", self._loop)
+        self._log_worker = Worker("horolog-log", self._loop)
+        self._checkpoint_worker = Worker("horolog-checkpoint", self._loop)
+        self._runs_worker = Worker("horolog-runs", self._loop)
         for line in self.report:
             _log.info("%s", line)
         self._turn()

@@ -35,6 +35,7 @@ from horolog.protocol.offload_commands import (
 from horolog.server.adoptions import Core
 from horolog.server.lake import LatePromotion
 from horolog.server.lake_messages import LakeMessages
+from horolog.server.threads import in_pool
 
 if TYPE_CHECKING:
     pass
@@ -93,7 +94,7 @@ class Offloads:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
         view = await self._when_sealed(number)
         if view.stage != "lake":
-            has = await asyncio.to_thread(summed, self._told(view.runs, view.log_id))
+            has = await in_pool(summed, self._told(view.runs, view.log_id))
             if has != (rows, checksum):
                 raise HorologError(
                     ErrorCode.BAD_REQUEST,

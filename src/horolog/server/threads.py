@@ -1,0 +1,106 @@
+"""Jobs in threads, so that whoever waits for one always hears how it ended.
+
+A panic of a library written in Rust is not an `Exception` but a bare `BaseException`.  Raised in a thread it would
+end the thread and nobody would be told; raised in a task it passes every handler.  So it becomes a HorologError here.
+
+    in_thread   a thread of its own, which does not keep the process from ending: for jobs of minutes
+    in_pool     a thread of the loop's pool: for short ones
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from horolog.errors import ErrorCode, HorologError, first_line
+
+_Result = TypeVar("_Result")
+
+
+def _only_exceptions(error: BaseException) -> Exception:
+    """What a future can carry and a handler can catch."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    told = HorologError(ErrorCode.INTERNAL, f"{type(error).__name__}: {first_line(error)}")
+    told.__cause__ = error
+    return told
+
+
+def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    """Start a job in a daemon thread of that name; the future gives its result or raises what it raised."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(result: _Result | None, error: Exception | None) -> None:
+        if future.done():
+            return  # nobody waits any more
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result: _Result | None = None
+        error: Exception | None = None
+        try:
+            result = job()
+        except BaseException as raised:  # noqa: BLE001 - raised where the future is awaited
+            error = _only_exceptions(raised)
+        with suppress(RuntimeError):  # the loop is closed: the process ends
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future
+
+
+async def in_pool(
+    job: Callable[..., _Result], *arguments: Any, pool: Executor | None = None
+) -> _Result:
+    """Run a job in the loop's pool, or in another one."""
+
+    def work() -> _Result:
+        try:
+            return job(*arguments)
+        except BaseException as raised:
+            error = _only_exceptions(raised)
+            if error is raised:
+                raise
+            raise error from raised
+
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+class Worker:
+    """A thread that runs one job after the other and tells the event loop how each ended."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[..., None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
+        """Queue a job; `done` is called in the loop's thread with what it raised, or None."""
+        self._jobs.put((job, done))
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as failure:  # noqa: BLE001 - told to the loop, which ends the process
+                error = failure
+            self._loop.call_soon_threadsafe(done, error)
+
+    def stop(self) -> None:
+        """Return when all jobs are done."""
+        self._jobs.put(None)
+        self._thread.join()
