@@ -11,6 +11,7 @@ RocketMQ 5.x, `admin/` for HTTP, `cli/` for exit codes.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class ErrorCode(StrEnum):
@@ -115,3 +116,18 @@ class HorologError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class Problem(NamedTuple):
+    """Damage that was met and lived with: for health, the log of the process and `horolog verify`.
+
+    text      one sentence for an operator
+    part      the file or directory that it is about: when that is gone, so is the problem; "": no such thing
+    key       two problems with the same key are one, the later text counts; "": the text
+    until_ms  wall clock from which on it concerns nobody any more; 0: always
+    """
+
+    text: str
+    part: str = ""
+    key: str = ""
+    until_ms: int = 0

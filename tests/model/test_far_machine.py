@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from horolog.delay import pending
+from horolog.delay import far_checkpoint, pending
 from horolog.delay.far import FarSettings
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
@@ -156,7 +156,7 @@ class FarMachine(RuleBasedStateMachine):
         self.store = self._make()
         for row in captured.registry:
             assert self.store.restore_hour(row) is None
-        assert self.store.far.restore(captured.far, captured.settled) == []
+        assert far_checkpoint.restore(self.store.far, captured.far, captured.settled) == []
         self.store.cut()
         self.wheel = Wheel(self.store)
 

@@ -255,7 +255,7 @@ def test_damage_in_a_sealed_chunk_is_reported_and_never_believed(part: str) -> N
         assert found.tolist() == [int(p) for i, p in enumerate(positions) if not (lost and i == 20)]
         assert len(at_key) == len(found)
         assert len(index.problems) == 1
-        assert "damaged" in index.problems[0]
+        assert "damaged" in index.problems[0].text
 
 
 def test_a_full_disk_makes_the_part_in_memory_grow_until_space_returns() -> None:

@@ -14,7 +14,7 @@ Everything answered waits for the commit position but leases and empty polls (DE
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from horolog.broker import adoptions, lake_recalls, offloads, queries
 from horolog.broker.adoptions import Adoptions
@@ -91,7 +91,6 @@ class Broker:
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self._recalled: list[Settled] = []
         self.checkpoints = Checkpoints(shard)
-        self._told = 0
         self._job_done = False
         self._job_failed = False
         self._job_at = 0  # monotonic ms when it is looked whether there is something to merge
@@ -419,9 +418,5 @@ class Broker:
         return min(waits) if waits else None
 
     def _tell_problems(self, effects: Effects) -> None:
-        shard = self.shard
-        new: list[Any] = shard.delay.problems + shard.wheel.problems
-        shard.delay.problems, shard.wheel.problems = [], []
-        shard.problems += new
-        effects.problems = shard.problems[self._told :]
-        self._told = len(shard.problems)
+        self.shard.gather_problems()
+        effects.problems = self.shard.problems.take_untold()

@@ -42,4 +42,6 @@ class Effects:
     job: FarJob | None = None  # to be carried out in the background; its end is told
     wake_in_ms: int | None = None  # by the monotonic clock; None: nothing to wake for
     due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
-    problems: list[str] = field(default_factory=list)  # new ones, for the log of the process
+    problems: list[str] = field(
+        default_factory=list
+    )  # new ones and repairs, for the log of the process

@@ -23,7 +23,7 @@ from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.state import EntryState
 from horolog.delay.store import Unfiled
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.consume_queue import UNIT, ConsumeQueue, queue_dir_name
@@ -42,6 +42,7 @@ from horolog.log.record import (
     offsets_of,
 )
 from horolog.log.scan import SalvageScan
+from horolog.log.segment import segment_name
 
 
 class Mending:
@@ -198,7 +199,8 @@ def mend(
     for header, body in scan.frames():
         mending.apply(header, body)
     told = mending.finish()
-    shard.problems += told
+    damaged_log = _last_segment(shard, scan)
+    shard.problems += [Problem(text, damaged_log) for text in told]
     told += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
     mended_far = mending.waiting_far()
     found = []
@@ -215,8 +217,16 @@ def mend(
             note = note._replace(lost=lost)
             write_note(shard.storage, note)
         found.append(note)
-        told.append(note.problem())
+        told.append(note.problem().text)
     return found, told
+
+
+def _last_segment(shard: Shard, scan: SalvageScan) -> str:
+    """The newest segment in which something does not verify: what it has cost is told until it is dropped."""
+    if not scan.gaps:
+        return ""
+    position = scan.gaps[-1][0]
+    return f"{shard.directory}/log/{segment_name(position - position % shard.log.segment_bytes)}"
 
 
 def _begin_queues(

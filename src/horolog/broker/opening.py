@@ -22,7 +22,7 @@ from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged
 from horolog.delay.far_buffer import is_buffer
 from horolog.delay.far_names import named_files
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name
 from horolog.log.commit_log import CommitLog
 from horolog.log.record import encode_epoch
@@ -258,7 +258,10 @@ class _Opening:
         for header, body in scan.frames():
             index_frame(shard, header, body)
         for first, end in scan.gaps:
-            self._report.append(f"the key index lacks log positions {first} to {end}: damaged")
+            told = f"the key index lacks log positions {first} to {end}: damaged"
+            segment = segment_name(first - first % self._meta.segment_bytes)
+            shard.problems.append(Problem(told, f"{self._directory}/log/{segment}"))
+            self._report.append(told)
 
     def _scan(
         self,
@@ -342,7 +345,9 @@ class _Opening:
                 self._set_aside([damaged], gone.position)
                 told = f"{gone.why}; {gone.left} of its messages wait and cannot be handed over"
                 self._report.append(told)
-                shard.problems.append(told)
+                names = damaged.names
+                note = next(n for n in reversed(self._notes) if n.names == names)
+                shard.problems.append(Problem(told, note.place, note.place))
         shard.delay.far.missing.clear()
         sweep_moved(place, named)
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import orjson
 
 from horolog.delay.damage import ASIDE, Damaged
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.units import format_time_ms
@@ -58,15 +58,16 @@ class Note(NamedTuple):
         """Whether a checkpoint at that position speaks of what was set aside, not of a new life of its name."""
         return position <= self.position
 
-    def problem(self) -> str:
-        """What an operator must know."""
+    def problem(self) -> Problem:
+        """What an operator must know, until the directory is taken away."""
         hours = format_time_ms(self.first_hour * HOUR_MS)[:16] + "Z"
         if self.last_hour > self.first_hour:
             hours += f" to {format_time_ms((self.last_hour + 1) * HOUR_MS)[:16]}Z"
-        return (
+        text = (
             f"{self.place}: {self.lost} of {self.waiting} messages due {hours} are quarantined "
             f"({self.why})"
         )
+        return Problem(text, self.place, self.place)
 
 
 def read_notes(storage: Storage, directory: str) -> list[Note]:

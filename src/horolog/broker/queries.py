@@ -201,6 +201,7 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
 
 def _broker(shard: Shard) -> BrokerView:
     log = shard.log
+    shard.gather_problems()  # what this turn has met
     return BrokerView(
         epoch=log.epoch,
         log_start=log.start,
@@ -215,7 +216,8 @@ def _broker(shard: Shard) -> BrokerView:
         groups=len(shard.ready.groups),
         parked_polls=shard.ready.parked,
         loaded=shard.wheel.loaded,
-        problems=shard.problems
+        problems=list(shard.problems)
         + ([shard.disk_refusal.message] if shard.disk_refusal else [])
         + ([shard.lake_problem] if shard.lake_problem else []),
+        repairs=shard.problems.repairs,
     )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from horolog.broker import relations
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.log_times import LogTimes
+from horolog.broker.problems import Problems
 from horolog.broker.topics import Topic, Topics
 from horolog.delay.adopted import Adoption
 from horolog.delay.far import FarSettings
@@ -123,7 +124,7 @@ class Shard:
         self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
         self.clients: dict[str, int] = {}  # client id → monotonic ms when last seen
-        self.problems: list[str] = []
+        self.problems = Problems()
         self.lake_problem = ""  # why messages that are due soon cannot be promoted
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
@@ -218,6 +219,19 @@ class Shard:
             or (change.keyed is not None and bool((change.keyed.keys == key).any()))
             for change in self.uncommitted
         )
+
+    def gather_problems(self) -> None:
+        """Move what the parts have met into the one list; after every step, so none of theirs grows."""
+        delay = self.delay
+        for found in (
+            delay.problems,
+            delay.far.problems,
+            self.wheel.problems,
+            self.key_index.problems,
+        ):
+            if found:
+                self.problems += found
+                found.clear()
 
     def close(self) -> None:
         """Close all files of the core."""

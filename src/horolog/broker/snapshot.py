@@ -16,6 +16,7 @@ import numpy as np
 
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
+from horolog.delay import far_checkpoint
 from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged
 from horolog.delay.far_buffer import is_buffer
@@ -176,12 +177,15 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     shard.delay.drop_finished(now_ms, shard.named.position)
     shard.delay.far.lake.forget(shard.log.start)
     captured = shard.delay.capture()
+    shard.gather_problems()
+    shard.problems.sweep(shard.storage.exists, now_ms)
     checkpoint.columns["far_settled"] = captured.settled
     checkpoint.registry |= {
         "hours": captured.registry,
         "far": captured.far,
         "keys": shard.key_index.captured(),
         "appended": shard.log_times.captured(checkpoint.position),
+        "problems": shard.problems.captured(),
         "handed_over": shard.handed_over,
         "recalled": shard.recalled,
     }
@@ -278,8 +282,11 @@ def restore(
     for row in registry["hours"]:
         bad = shard.delay.restore_hour(row, aside)
         damaged += [bad] if bad else []
-    damaged += shard.delay.far.restore(
-        registry.get("far", {}), checkpoint.columns["far_settled"], tolerant=tolerant
+    damaged += far_checkpoint.restore(
+        shard.delay.far,
+        registry.get("far", {}),
+        checkpoint.columns["far_settled"],
+        tolerant=tolerant,
     )
     for group, topic_number, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
         progress = shard.ready.of(group, topic_number, queue)
@@ -298,6 +305,7 @@ def restore(
     shard.store_ms = checkpoint.store_ms
     shard.checkpoint_position = checkpoint.position
     retention.restore(shard, checkpoint)
+    shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
     return damaged
 
 

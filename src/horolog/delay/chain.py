@@ -11,6 +11,7 @@ from horolog.delay.entry import entry_sums
 from horolog.delay.hour import Hour
 from horolog.delay.source import Loaded, loaded
 from horolog.delay.state import SECONDS, EntryState
+from horolog.errors import Problem
 
 
 class ChainLoad:
@@ -19,7 +20,7 @@ class ChainLoad:
     def __init__(self, hour: Hour, second: int) -> None:
         head = hour.heads[second - hour.hour * SECONDS]
         self.second = second
-        self.problem = ""
+        self.problem: Problem | None = None
         self._hour = hour
         self._next = int(head["newest"])
         self._expected = int(head["filed"])
@@ -64,7 +65,8 @@ class ChainLoad:
             rows = np.flatnonzero(self._are_mine(entries))
             readable += len(rows)
             self._pieces.append(self._waiting(entries[rows], rows + first))
-        self.problem = (
+        told = (
             f"hour {self._hour.hour}: delay index of second {self.second % SECONDS} is damaged, "
             f"{readable} of {self._expected} entries are readable"
         )
+        self.problem = Problem(told, self._hour.directory)

@@ -17,6 +17,7 @@ from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
 from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing
 from horolog.delay.source import Loaded, Rows, loaded
 from horolog.delay.state import SECONDS, EntryState
+from horolog.errors import Problem
 from horolog.limits import HOUR_MS
 from horolog.log.keys import KeyRuns
 from horolog.storage.api import File, Storage
@@ -344,7 +345,7 @@ class BufferLoad:
     """The rows of one second as they were when the load began; later ones are told to the wheel directly."""
 
     def __init__(self, buffer: FarBuffer, rows: Rows) -> None:
-        self.problem = ""
+        self.problem: Problem | None = None
         self._buffer = buffer
         self._rows = rows
         self._at = 0
@@ -360,7 +361,9 @@ class BufferLoad:
             bad = rows[~good & (self._buffer.states_at(rows) == EntryState.WAITING)]
             if len(bad):
                 self._buffer.settle(bad, EntryState.QUARANTINED)
-                self.problem = f"{self._buffer.directory}: {len(bad)} index entries are damaged and quarantined"
+                place = self._buffer.directory
+                told = f"{place}: {len(bad)} index entries are damaged and quarantined"
+                self.problem = Problem(told, place)
             waits = good & (self._buffer.states_at(rows) == EntryState.WAITING)
             self._pieces.append(loaded(self._buffer.number, entries[waits], rows[waits]))
         return len(rows), self._at == len(self._rows)

@@ -132,6 +132,7 @@ class MergeJob:
     bounds: list[int]
     number: int
     made: list[RunInfo] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # of the runs that were read
 
     @property
     def numbers(self) -> range:
@@ -159,6 +160,7 @@ class MergeJob:
             raise
         finally:
             for run in opened:
+                self.problems += run.problems
                 run.close()
 
 

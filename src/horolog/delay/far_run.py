@@ -20,6 +20,7 @@ from horolog.delay.far_state import MAPPED_STATES, RunState
 from horolog.delay.run import Run, RunInfo
 from horolog.delay.source import Loaded, Rows, loaded
 from horolog.delay.state import SECONDS, EntryState
+from horolog.errors import Problem
 from horolog.limits import HOUR_MS
 
 _STEP_ROWS = 8_192
@@ -459,7 +460,7 @@ class RunLoad:
     """The rows of some seconds of a run."""
 
     def __init__(self, run: FarRun, seconds: tuple[int, int], first: int, stop: int) -> None:
-        self.problem = ""
+        self.problem: Problem | None = None
         self._run = run
         self._seconds = seconds  # from, to before
         self._at = first
@@ -478,10 +479,11 @@ class RunLoad:
             if not bool(good.all()):
                 self._run.quarantine_damaged(rows[~good])
                 self._bad += int((~good).sum())
-                self.problem = (
+                told = (
                     f"run {self._run.info.name}: {self._bad} index rows in or beside second "
                     f"{self._seconds[0]} are damaged and quarantined"
                 )
+                self.problem = Problem(told, self._run.file.path)
             second, end = self._seconds
             mine = good & (entries["due_ms"] >= second * 1000) & (entries["due_ms"] < end * 1000)
             mine &= self._run.states_at(rows) == EntryState.WAITING

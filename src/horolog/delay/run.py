@@ -5,6 +5,7 @@ Rows that are damaged are left out, and said in `problems`; how a search is not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from horolog.delay.run_format import (
 )
 from horolog.delay.run_keys import KeyGroups, Rows, spread
 from horolog.delay.run_search import RowSearch, is_readable
+from horolog.errors import Problem
 from horolog.limits import HOUR_MS, MIB
 from horolog.storage.api import Storage
 
@@ -59,6 +61,8 @@ class Run:
         self.log_id = log_id
         self.adopted = is_adopted(bytes(view[:HEADER_BYTES]))
         self.problems: list[str] = []
+        self.tell: Callable[[Problem], None] | None = None  # who else wants to hear of them
+        self.path = ""
         self.view = view
         self._footer = footer
         self._layout = layout
@@ -95,6 +99,7 @@ class Run:
         if len(view) != layout.size:
             raise damaged(name, f"the file has {len(view)} bytes instead of {layout.size}")
         run = cls(name, of_log, view, footer, layout, rows)
+        run.path = run_path(directory, name)
         run._check_parts()
         return run
 
@@ -166,6 +171,8 @@ class Run:
     def _say(self, what: str) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"run {self.info.name}: {what}")
+            if self.tell is not None:
+                self.tell(Problem(self.problems[-1], self.path))
 
     # --- search by time and origin ----------------------------------------------------------------
 

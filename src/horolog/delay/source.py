@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.state import EntryState
+from horolog.errors import Problem
 
 ROW_BITS = 40
 ROW_MASK = (1 << ROW_BITS) - 1
@@ -42,7 +43,7 @@ NOTHING = Loaded(*(np.empty(0, np.int64) for _ in Loaded._fields))
 class PartLoad(Protocol):
     """One source's share of seconds being loaded."""
 
-    problem: str
+    problem: Problem | None
 
     def walk(self, limit: int) -> tuple[int, bool]:
         """Take up to `limit` steps: (steps taken, whether done)."""

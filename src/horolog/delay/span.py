@@ -10,6 +10,7 @@ from horolog.delay.chain import ChainLoad
 from horolog.delay.hour import Hour
 from horolog.delay.source import NOTHING, FarSource, Loaded, PartLoad, Rows, merged
 from horolog.delay.state import SECONDS
+from horolog.errors import Problem
 
 
 class SpanLoad:
@@ -39,9 +40,9 @@ class SpanLoad:
             return NOTHING
         return merged(pieces)
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Problem]:
         """What was found to be damaged, once loaded."""
-        return [part.problem for part in self._parts if part.problem]
+        return [part.problem for part in self._parts if part.problem is not None]
 
 
 def open_span(

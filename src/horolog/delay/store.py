@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay import far_checkpoint
 from horolog.delay.adopted import AdoptedRun, Adoption
 from horolog.delay.damage import Damaged
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
@@ -23,7 +24,7 @@ from horolog.delay.near_far import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
 from horolog.storage.api import Storage, read_file
 
@@ -73,7 +74,7 @@ class DelayStore:
         self._directory = directory
         self.hours: dict[int, Hour] = {}
         self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._numbers = 0
         self.far = FarStore(
@@ -286,10 +287,11 @@ class DelayStore:
         if not bool(good.all()):
             self.settle(refs[~good], EntryState.QUARANTINED)
             bad = entries[~good]
-            self.problems.append(
+            told = (
                 f"hour {int(bad['due_ms'][0]) // HOUR_MS}: {len(bad)} messages do not verify and are "
                 f"quarantined (first: log position {int(bad['origin'][0])})"
             )
+            self.problems.append(Problem(told))
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
             refs, entries = refs[good], entries[good]
         return refs, entries, records
@@ -431,14 +433,14 @@ class DelayStore:
                     "waiting": hour.waiting,
                 }
             )
-        far = self.far.capture()
+        far = far_checkpoint.capture(self.far)
         return Captured(registry, far.registry, far.settled, states + far.states, sync + far.sync)
 
     def capture_failed(self) -> None:
         """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
         for hour in self.hours.values():
             hour.changed = hour.unsynced = True
-        self.far.capture_failed()
+        far_checkpoint.capture_failed(self.far)
 
     def drop_finished(self, now_ms: int, position: int) -> None:
         """Forget hours and runs that are over for HOUR_KEEP_MS and in which nothing waits.

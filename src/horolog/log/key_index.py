@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.log.key_chunk import SCAN_ROWS, Chunk
 from horolog.log.key_merge import equal_ranges
 from horolog.log.key_rows import (
@@ -65,7 +65,7 @@ class KeyIndex:
         self, storage: Storage, directory: str, *, log_id: int, chunk_rows: int = CHUNK_ROWS
     ) -> None:
         self.count = 0  # rows, those in memory included
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self._storage = storage
         self._directory = directory
         self._log_id = log_id
@@ -217,7 +217,8 @@ class KeyIndex:
     def _tell(self, chunk: Chunk) -> None:
         if chunk.path not in self._told:
             self._told.add(chunk.path)
-            self.problems.append(f"key index: {chunk.damage}; look-ups read all of its rows")
+            told = f"key index: {chunk.damage}; look-ups read all of its rows"
+            self.problems.append(Problem(told, chunk.path))
 
     def keys_from(self, position: int) -> Iterator[Keys]:
         """The keys of all rows at or above that log position, in log order, in pieces."""
@@ -246,6 +247,7 @@ class KeyIndex:
             chunk.close()
             self._mapped.pop(chunk.path, None)
             self._dirty.discard(chunk.path)
+            self._told.discard(chunk.path)
             self._gone.append(chunk.path)
         self._sweep()
 

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from horolog.broker.key_columns import key_columns
+from horolog.broker.problems import problems_in
 from horolog.broker.quarantine import read_notes
 from horolog.broker.retention import firsts_of, start_of
+from horolog.delay.damage import ASIDE
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
@@ -156,7 +158,9 @@ class _Verification:
         reading.total = verdict.bytes = self._measure()
         with reading.part(SHARD):
             for note in read_notes(reading.storage, SHARD):
-                verdict.findings.note(f"set aside by a start, and not read: {note.problem()}")
+                verdict.findings.note(f"set aside by a start, and not read: {note.problem().text}")
+        if newest is not None:
+            self._note_problems(newest)
         log_is_whole = self._check_log(newest)
         if newest is None:
             self._note_no_checkpoint()
@@ -181,6 +185,13 @@ class _Verification:
                 for each in [f"{path}/{inner}" for inner in inside] or [path]:
                     total += reading.size(each)
         return total
+
+    def _note_problems(self, newest: Checkpoint) -> None:
+        """What the broker itself has met; what of it can still be read from the files is found besides."""
+        for problem in problems_in(newest.registry.get("problems", {})):
+            gone = problem.part and not self._reading.storage.exists(problem.part)
+            if not gone and ASIDE not in problem.part:
+                self._verdict.findings.note(f"met by the broker: {problem.text}")
 
     def _note_no_checkpoint(self) -> None:
         findings = self._verdict.findings

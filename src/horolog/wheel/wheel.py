@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from horolog.errors import Problem
 from horolog.limits import WINDOW_SECONDS
 from horolog.wheel.slot import ORDER_BITS, Column, Slot
 
@@ -45,7 +46,7 @@ class Load(Protocol):
         """Seconds, orders and references of what waits, sorted."""
         ...
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Problem]:
         """What was found to be damaged."""
         ...
 
@@ -82,7 +83,7 @@ class Wheel:
         self._order: list[int] = []  # heap of the seconds in _slots
         self._loading: Load | None = None
         self.loaded_until = 0
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
 
     @property
     def loaded(self) -> int:

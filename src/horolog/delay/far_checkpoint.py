@@ -1,0 +1,143 @@
+"""What a checkpoint says of the far store, and the far store as a checkpoint says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.adopted import AdoptedRun, Origin
+from horolog.delay.damage import Damaged
+from horolog.delay.far_buffer import FarBuffer
+from horolog.delay.far_names import damaged_buffer, damaged_run, registry_row, state_file
+from horolog.delay.far_run import FarRun
+from horolog.delay.far_state import decode_run_state, encode_run_state
+from horolog.delay.lake import restore_lake, state_name
+from horolog.delay.run import RunInfo
+from horolog.errors import HorologError
+from horolog.log.checkpoint import FAR_SETTLED
+from horolog.storage.api import read_file
+
+if TYPE_CHECKING:
+    from horolog.delay.far import FarStore
+
+
+class FarCaptured(NamedTuple):
+    """What a checkpoint needs of the far store."""
+
+    registry: dict[str, Any]
+    settled: npt.NDArray[Any]  # log.checkpoint.FAR_SETTLED
+    states: list[tuple[str, Callable[[], bytes]]]  # files to write
+    sync: list[str]  # files to sync first
+
+
+def capture(far: FarStore) -> FarCaptured:
+    """State of all buffers and runs as it is now."""
+    sync: list[str] = []
+    states: list[tuple[str, Callable[[], bytes]]] = []
+    settled = []
+    buffers = []
+    for buffer in far.buffers:
+        if buffer.unsynced:
+            sync += buffer.sync_paths()
+            buffer.unsynced = False
+        index, state = buffer.settled_rows()
+        rows = np.zeros(len(index), FAR_SETTLED)
+        rows["buffer"], rows["index"], rows["state"] = buffer.file_number, index, state
+        settled.append(rows)
+        buffers.append(
+            {
+                "number": buffer.file_number,
+                "count": buffer.count,
+                "log_bytes": buffer.log_bytes,
+                "sealed": buffer.sealed,
+                "frozen": buffer.frozen,
+                "first_ms": buffer.first_ms,
+                "last_ms": buffer.last_ms,
+            }
+        )
+    for run in far.runs.values():
+        if run.changed:
+            state_of = run.capture()
+            states.append((_state_path(far, run), partial(encode_run_state, state_of)))
+    runs = [registry_row(run) for run in far.runs.values()]
+    if (content := far.lake.capture()) is not None:
+        path = f"{far.directory}/{state_name(far.lake.version)}"
+        states.append((path, partial(bytes, content)))
+    registry = {"next": far.next_file, "buffers": buffers, "runs": runs}
+    registry["lake"] = far.lake.registry()
+    every = np.concatenate(settled) if settled else np.empty(0, FAR_SETTLED)
+    return FarCaptured(registry, every, states, sync)
+
+
+def capture_failed(far: FarStore) -> None:
+    """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+    for buffer in far.buffers:
+        buffer.unsynced = True
+    for run in far.runs.values():
+        run.changed = run.changed or run.version > 0
+    far.lake.changed = True
+
+
+def restore(
+    far: FarStore, registry: dict[str, Any], settled: npt.NDArray[Any], *, tolerant: bool = False
+) -> list[Damaged]:
+    """Open what a checkpoint names; gives what cannot be opened.
+
+    tolerant  a buffer with damaged entries is opened without them: there is nothing to make it anew from
+    """
+    damaged = []
+    far.next_file = registry.get("next", 1)
+    for row in registry.get("buffers", []):
+        mine = settled[settled["buffer"] == row["number"]]
+        buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_number())
+        why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
+        if why:
+            buffer.close()
+            damaged.append(damaged_buffer(row, len(mine), why))
+            continue
+        buffer.sealed = row["sealed"]
+        buffer.frozen = row.get("frozen", False)
+        far.buffers.append(buffer)
+    for row in registry.get("runs", []):
+        why = _restore_run(far, row)
+        if why:
+            damaged.append(damaged_run(row, why))
+    lake = registry.get("lake", {})
+    return damaged + restore_lake(far.lake, far.storage, far.directory, lake)
+
+
+def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
+    name = row["name"]
+    try:
+        info = far.open_run(name).info
+    except (FileNotFoundError, HorologError) as error:
+        return f"run {name} cannot be opened ({error})"
+    run = _run_of(far, info, row)
+    run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
+    run.version, run.frozen = row["version"], row.get("frozen", False)
+    if run.version:
+        try:
+            state = decode_run_state(read_file(far.storage, _state_path(far, run)))
+        except FileNotFoundError:
+            state = None
+        if state is None or state.rows != info.rows:
+            return f"state {run.version} of run {name} is missing or damaged"
+        run.take_state(state)
+    far.runs[name] = run
+    return ""
+
+
+def _run_of(far: FarStore, info: RunInfo, row: dict[str, Any]) -> FarRun:
+    number, origin = far.take_number(), Origin.of(row)
+    if origin is None:
+        return FarRun(info, number, row["level"], far.open_run)
+    return AdoptedRun(info, number, far.open_run, origin)
+
+
+def _state_path(far: FarStore, run: FarRun) -> str:
+    """The state file of a run, in its present version."""
+    return f"{far.directory}/{state_file(run.info.name, run.version)}"
