@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 
 def load(df, broker, **more):
-    return bulk_load(df, broker=broker.admin_url, topic="t", **more)
+    return bulk_load(df, broker=broker.admin_url, topic="t", **{"deliver_at_unit": "ms", **more})
 
 
 def test_skewed_rows_are_cut_into_slices_and_come_in_order(spark, broker, monkeypatch) -> None:
@@ -115,7 +115,7 @@ transaction.commit = lambda *given: (print("staged", flush=True), os.kill(os.get
 session = make_session("dies", master="local[1]", conf={"spark.driver.memory": "512m"})
 now = int(sys.argv[2])
 df = session.range(50).selectExpr("concat('m', id) as body", f"{now} + 1000 + id as deliver_at")
-bulk_load(df, broker=sys.argv[1], topic="t", job_id="march")
+bulk_load(df, broker=sys.argv[1], topic="t", job_id="march", deliver_at_unit="ms")
 """
 
 
@@ -155,6 +155,9 @@ def test_the_command_loads_a_csv(spark, broker, tmp_path, capsys, monkeypatch) -
     base += ["--admin", broker.admin_url, "--job-id", "csv", "--json"]
     assert run([*base, "--deliver-at", "nowhere"]) == 2
     assert "--deliver-at: 'nowhere'" in capsys.readouterr().err
+    assert run([*base, "--deliver-at", "at"]) == 4
+    assert "is a number without a unit" in capsys.readouterr().err
+    base += ["--deliver-at-unit", "ms"]
     assert run([*base, "--deliver-at", "at"]) == 4
     told = "1 of 11 may not become messages (deliver_at: 'soon' is no time)"
     assert told in capsys.readouterr().err
@@ -204,7 +207,10 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
     assert run([*base, "--table", news, "--deliver-at", "remind_at"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 10
     mail = "(select * from users where kind = 'mail') m"
-    assert run([*base, "--table", mail, "--deliver-at", "remind_ms", "--keys", "name"]) == 0
+    assert run([*base, "--table", mail, "--deliver-at", "remind_ms", "--keys", "name"]) == 2
+    assert "--deliver-at-unit: " in capsys.readouterr().err
+    mail_ms = ["--table", mail, "--deliver-at", "remind_ms", "--deliver-at-unit", "ms"]
+    assert run([*base, *mail_ms, "--keys", "name"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 10
     broker.advance("1h")
     messages = received(broker, "t")
@@ -231,3 +237,33 @@ def test_wrong_flags_are_named(spark, monkeypatch, capsys, arguments, code, told
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_a_due_time_in_seconds_is_what_it_says(spark, broker, tmp_path) -> None:
+    """With its unit it is due then; with a wrong one it is refused, and not visible at once."""
+    broker.create_topic("t")
+    now_s = broker.now_ms() // 1_000
+    df = spark.range(20).selectExpr("concat('m', id) as body", f"{now_s} + 3600 + id as deliver_at")
+    with pytest.raises(HorologError, match="say what it counts since 1970 with deliverAtUnit"):
+        load(df, broker, deliver_at_unit="")
+    wrong = load(df, broker, rejects=tmp_path)
+    assert (wrong.rows, wrong.rejected) == (0, 20)
+    reasons = pq.read_table(wrong.rejects).column("reason").to_pylist()
+    assert all(" ms is 1970-01-" in reason for reason in reasons)
+    assert load(df, broker, deliver_at_unit="s").rows == 20
+    assert broker.pending("t") == 20
+    broker.advance("59m")
+    assert bodies(broker, "t") == []
+    broker.advance("2m")
+    assert bodies(broker, "t") == [f"m{i}" for i in range(20)]
+
+
+def test_how_long_rows_may_be_overdue_is_a_setting(spark, broker) -> None:
+    broker.create_topic("t")
+    df = spark.range(3).selectExpr(
+        "concat('m', id) as body", f"{broker.now_ms()} - 2 * 86400000 as deliver_at"
+    )
+    with pytest.raises(HorologError, match="3 of 3 may not become messages"):
+        load(df, broker)
+    assert load(df, broker, overdue_max="3d").rows == 3
+    assert sorted(bodies(broker, "t")) == ["m0", "m1", "m2"]

@@ -47,6 +47,7 @@ def test_from_load_to_audit(cluster, spark, tmp_path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.create_topic("t", queues=4)
         flags = ("--deliver-at", "at", "--body", "text", "--message-id", "id")
+        flags += ("--deliver-at-unit", "ms")
         table = a_table(spark, broker, tmp_path / "rows")
         into = ("--topic", "t", "--admin", broker.admin_url, *flags)
         assert pipeline(cluster, "load", table, *into)["rows"] == ROWS

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from zlib_ng.zlib_ng import crc32
@@ -18,7 +21,7 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.properties import is_hidden
 from horolog.spark.row_checks import refusals
 from horolog.spark.rows import encode_rows, made_ids
-from horolog.spark.sink_columns import Target, due_of, normalised
+from horolog.spark.sink_columns import Target, Unit, due_of, normalised
 
 TARGET = Target("orders", 7, 3, 1, 4_000_000_000_000, 1_700_000_000_000, (b"\x7f\0\0\1", 8090))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -182,3 +185,42 @@ def test_made_ids_differ_and_are_the_same_again() -> None:
     assert first == made_ids(0xABCDEF, 3, 10, 5).to_pylist()
     assert len({*first, *made_ids(0xABCDEF, 4, 10, 5).to_pylist()}) == 10
     assert first[0] == "01" + f"{0xABCDEF:016X}" + "000003" + f"{10:010X}"
+
+
+@pytest.mark.parametrize(("unit", "in_ms"), [("ms", 1), ("s", 1_000), ("us", 0.001)])
+def test_numbers_are_due_times_by_their_unit(unit, in_ms) -> None:
+    numbers = pa.table({"deliver_at": pa.array([1_767_225_600_001, 0, -7, None])})
+    expected = [math.ceil(1_767_225_600_001 * in_ms), 0, math.ceil(-7 * in_ms), 0]
+    assert due_of(numbers, Unit(unit)).tolist() == expected
+
+
+def test_numbers_that_are_too_large_do_not_come_round() -> None:
+    ends = pa.table({"deliver_at": pa.array([(1 << 63) - 1, -(1 << 63)])})
+    last, first = due_of(ends, Unit.S).tolist()
+    assert last > TARGET.max_due_ms
+    assert first < 0
+
+
+def test_what_was_due_long_ago_is_a_mistake() -> None:
+    """Seconds taken for milliseconds are due in January 1970, and would be visible at once."""
+    target = TARGET._replace(min_due_ms=TARGET.born_ms - 86_400_000)
+    rows = [target.born_ms // 1_000 + 30 * 86_400, target.min_due_ms - 1, target.min_due_ms]
+    table = pa.table({"body": ["b"] * 3, "deliver_at": rows})
+    found = refusals(normalised(table), due_of(table), target)
+    assert sorted(found) == [0, 1]
+    assert found[0] == (
+        "deliver_at: 1702592000 ms is 1970-01-20T16:56:32.000Z, and what was due before "
+        "2023-11-13T22:13:20.000Z is refused; is the unit right? (a longer overdueMax takes it)"
+    )
+
+
+def test_a_text_that_is_a_number_lacks_its_unit() -> None:
+    texts = ["1767225600", "soon"]
+    table = pa.table(
+        {"body": ["b"] * 2, "deliver_at": pa.nulls(2, pa.int64()), "deliver_at_text": texts}
+    )
+    found = refusals(normalised(table), due_of(table), TARGET)
+    assert found == {
+        0: "deliver_at: '1767225600' is a number without a unit; say what it counts with deliverAtUnit",
+        1: "deliver_at: 'soon' is no time",
+    }

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 
 
 def options(broker):
-    return {"broker": broker.admin_url, "topic": "t"}
+    return {"broker": broker.admin_url, "topic": "t", "deliverAtUnit": "ms"}
 
 
 def write(df, to, **more) -> None:
@@ -88,7 +88,7 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
     now = broker.now_ms()
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW future (body STRING, deliver_at BIGINT) USING horolog"
-        f" OPTIONS (broker '{broker.admin_url}', topic 't')"
+        f" OPTIONS (broker '{broker.admin_url}', topic 't', deliverAtUnit 'ms')"
     )
     spark.sql(f"INSERT INTO future SELECT concat('m', id), {now} + 1000 + id FROM range(3)")
     broker.advance("1h")
@@ -103,6 +103,9 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
         (["'b' as body", "'x' as deliver_at"], {}, "column 'deliver_at': is string; it must be"),
         (["'b' as body", "1L as deliver_at", "1 as tga"], {}, "column 'tga': there is no such"),
         (["'b' as body", "1L as deliver_at"], {"staging": "ftp"}, "option 'staging': 'ftp' is none"),
+        (["'b' as body", "1L as deliver_at"], {"deliverAtUnit": ""}, "column 'deliver_at': is bigint; say what it counts since 1970 with deliverAtUnit (ms, s, us)"),
+        (["'b' as body", "1L as deliver_at"], {"deliverAtUnit": "h"}, "option 'deliverAtUnit': 'h' is none of ms, s, us"),
+        (["'b' as body", "1L as deliver_at"], {"overdueMax": "1"}, "overdueMax: '1' is not a duration"),
         (["'b' as body", "1L as deliver_at"], {"topik": "t"}, "option 'topik': there is no such"),
         (["'b' as body", "1L as deliver_at"], {"topic": ""}, "option 'topic': is required"),
         (["'b' as body", "1L as deliver_at"], {"topic": "none"}, "topic 'none' does not exist"),
@@ -130,6 +133,8 @@ def test_a_topic_is_not_overwritten(spark, shared_broker) -> None:
         ("''", "{now} + id", "body: empty; at least 1 byte is needed; partition 0, row 0: body="),
         ("'b'", "null", "deliver_at: is null; partition 0, row 0: body=b"),
         ("'b'", "{now} * 100", "deliver_at: "),
+        ("'b'", "{now} div 1000 + 30 * 86400", "is the unit right? (a longer overdueMax takes it)"),
+        ("'b'", "{now} - 86400001", "and what was due before "),
     ],
 )
 def test_a_bad_value_ends_the_write_and_nothing_is_scheduled(

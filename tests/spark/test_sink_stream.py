@@ -29,7 +29,8 @@ def run(spark, broker, folder, checkpoint, **more) -> None:
     )
     query = (
         stream.writeStream.format("horolog")
-        .options(broker=broker.admin_url, topic="t", checkpointLocation=str(checkpoint), **more)
+        .options(broker=broker.admin_url, topic="t", checkpointLocation=str(checkpoint))
+        .options(deliverAtUnit="ms", **more)
         .trigger(availableNow=True)
         .start()
     )
@@ -67,6 +68,7 @@ def test_two_tasks_of_a_batch_join_one_transaction(spark, broker, tmp_path) -> N
         df.selectExpr("concat('m', value) as body", f"{now} + 1000 + value as deliver_at")
         .writeStream.format("horolog")
         .options(broker=broker.admin_url, topic="t", txnAppId="rates", staging="upload")
+        .option("deliverAtUnit", "ms")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(once=True)
         .start()

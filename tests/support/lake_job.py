@@ -66,7 +66,7 @@ def run_load(session: Any, broker: str, uri: str) -> int:
     rows = session.range(0, ROWS, 1, PARTS).selectExpr(
         "concat('m', id) as body", f"{now} + 3600000 + id as deliver_at"
     )
-    return bulk_load(rows, broker=broker, topic="t", job_id=JOB).rows
+    return bulk_load(rows, broker=broker, topic="t", job_id=JOB, deliver_at_unit="ms").rows
 
 
 def main() -> None:

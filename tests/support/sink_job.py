@@ -78,7 +78,7 @@ def main() -> None:
     df = rows.mapInArrow(faulty(fault, folder, broker, job_id), rows.schema)
     print("begun", flush=True)
     if way == "load":
-        bulk_load(df, broker=broker, topic="t", job_id=job_id)
+        bulk_load(df, broker=broker, topic="t", job_id=job_id, deliver_at_unit="ms")
     else:
         chosen = {"broker": broker, "topic": "t", "jobId": job_id, "rowsPerFile": "10"}
         df.write.format("horolog").options(**chosen).mode("append").save()

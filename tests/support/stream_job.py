@@ -34,7 +34,7 @@ def main() -> None:
         stream.load()
         .selectExpr(*COPY)
         .writeStream.format("horolog")
-        .options(broker=broker, topic="out", checkpointLocation=checkpoint)
+        .options(broker=broker, topic="out", deliverAtUnit="ms", checkpointLocation=checkpoint)
         .trigger(availableNow=True)
         .start()
     )

@@ -26,7 +26,17 @@ _FLAGS = {
     "broker": "--admin",
     "timeout": "--timeout",
     "rejects": "--rejects",
+    "deliverAtUnit": "--deliver-at-unit",
+    "overdueMax": "--overdue-max",
 }
+
+
+class UnitFlag(StrEnum):
+    """Values of --deliver-at-unit."""
+
+    MS = "ms"
+    S = "s"
+    US = "us"
 
 
 class StagingFlag(StrEnum):
@@ -47,9 +57,16 @@ def load(
         str,
         typer.Option(
             metavar="EXPR",
-            help="Due time: a column or SQL expression; a timestamp, a text like one, or epoch ms.",
+            help="Due time: a column or SQL expression; a timestamp, a text like one, or a number.",
         ),
     ],
+    deliver_at_unit: Annotated[
+        UnitFlag | None,
+        typer.Option(help="What a due time that is a number counts since 1970."),
+    ] = None,
+    overdue_max: Annotated[
+        str, typer.Option(metavar="DURATION", help="A row that has been due for longer is refused.")
+    ] = "1d",
     body: Annotated[
         str, typer.Option(metavar="EXPR", help="Body; without it the whole row as JSON.")
     ] = "",
@@ -95,6 +112,7 @@ def load(
     """
     from horolog.spark.bulk_load import bulk_load
     from horolog.spark.load_input import Columns, read_input, selected
+    from horolog.spark.sink_columns import Unit
 
     local_place(rejects, "--rejects")
     if bool(files) == bool(jdbc):
@@ -105,13 +123,16 @@ def load(
         deliver_at, body, tag, keys, message_id, pairs("--property", property_ or (), "NAME=EXPR")
     )
     with spark_session("load", master, conf) as session, typed_as(_FLAGS):
-        df = selected(read_input(session, files or [], jdbc, table), columns)
+        unit = Unit(deliver_at_unit) if deliver_at_unit else None
+        df = selected(read_input(session, files or [], jdbc, table), columns, unit)
         result = bulk_load(
             df,
             broker=admin,
             topic=topic,
             job_id=job_id,
             rejects=rejects,
+            deliver_at_unit=unit or "",
+            overdue_max=overdue_max,
             staging=staging.value,
             timeout=timeout,
             show_progress=not as_json,

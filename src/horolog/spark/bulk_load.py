@@ -52,6 +52,8 @@ def bulk_load(
     topic: str,
     job_id: str = "",
     rejects: str | Path = "",
+    deliver_at_unit: str = "",
+    overdue_max: str = "1d",
     staging: str = "auto",
     timeout: str = "60s",
     show_progress: bool = False,
@@ -61,6 +63,8 @@ def bulk_load(
     broker   URL of the admin port
     job_id   names the load: with one that was committed, nothing is done; "": a new one
     rejects  a directory of this machine; refused rows go there as Parquet, with the column `reason`, and all others are loaded
+    deliver_at_unit  ms, s or us: what a `deliver_at` that is a bigint counts since 1970
+    overdue_max      rows that have been due for longer are refused
     staging  auto, shared (tasks write into the broker's directory) or upload
     timeout  how long to ask a broker that does not answer
     """
@@ -72,9 +76,16 @@ def bulk_load(
     started = time.monotonic()
     job_id = job_id or f"load-{uuid.uuid4()}"
     options = sink_options(
-        {"broker": broker, "topic": topic, "staging": staging, "timeout": timeout}
+        {
+            "broker": broker,
+            "topic": topic,
+            "staging": staging,
+            "timeout": timeout,
+            "deliverAtUnit": deliver_at_unit,
+            "overdueMax": overdue_max,
+        }
     )
-    check_schema(df.schema)
+    check_schema(df.schema, options.unit)
     transaction = begin(options.broker, job_id, 0, topic, options.timeout_ms)
     if transaction.already:
         return BulkLoadResult(True, 0, 0, 0, 0, time.monotonic() - started, job_id, "")
@@ -99,7 +110,7 @@ def _loaded(
     quiet = not show_progress
     with spark_failures("load"):
         with watched(df.sparkSession, "counting", quiet=quiet):
-            plan = plan_of(df)
+            plan = plan_of(df, options.unit)
         with watched(df.sparkSession, "loading", quiet=quiet):
             loaded = run_load(df, plan, options, transaction)
     if not loaded.rejected.num_rows:

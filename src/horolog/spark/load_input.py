@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.failures import sentence_of
+from horolog.spark.sink_columns import Unit
+from horolog.spark.sink_options import unit_missing
+from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _READERS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
+
+_MADE = {Unit.MS: "timestamp_millis", Unit.S: "timestamp_seconds", Unit.US: "timestamp_micros"}
 
 _Cast: TypeAlias = "Callable[[Column, str, str], Column]"
 
@@ -55,19 +61,22 @@ def read_input(session: SparkSession, files: Sequence[str], jdbc: str, table: st
         ) from None
 
 
-def selected(df: DataFrame, columns: Columns) -> DataFrame:
-    """The columns of the sink; BAD_REQUEST that names the column whose expression is wrong."""
+def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:
+    """The columns of the sink; BAD_REQUEST that names the column whose expression is wrong.
+
+    unit  of due times that are numbers, also as texts
+    """
     from pyspark.sql import functions as sql
 
     chosen = [
-        _expression(df, "deliver_at", columns.deliver_at, _as_time),
+        _expression(df, "deliver_at", columns.deliver_at, partial(_as_time, unit=unit)),
         _expression(df, "body", columns.body or "to_json(struct(*))", _as_body),
     ]
     for name in ("tag", "keys", "message_id"):
         text = getattr(columns, name)
         if text:
             chosen.append(_expression(df, name, text, _as_keys if name == "keys" else _as_text))
-    if (text := _unread_time(df, columns.deliver_at)) is not None:
+    if (text := _unread_time(df, columns.deliver_at, unit)) is not None:
         chosen.append(text.alias("deliver_at_text"))
     if columns.properties:
         pairs = []
@@ -94,34 +103,42 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
         raise _refused(name, f"{text!r}: {sentence_of(error)}") from None
 
 
-def _as_time(column: Column, kind: str, name: str) -> Column:
-
-    if kind in ("timestamp", "bigint"):
+def _as_time(column: Column, kind: str, name: str, *, unit: Unit | None) -> Column:
+    if kind == "timestamp":
         return column
-    if kind in ("int", "smallint", "tinyint") or re.fullmatch(r"decimal\(\d+,0\)", kind):
+    if kind in ("bigint", "int", "smallint", "tinyint") or re.fullmatch(r"decimal\(\d+,0\)", kind):
+        if unit is None:
+            raise unit_missing(name, kind)
         return column.cast("bigint")  # whole numbers of databases are often decimals
     if kind in ("date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
     if kind == "string":
-        return _time_of(column)
-    raise _refused(name, f"is {kind}; it must be a timestamp, a text like one, or epoch ms")
+        return _time_of(column, unit)
+    raise _refused(name, f"is {kind}; it must be a timestamp, a text like one, or a number")
 
 
-def _time_of(text: Column) -> Column:
+def _time_of(text: Column, unit: Unit | None) -> Column:
+    """Null where a text is no time, and where it is a number without a unit."""
     from pyspark.sql import functions as sql
 
-    of_number = sql.timestamp_millis(text.try_cast("bigint"))
-    return sql.coalesce(of_number, text.try_cast("timestamp"))
+    number = text.try_cast("bigint")
+    of_text = sql.when(number.isNull(), text.try_cast("timestamp"))
+    if unit is None:
+        return of_text
+    last = TIME_MAX_MS // 1_000 * unit.in_second  # Spark fails on what its timestamps cannot hold
+    return sql.when(number.between(-last, last), getattr(sql, _MADE[unit])(number)).otherwise(
+        of_text
+    )
 
 
-def _unread_time(df: DataFrame, expression: str) -> Column | None:
+def _unread_time(df: DataFrame, expression: str, unit: Unit | None) -> Column | None:
     """The text of a due time that cannot be read; None if due times are no texts."""
     from pyspark.sql import functions as sql
 
     if _type_of(df, "deliver_at", expression) != "string":
         return None
     text = sql.expr(expression)
-    return sql.when(_time_of(text).isNull(), text)
+    return sql.when(_time_of(text, unit).isNull(), text)
 
 
 def _as_body(column: Column, kind: str, name: str) -> Column:

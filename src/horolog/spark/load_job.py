@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.load_plan import MINUTES, LoadPlan, plan_slices, slice_rows
-from horolog.spark.sink_columns import ARROW_TYPES
+from horolog.spark.sink_columns import ARROW_TYPES, Unit
 from horolog.spark.sink_options import SinkOptions
 from horolog.spark.staged_runs import Rejected, Task, stage
 from horolog.spark.transaction import StagedRun, Transaction
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _MINUTE, _SLICE = "__horolog_minute", "__horolog_slice"
-_HOUR_MS = MINUTES * 60_000
 _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_ROWS = 2_000  # half a megabyte of small messages, which stays in a core's cache
@@ -37,15 +36,15 @@ class Loaded(NamedTuple):
     rejected: pa.Table  # the refused rows, and the column `reason`
 
 
-def plan_of(df: DataFrame) -> LoadPlan:
+def plan_of(df: DataFrame, unit: Unit | None) -> LoadPlan:
     """Slices for these rows: one pass over their due times, and another one if an hour has many."""
-    hours, counts = _histogram(df, _since_1970(df, _HOUR_MS))
+    hours, counts = _histogram(df, _since_1970(df, unit, 3_600))
     parallelism = df.sparkSession.sparkContext.defaultParallelism
     wanted = slice_rows(int(counts.sum()), parallelism)
     minutes, is_dense = hours * MINUTES, counts >= wanted
     if is_dense.any():
-        among = df.where(_since_1970(df, _HOUR_MS).isin(hours[is_dense].tolist()))
-        of_dense, more = _histogram(among, _since_1970(df, 60_000))
+        among = df.where(_since_1970(df, unit, 3_600).isin(hours[is_dense].tolist()))
+        of_dense, more = _histogram(among, _since_1970(df, unit, 60))
         minutes = np.concatenate([minutes[~is_dense], of_dense])
         counts = np.concatenate([counts[~is_dense], more])
     order = np.argsort(minutes)
@@ -67,7 +66,7 @@ def run_load(
     df: DataFrame, plan: LoadPlan, options: SinkOptions, transaction: Transaction
 ) -> Loaded:
     """Shuffle the rows into their slices and stage them; gives what is to be committed."""
-    sliced = _shuffled(df, plan).select(*df.columns)
+    sliced = _shuffled(df, options.unit, plan).select(*df.columns)
     told = _told_schema(df.schema)
     work = _staging(options, transaction, _arrow_schema(df.schema))
     with batch_settings(df, plan.rows):
@@ -126,28 +125,29 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([("file", file), ("reason", pa.string()), *given])
 
 
-def _since_1970(df: DataFrame, unit_ms: int) -> Column:
-    """Whole units of so many ms before the due time; a whole second at least."""
+def _since_1970(df: DataFrame, unit: Unit | None, seconds: int) -> Column:
+    """How often so many seconds were over before the due time."""
     from pyspark.sql import functions as sql
 
     if dict(df.dtypes)["deliver_at"] == "timestamp":
-        return sql.expr(f"unix_seconds(deliver_at) div {unit_ms // 1000}")
-    return sql.expr(f"deliver_at div {unit_ms}")
+        return sql.expr(f"unix_seconds(deliver_at) div {seconds}")
+    assert unit is not None
+    return sql.expr(f"deliver_at div {seconds * unit.in_second}")
 
 
-def _minute(df: DataFrame, plan: LoadPlan) -> Column:
+def _minute(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> Column:
     """The minute under which the plan knows a row."""
     from pyspark.sql import functions as sql
 
-    hour = _since_1970(df, _HOUR_MS)
+    hour = _since_1970(df, unit, 3_600)
     of_hour = hour * MINUTES
     if not len(plan.dense):
         return of_hour
     in_dense = hour.isin(plan.dense.tolist())
-    return sql.when(in_dense, _since_1970(df, 60_000)).otherwise(of_hour)
+    return sql.when(in_dense, _since_1970(df, unit, 60)).otherwise(of_hour)
 
 
-def _shuffled(df: DataFrame, plan: LoadPlan) -> DataFrame:
+def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
     from pyspark.sql import functions as sql
 
     if plan.slices == 1:
@@ -169,7 +169,7 @@ def _shuffled(df: DataFrame, plan: LoadPlan) -> DataFrame:
         .otherwise(sql.pmod(dealt, sql.lit(plan.slices)))
     )
     joined = (
-        df.withColumn(_MINUTE, _minute(df, plan))
+        df.withColumn(_MINUTE, _minute(df, unit, plan))
         .join(sql.broadcast(slices), _MINUTE, "left")
         .select(*df.columns, place.cast("int").alias(_SLICE))
     )
@@ -190,8 +190,7 @@ def _staging(
         assert context is not None
         task = Task(
             transaction,
-            options.staging,
-            options.rows_per_file,
+            options,
             context.partitionId(),
             int(context.taskAttemptId()),
         )

@@ -47,6 +47,8 @@ READING_OPTIONS = frozenset(_TOPIC_OPTIONS | _DUE_OPTIONS)
 """A writer with the options of a view lets these pass."""
 # A view is read and written with the same options; those of a write say nothing to a read.
 _WRITING_OPTIONS = {
+    "deliverAtUnit",
+    "overdueMax",
     "jobId",
     "txnAppId",
     "staging",

@@ -21,6 +21,7 @@ from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.message import encode
 from horolog.spark.sink_columns import Target
+from horolog.units import format_time_ms
 
 _CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
 _CONTROL_OR_SPACE = r"[\x00-\x20\x7f-\x{9f}]"
@@ -55,7 +56,7 @@ def described(table: pa.Table, row: int) -> str:
 
 
 def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> Mask:
-    suspect: Mask = (due_ms <= 0) | (due_ms > target.max_due_ms)
+    suspect: Mask = (due_ms < target.min_due_ms) | (due_ms > target.max_due_ms)
     body = table.column("body")
     size = _numbers(pc.binary_length(body))
     suspect |= (size == 0) | (size > limits.BODY_MAX)
@@ -115,9 +116,14 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     cells = {name: table.column(name)[row].as_py() for name in table.column_names}
     if cells["deliver_at"] is None:
         text = cells.get("deliver_at_text")
-        return "deliver_at: is null" if text is None else f"deliver_at: {text[:_TOLD]!r} is no time"
+        return "deliver_at: is null" if text is None else f"deliver_at: {_unread(text)}"
     if due_ms <= 0:
         return f"deliver_at: {due_ms} ms is not after 1970"
+    if due_ms < target.min_due_ms:
+        return (
+            f"deliver_at: {due_ms} ms is {format_time_ms(due_ms)}, and what was due before "
+            f"{format_time_ms(target.min_due_ms)} is refused; is the unit right? (a longer overdueMax takes it)"
+        )
     if due_ms > target.max_due_ms:
         return f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, {target.max_due_ms} ms"
     if cells["body"] is None:
@@ -142,6 +148,12 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     except HorologError as refusal:
         return refusal.message.replace("user_properties:", "properties:", 1)
     return ""
+
+
+def _unread(text: str) -> str:
+    if text.strip().removeprefix("-").isdigit():
+        return f"{text[:_TOLD]!r} is a number without a unit; say what it counts with deliverAtUnit"
+    return f"{text[:_TOLD]!r} is no time"
 
 
 def _keys(cell: Any) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ SINK_TYPES: dict[str, frozenset[str]] = {
     "properties": frozenset({"map<string,string>"}),
     "deliver_at_text": _TEXTS,
 }
-"""Column → names of the Spark types it may have.  `bigint` is epoch milliseconds.
+"""Column → names of the Spark types it may have.  What a `bigint` counts since 1970 says `Unit`.
 
 `deliver_at_text` is no part of a message: it is the text that a null `deliver_at` was made from, for the reason.
 """
@@ -32,6 +33,20 @@ ARROW_TYPES = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 REQUIRED = ("body", "deliver_at")
+_INT64_MAX = (1 << 63) - 1
+
+
+class Unit(StrEnum):
+    """What a due time that is a number counts; nobody guesses, for seconds read as ms lie in January 1970."""
+
+    MS = "ms"
+    S = "s"
+    US = "us"
+
+    @property
+    def in_second(self) -> int:
+        """So many of them."""
+        return {Unit.MS: 1_000, Unit.S: 1, Unit.US: 1_000_000}[self]
 
 
 class Target(NamedTuple):
@@ -44,6 +59,7 @@ class Target(NamedTuple):
     max_due_ms: int
     born_ms: int
     born_host: tuple[bytes, int]
+    min_due_ms: int = 1  # what was due earlier is a mistake
 
 
 def normalised(table: pa.Table) -> pa.Table:
@@ -78,10 +94,16 @@ def _single(texts: pa.ChunkedArray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32(), mask=is_null), array.drop_null())
 
 
-def due_of(table: pa.Table) -> npt.NDArray[np.int64]:
+def due_of(table: pa.Table, unit: Unit = Unit.MS) -> npt.NDArray[np.int64]:
     """Due ms of each row, 0 for null.  Microseconds are rounded up: never early."""
     column = table.column("deliver_at")
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
         return -(-np.asarray(pc.fill_null(micros, 0)).astype(np.int64) // 1_000)
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), 0)).astype(np.int64)
+    counted = np.asarray(pc.fill_null(column.cast(pa.int64()), 0)).astype(np.int64)
+    if unit is Unit.US:
+        return -(-counted // 1_000)
+    if unit is Unit.S:
+        most = _INT64_MAX // 1_000  # beyond it no broker takes anything
+        return counted.clip(-most, most) * 1_000
+    return counted

@@ -9,13 +9,15 @@ from typing import NamedTuple
 from pyspark.sql.types import StructType
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.spark.reading_options import READING_OPTIONS
-from horolog.spark.sink_columns import REQUIRED, SINK_TYPES
+from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
 from horolog.units import parse_duration_ms
 
 RUN_ROWS = 400_000  # rows of one file at most: about 100 MiB of usual messages
 TIMEOUT_MS = 60_000
+OVERDUE_MAX_MS = DAY_MS
 
 
 class Staging(StrEnum):
@@ -36,15 +38,27 @@ class SinkOptions(NamedTuple):
     txn_app_id: str = ""  # of a stream; "": the id of the query
     timeout_ms: int = TIMEOUT_MS
     rows_per_file: int = RUN_ROWS
+    unit: Unit | None = None  # of a `deliver_at` that is a number
+    overdue_max_ms: int = OVERDUE_MAX_MS  # rows that are due longer are refused
 
 
-NAMES = ("broker", "topic", "staging", "jobId", "txnAppId", "timeout", "rowsPerFile")
+NAMES = (
+    "broker",
+    "topic",
+    "deliverAtUnit",
+    "overdueMax",
+    "staging",
+    "jobId",
+    "txnAppId",
+    "timeout",
+    "rowsPerFile",
+)
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write; BAD_REQUEST, naming the option, when one is missing, unknown or wrong."""
-    given = {name.lower(): text for name, text in options.items()}
+    given = {_plain(name): text for name, text in options.items()}
     known = {name.lower() for name in NAMES} | _SPARK_OWN | _reading_options()
     for name in given:
         if name not in known:
@@ -59,7 +73,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     rows = given.get("rowsperfile", str(RUN_ROWS))
     if not rows.isascii() or not rows.isdigit() or not 1 <= int(rows[:20]) <= 10_000_000:
         raise _refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
-    timeout = given.get("timeout", "")
+    unit = given.get("deliveratunit", "").lower()
+    if unit and unit not in set(Unit):
+        raise _refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
+    timeout, overdue = given.get("timeout", ""), given.get("overduemax", "")
     return SinkOptions(
         broker,
         check_topic(given["topic"]),
@@ -68,7 +85,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         given.get("txnappid", ""),
         parse_duration_ms(timeout, field="timeout") if timeout else TIMEOUT_MS,
         int(rows),
+        Unit(unit) if unit else None,
+        parse_duration_ms(overdue, field="overdueMax") if overdue else OVERDUE_MAX_MS,
     )
+
+
+def _plain(name: str) -> str:
+    """Spark does not regard the case of a name, and `deliver_at_unit` is what Python calls `deliverAtUnit`."""
+    return name.lower().replace("_", "")
 
 
 def _broker_url(text: str) -> str:
@@ -85,8 +109,8 @@ def _reading_options() -> frozenset[str]:
     return frozenset(name.lower() for name in READING_OPTIONS)
 
 
-def check_schema(schema: StructType) -> None:
-    """BAD_REQUEST that names the first column which is missing, unknown or of another type."""
+def check_schema(schema: StructType, unit: Unit | None) -> None:
+    """BAD_REQUEST that names the first column which is missing, unknown, of another type or without its unit."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in REQUIRED:
         if name not in found:
@@ -100,6 +124,19 @@ def check_schema(schema: StructType) -> None:
             )
         if kind not in allowed:
             raise _column(name, f"is {kind}; it must be {' or '.join(sorted(allowed))}")
+    if found["deliver_at"] == "bigint" and unit is None:
+        raise unit_missing("column 'deliver_at'", "bigint")
+
+
+def unit_missing(what: str, kind: str) -> HorologError:
+    """A number without a unit is not guessed to be anything: BAD_REQUEST."""
+    units = ", ".join(Unit)
+    return HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"{what}: is {kind}; say what it counts since 1970 with deliverAtUnit ({units}), or make it a timestamp",
+        field="deliverAtUnit",
+        limit=units,
+    )
 
 
 def _refused(option: str, why: str) -> HorologError:

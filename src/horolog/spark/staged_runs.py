@@ -27,8 +27,8 @@ from horolog.delay.run_writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.row_checks import described, refusals
 from horolog.spark.rows import encode_rows, made_ids
-from horolog.spark.sink_columns import due_of, normalised
-from horolog.spark.sink_options import Staging
+from horolog.spark.sink_columns import Unit, due_of, normalised
+from horolog.spark.sink_options import SinkOptions, Staging
 from horolog.spark.transaction import StagedRun, Transaction, is_reachable, upload
 from horolog.storage.disk import Disk
 
@@ -40,11 +40,10 @@ _SHARED_ONLY = (
 
 
 class Task(NamedTuple):
-    """Which task this is, and how it stages."""
+    """Which task this is, and what was asked for."""
 
     transaction: Transaction
-    staging: Staging
-    rows_per_file: int
+    options: SinkOptions
     partition: int
     attempt: int
 
@@ -67,7 +66,7 @@ def stage(
     with _Place(task) as place:
         files = []
         first = 0
-        for table in _gathered(batches, task.rows_per_file):
+        for table in _gathered(batches, task.options.rows_per_file):
             rows = table.num_rows
             files += place.write(table, first, rejects)
             first += rows
@@ -124,9 +123,11 @@ class _Place:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._own = ""
-        transaction = task.transaction
-        shared = task.staging is not Staging.UPLOAD and is_reachable(transaction)
-        if task.staging is Staging.SHARED and not shared:
+        transaction, options = task.transaction, task.options
+        earliest = max(1, transaction.target.born_ms - options.overdue_max_ms)
+        self._target = transaction.target._replace(min_due_ms=earliest)
+        shared = options.staging is not Staging.UPLOAD and is_reachable(transaction)
+        if options.staging is Staging.SHARED and not shared:
             raise HorologError(
                 ErrorCode.CONFIG, _SHARED_ONLY.format(transaction.staging), field="staging"
             )
@@ -146,11 +147,11 @@ class _Place:
         """One run of these rows of the partition, which begin at `first`; none if all are refused."""
         task = self._task
         given, table = table, normalised(table)
-        due = due_of(table)
+        due = due_of(table, task.options.unit or Unit.MS)
         ids = None
         if "message_id" not in table.column_names:
             ids = made_ids(self._seed, task.partition, first, table.num_rows)
-        bad = refusals(table, due, task.transaction.target)
+        bad = refusals(table, due, self._target)
         order = _order(due, bad)
         if bad:
             _reject(given, bad, first, task.partition, rejects)

@@ -72,7 +72,7 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
             "mode: a topic cannot be overwritten; use mode append",
             field="mode",
         )
-    check_schema(schema)
+    check_schema(schema, chosen.unit)
     return chosen
 
 
@@ -140,8 +140,7 @@ def _stage(
     context = _context()
     task = Task(
         transaction,
-        options.staging,
-        options.rows_per_file,
+        options,
         context.partitionId(),
         context.taskAttemptId(),
     )
