@@ -63,6 +63,11 @@ FIND_MAX = 1_000  # log records read for one look-up by id or key
 KEY_RECALL_MAX = 128  # log records with the key of a recall by key, all decided in one turn
 UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the disk
 
+# --- clients ----------------------------------------------------------------------------------
+STREAMS_MAX = (
+    1_000  # calls of one connection at a time; one that is reset takes 13 kB until it ends
+)
+
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB
 FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit

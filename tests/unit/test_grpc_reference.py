@@ -62,6 +62,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{poll_s} s, and {limits.POLL_MARGIN_MS} ms less"
     )
     assert found["waiting receives"] == str(limits.PARKED_POLLS_MAX)
+    assert found["calls at a time on one connection"].startswith(f"{limits.STREAMS_MAX};")
 
 
 def test_what_the_page_says_of_connections() -> None:

@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import PARKED_POLLS_MAX, REQUEST_BYTES_MAX
+from horolog.limits import PARKED_POLLS_MAX, REQUEST_BYTES_MAX, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
 from horolog.server.grpc_consume import ConsumerCalls
@@ -43,7 +43,8 @@ _OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.max_concurrent_streams", 1_000_000),
+    # Streams that the client has reset count until their call has ended; those beyond are refused at once.
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
     # Beyond its soft limit (1 000) gRPC cancels calls at random, before any handler can say why.
     ("grpc.server.max_pending_requests", QUEUED_CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", QUEUED_CALLS_MAX),

@@ -1,0 +1,100 @@
+"""Floods at the doors of a real process: what grows, and whether others are still served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from http2_frames import RST_STREAM, Http2Connection
+
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.server.grpc_front import SERVICE
+from horolog.testing.broker import BrokerProcess
+
+pytestmark = pytest.mark.process
+STREAMS = 20_000
+GREW_MAX_MB = 60  # a stream that gRPC keeps takes 13 kB: without a limit these are 250 MB
+SEND_MAX_S = 3.0
+
+
+def anonymous_mb(pid: int) -> float:
+    """Memory of a process that is not of files."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no RssAnon")
+
+
+class Sender:
+    """Sends one message after the other."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._channel = grpc.insecure_channel(broker.grpc_endpoint)
+        self._send = self._channel.unary_unary(
+            f"/{SERVICE}/SendMessage",
+            request_serializer=pb.SendMessageRequest.SerializeToString,
+            response_deserializer=pb.SendMessageResponse.FromString,
+        )
+        self._sent = 0
+
+    def send(self) -> float:
+        """Seconds until the answer."""
+        self._sent += 1
+        system = pb.SystemProperties(message_id=f"id-{self._sent}")
+        message = pb.Message(topic=pb.Resource(name="t"), body=b"x", system_properties=system)
+        begun = time.monotonic()
+        answer = self._send(
+            pb.SendMessageRequest(messages=[message]),
+            metadata=[("x-mq-client-id", "sender")],
+            timeout=30,
+        )
+        assert answer.status.code == pb.OK, answer
+        return time.monotonic() - begun
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    with BrokerProcess(clock="system") as started:
+        started.create_topic("t", "normal")
+        yield started
+
+
+POLL = pb.ReceiveMessageRequest(
+    group=pb.Resource(name="g"),
+    message_queue=pb.MessageQueue(topic=pb.Resource(name="t"), id=-1),
+    batch_size=1,
+    invisible_duration=Duration(seconds=30),
+    long_polling_timeout=Duration(seconds=20),
+).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("call", "content"), [("Telemetry", None), ("ReceiveMessage", POLL)], ids=["open", "parked"]
+)
+def test_streams_that_are_reset_at_once_are_not_kept(
+    broker: BrokerProcess, call: str, content: bytes | None
+) -> None:
+    """Rapid reset: what is not finished yet counts as a stream, and those beyond the limit are refused."""
+    sender = Sender(broker)
+    for _ in range(20):
+        sender.send()
+    before = anonymous_mb(broker.pid)
+    flood = Http2Connection(int(broker.grpc_endpoint.rpartition(":")[2]))
+    flood.reset_rapidly(STREAMS, f"/{SERVICE}/{call}", content)
+    slowest = sender.send()
+    flood.ping()
+    slowest = max(slowest, sender.send())
+    grew = anonymous_mb(broker.pid) - before
+    refused = flood.counts[RST_STREAM]
+    flood.close()
+    sender.close()
+    assert refused > STREAMS / 2
+    assert slowest < SEND_MAX_S
+    assert grew < GREW_MAX_MB
