@@ -12,6 +12,7 @@ opened.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
 ENVIRONMENT_PREFIX = "HOROLOG_"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class Settings(BaseSettings):
@@ -62,6 +64,11 @@ class Settings(BaseSettings):
     )
     admin_port: int = Field(
         8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port"
+    )
+    admin_hosts: str = Field(
+        "",
+        description="names or NAME:PORT, with commas between, under which the admin API may be asked "
+        "besides its address and `localhost`",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",
@@ -108,6 +115,19 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
     )
+
+    @property
+    def admin_host_names(self) -> tuple[str, ...]:
+        """`admin_hosts`, one by one."""
+        return tuple(_host_names(self.admin_hosts))
+
+    @field_validator("admin_hosts")
+    @classmethod
+    def _admin_hosts_are_names(cls, text: str) -> str:
+        for name in _host_names(text):
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is neither a name nor NAME:PORT")
+        return text
 
     @property
     def retention_ms(self) -> int:
@@ -176,6 +196,10 @@ class Settings(BaseSettings):
         """
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
+
+
+def _host_names(text: str) -> list[str]:
+    return [name.strip().lower() for name in text.split(",")] if text.strip() else []
 
 
 def _duration(text: str) -> int:

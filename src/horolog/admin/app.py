@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,6 +30,7 @@ from horolog.admin import (
 )
 from horolog.admin.answers import JSON
 from horolog.admin.engine import Engine
+from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError
 
@@ -68,13 +71,16 @@ ROUTES = (
 )
 
 
-def make_app(engine: Engine, *, broker_name: str) -> Starlette:
+def make_app(engine: Engine, *, broker_name: str, hosts: Sequence[str] = ()) -> Starlette:
     """An app that serves `engine`; `broker_name` goes into recall handles.
+
+    hosts  under which it may be asked, besides the address that it is served on and those of this machine
 
     Setting `app.state.closing` ends parked polls, before the server that runs it stops.
     """
     app = Starlette(
         routes=list(ROUTES),
+        middleware=[Middleware(HostCheck, names=hosts)],
         exception_handlers={
             HorologError: _refused,
             HTTPException: _not_routed,

@@ -43,6 +43,14 @@ NamesrvPort = Annotated[
     int | None, _port(9876, "Port of the 4.x name server; accepted, not opened yet.")
 ]
 AdminPort = Annotated[int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")]
+AdminHosts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Names under which the admin API may be asked besides localhost, such as"
+        " broker.internal or localhost:9000; commas between them.  [default: none]",
+    ),
+]
 FlushWhen = Annotated[
     Flush | None,
     typer.Option(
@@ -125,6 +133,7 @@ def serve(
     remoting_port: RemotingPort = None,
     namesrv_port: NamesrvPort = None,
     admin_port: AdminPort = None,
+    admin_hosts: AdminHosts = None,
     flush: FlushWhen = None,
     clock: WhichClock = None,
     host: Host = None,
@@ -161,6 +170,7 @@ def serve(
         {
             **ports,
             "data_dir": data_dir,
+            "admin_hosts": admin_hosts,
             "flush": flush and flush.value,
             "clock": clock and clock.value,
             "host": host,

@@ -142,7 +142,8 @@ async def _serve_doors(
     settings: Settings, parts: Parts, engine: RunningEngine, stop: asyncio.Event
 ) -> int:
     front = parts.make_grpc_front(engine, settings)
-    admin = AdminServer(make_app(engine, broker_name=settings.broker_name), settings.admin_port)
+    app = make_app(engine, broker_name=settings.broker_name, hosts=settings.admin_host_names)
+    admin = AdminServer(app, settings.admin_port)
     grpc_port = await _start_grpc(front, settings)
     try:
         admin_port = await admin.start()
