@@ -64,13 +64,14 @@ class Core:
         self.mono_ms = 0
         self.longest_ms = 0.0
 
-    def turn(self, commands: list[Command]) -> list[Any]:
+    def turn(self, commands: list[Command], tokens: list[Any] | None = None) -> list[Any]:
         """One turn and its writes; the results of these and earlier commands that are ready."""
+        tokens = tokens or [object() for _ in commands]
         log = self.opened.broker.shard.log
         self.mono_ms += 1
         began = time.thread_time()
         effects = self.opened.broker.step(
-            [Input(None, command) for command in commands],
+            [Input(*each) for each in zip(tokens, commands, strict=True)],
             wall_ms=NOW_MS,
             mono_ms=self.mono_ms,
             commit=log.end,

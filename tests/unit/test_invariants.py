@@ -101,7 +101,7 @@ def open_two_offloads(broker: Broker) -> None:
 
 
 def count_what_no_table_has(broker: Broker) -> None:
-    broker.shard.delay.far.lake._counts[(9, 1, 1)] = 1
+    broker.shard.delay.far.lake._counts.put((9, 1, 1), 1)
 
 
 def forget_a_step(broker: Broker) -> None:

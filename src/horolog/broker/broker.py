@@ -14,6 +14,7 @@ Everything answered waits for the commit position but leases and empty polls (DE
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from horolog.broker import adoptions, lake_recalls, offloads, queries
@@ -368,12 +369,14 @@ class Broker:
     def _create_topic(self, command: CreateTopic) -> object:
         topics = self.shard.topics
         number, changes = topics.plan(command)
+        is_new = command.name not in topics.by_name
         if changes:
             topics.put(number, command.name, command.type, command.queues)
             self._receives.records.append(
                 encode_topic(number, command.name, command.type.value, command.queues)
             )
-        return queries.view_topic(self.shard, topics.get(command.name))
+        view = queries.view_topic(self.shard, topics.get(command.name), with_pending=not is_new)
+        return replace(view, pending=0) if is_new else view  # nothing can wait of a new one
 
     # --- 4 append -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
+    NOT_COUNTED,
     BrokerView,
     CountBy,
     CountPending,
@@ -48,10 +49,10 @@ Query = (
 def answer(shard: Shard, query: Query) -> object:
     """The result that the command's docstring names."""
     match query:
-        case DescribeTopic(name):
-            return view_topic(shard, shard.topics.get(name))
+        case DescribeTopic(name, with_pending):
+            return view_topic(shard, shard.topics.get(name), with_pending=with_pending)
         case ListTopics():
-            return [view_topic(shard, t) for _, t in sorted(shard.topics.by_name.items())]
+            return _topics(shard)
         case DescribeGroup():
             return _group(shard, query)
         case CountPending():
@@ -68,9 +69,20 @@ def answer(shard: Shard, query: Query) -> object:
             return committed(shard, app)
 
 
-def view_topic(shard: Shard, topic: Topic) -> TopicView:
+def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:
     """A topic as operators see it."""
-    waiting = pending.by_topic(shard.delay).get(topic.number, 0)
+    waiting = pending.by_topic(shard.delay).get(topic.number, 0) if with_pending else NOT_COUNTED
+    return _view(topic, waiting)
+
+
+def _topics(shard: Shard) -> list[TopicView]:
+    """All topics; what waits is counted once for all of them."""
+    waiting = pending.by_topic(shard.delay)
+    topics = [topic for _, topic in sorted(shard.topics.by_name.items())]
+    return [_view(topic, waiting.get(topic.number, 0)) for topic in topics]
+
+
+def _view(topic: Topic, waiting: int) -> TopicView:
     lengths = [queue.length for queue in topic.queues]
     firsts = [queue.first for queue in topic.queues]
     return TopicView(topic.name, topic.type, len(topic.queues), lengths, waiting, firsts)
@@ -124,7 +136,7 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
 
 
 def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
-    n = shard.delay.far.lake.by_hour(topic).get(hour)
+    n = shard.delay.far.lake.in_hour(hour, topic)
     if n:
         raise HorologError(
             ErrorCode.IN_LAKE,

@@ -48,6 +48,8 @@ class Sends:
         self._requests: list[_Request] = []
         self._messages: list[NewMessage] = []
         self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._keys: set[int] = set()
+        self._keyed = False
 
     def add(self, token: object, command: SendMessages, wall_ms: int) -> None:
         """Check one request; refusals of single messages stand in its result."""
@@ -75,6 +77,8 @@ class Sends:
             scheduled = message.due_ms > wall_ms
             topic.next_queue = (topic.next_queue + 1) % queues
             self._messages.append(message)
+            self._keys.add(message.key_hash)
+            self._keyed |= message.has_keys
             self._columns.append(
                 (
                     Kind.SCHEDULED if scheduled else Kind.MESSAGE,
@@ -90,11 +94,11 @@ class Sends:
 
     def has_key(self, key: int) -> bool:
         """Whether a message of that key hash was collected in this turn."""
-        return any(column[4] == key for column in self._columns)
+        return key in self._keys
 
     def has_keyed(self) -> bool:
         """Whether a message with user keys was collected in this turn."""
-        return any(message.has_keys for message in self._messages)
+        return self._keyed
 
     def _refuse(
         self, topic: Topic, message: NewMessage, latest: int, wall_ms: int
@@ -119,6 +123,8 @@ class Sends:
                 self._fill(origins.tolist(), columns["queue"].tolist(), offsets.tolist())
         replies = [Reply(request.token, request.sent) for request in self._requests]
         self._requests, self._messages, self._columns = [], [], []
+        self._keys.clear()
+        self._keyed = False
         return replies
 
     def _append_others(

@@ -40,6 +40,7 @@ class Topics:
         self._directory = directory
         self.by_name: dict[str, Topic] = {}
         self.by_number: dict[int, Topic] = {}
+        self._last = 0  # the highest number that was ever given
 
     def get(self, name: str) -> Topic:
         """The topic, or TOPIC_NOT_FOUND."""
@@ -63,7 +64,7 @@ class Topics:
         known = self.by_name.get(command.name)
         if known is None:
             check_can_be_made(command.type)
-            number = max(self.by_number, default=0) + 1
+            number = self._last + 1
             if number > TOPICS_MAX:
                 raise HorologError(
                     ErrorCode.BAD_REQUEST,
@@ -93,6 +94,7 @@ class Topics:
         topic = self.by_number.get(number)
         if topic is None:
             topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
+            self._last = max(self._last, number)
         while len(topic.queues) < queues:
             directory = f"{self._directory}/{queue_dir_name(number, len(topic.queues))}"
             topic.queues.append(ConsumeQueue(self._storage, directory))

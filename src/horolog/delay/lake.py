@@ -40,6 +40,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Damaged
+from horolog.delay.lake_counts import LakeCounts
 from horolog.delay.lake_gone import GONE, GoneRows
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
@@ -88,9 +89,8 @@ class Lake:
         self.next = 1
         self.version = 0
         self.changed = False
-        self._first: int | None = None  # hour, if it is known
         self._last = 0  # version that was ever given: an older checkpoint may name it
-        self._counts: dict[tuple[int, int, int], int] = {}  # (number, hour, topic) → waiting
+        self._counts = LakeCounts()
         self.gone = GoneRows()
 
     @property
@@ -104,14 +104,12 @@ class Lake:
     @property
     def waiting(self) -> int:
         """Messages that wait in the lake."""
-        return sum(self._counts.values())
+        return self._counts.total
 
     @property
     def next_hour(self) -> int | None:
         """The first hour of which something waits."""
-        if self._first is None:
-            self._first = min((key[1] for key in self._counts), default=None)
-        return self._first
+        return self._counts.first_hour()
 
     def check_invariants(self) -> None:
         """At most one offload is open; what waits or is gone is of an offload that the table has."""
@@ -126,17 +124,16 @@ class Lake:
             assert n > 0, (number, hour, n)
             assert stages.get(number) is Stage.LAKE, (number, hour)
             assert self.offloads[number].from_ms <= hour * HOUR_MS, (number, hour)
-        if self._first is not None:
-            assert self._first == min(key[1] for key in self._counts), self._first
+        self._counts.check_invariants()
         assert 0 <= self.version <= self._last, (self.version, self._last)
 
     def by_hour(self, topic: int | None) -> dict[int, int]:
         """Hour → what waits."""
-        found: dict[int, int] = {}
-        for (_, hour, of_topic), n in self._counts.items():
-            if topic in (None, of_topic):
-                found[hour] = found.get(hour, 0) + n
-        return found
+        return self._counts.by_hour(topic)
+
+    def in_hour(self, hour: int, topic: int | None) -> int:
+        """What waits of one hour."""
+        return self._counts.in_hour(hour, topic)
 
     def by_topic(self) -> dict[int, int]:
         """Topic → what waits."""
@@ -151,22 +148,20 @@ class Lake:
 
     def count(self, number: int, hour: int, topic: int) -> int:
         """What waits of one offload, hour and topic."""
-        return self._counts.get((number, hour, topic), 0)
+        return self._counts.get((number, hour, topic))
 
     def first_hour(self, number: int, topic: int) -> int | None:
         """The first hour of which something waits."""
-        hours = [key[1] for key in self._counts if key[0] == number and key[2] == topic]
-        return min(hours, default=None)
+        return self._counts.first_of(number, topic)
 
     def may_hold(self, topic: int, from_ms: int, to_ms: int) -> bool:
         """Whether something of that topic, due in hours of [from_ms, to_ms), waits in the lake."""
         if to_ms - from_ms < HOUR_MS:  # one message: asked for at every recall
             hours = {from_ms // HOUR_MS, (to_ms - 1) // HOUR_MS}
-            keys = ((number, hour, topic) for number in self.offloads for hour in hours)
-            return any(key in self._counts for key in keys)
+            return any(self._counts.has(hour, topic) for hour in hours)
         return any(
-            of_topic == topic and from_ms < (hour + 1) * HOUR_MS and hour * HOUR_MS < to_ms
-            for _, hour, of_topic in self._counts
+            from_ms < (hour + 1) * HOUR_MS and hour * HOUR_MS < to_ms
+            for hour in self._counts.by_hour(topic)
         )
 
     def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -208,8 +203,7 @@ class Lake:
         """These (COUNT rows) wait in the lake from here on."""
         offload = self.offloads[number]
         for row in counts.tolist():
-            self._counts[row[:3]] = row[3]
-        self._first = None
+            self._counts.put(row[:3], row[3])
         offload.last_hour = int(counts["hour"].max()) if len(counts) else 0
         self.changed = True
 
@@ -226,15 +220,14 @@ class Lake:
         hours, counts = np.unique(_hours_of(fresh), return_counts=True)
         for hour, n in zip(hours.tolist(), counts.tolist(), strict=True):
             left = self.count(*hour)
-            self._put(hour, left - min(left, n))
+            self._counts.put(tuple(hour), left - min(left, n))
             done += min(left, n)
         self.note_gone(fresh)
         return done
 
     def promoted(self, number: int, hour: int, topic: int) -> int:
         """What waited of an hour and topic is in runs again; gives how many that were."""
-        n = self._counts.pop((number, hour, topic), 0)
-        self._first = None
+        n = self._counts.put((number, hour, topic), 0)
         rows = self.gone.all
         mine = (rows["number"] == number) & (rows["due_ms"] // HOUR_MS == hour)
         self._drop_gone(mine & (rows["topic"] == topic))
@@ -243,19 +236,12 @@ class Lake:
 
     def forget(self, log_start: int) -> None:
         """Drop offloads of which nothing waits any more and that the log does not speak of."""
-        numbers = {key[0] for key in self._counts}
+        numbers = {key[0] for key, _ in self._counts.items()}
         self.offloads = {
             number: offload
             for number, offload in self.offloads.items()
             if offload.stage is not Stage.LAKE or number in numbers or offload.position > log_start
         }
-
-    def _put(self, key: tuple[int, int, int], n: int) -> None:
-        self._first = None
-        if n:
-            self._counts[key] = n
-        else:
-            self._counts.pop(key, None)
 
     def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
         if self.gone.drop(rows):
@@ -268,7 +254,7 @@ class Lake:
         if not self.changed:
             return None
         self.changed = False
-        if not self._counts and not len(self.gone):
+        if not len(self._counts) and not len(self.gone):
             self.version = 0
             return None
         self._last += 1
@@ -307,8 +293,7 @@ class Lake:
         if tables is None:
             return False
         counts, gone = tables
-        self._counts = {row[:3]: row[3] for row in counts.tolist()}
-        self._first = None
+        self._counts = LakeCounts((row[:3], row[3]) for row in counts.tolist())
         self.gone = GoneRows(gone)
         return True
 

@@ -256,6 +256,10 @@ class DescribeTopic:
     """Gives `TopicView`; unknown: TOPIC_NOT_FOUND."""
 
     name: str
+    with_pending: bool = True  # a route does not ask, and what waits need not be counted
+
+
+NOT_COUNTED = -1  # `pending` of a view that was not to count it
 
 
 @dataclass(slots=True, frozen=True)
@@ -271,7 +275,7 @@ class TopicView:
     type: TopicType
     queues: int
     queue_offsets: list[int]  # next offset of each queue
-    pending: int  # scheduled messages that wait
+    pending: int  # scheduled messages that wait, or NOT_COUNTED
     min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
 
 

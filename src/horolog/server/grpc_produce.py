@@ -125,7 +125,7 @@ class ProducerCalls:
 
     async def _check_takes_delay(self, topic: str) -> None:
         """A topic that takes no scheduled messages never had one to recall: the handle is wrong."""
-        view: TopicView = await self._engine.submit(DescribeTopic(topic))
+        view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         if view.type not in (TopicType.DELAY, TopicType.MIXED):
             raise HorologError(
                 ErrorCode.BAD_REQUEST,

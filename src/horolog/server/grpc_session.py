@@ -130,7 +130,8 @@ class SessionCalls:
         return endpoints
 
     async def _view(self, topic: pb.Resource) -> TopicView:
-        view: TopicView = await self._engine.submit(DescribeTopic(check_topic(name_of(topic))))
+        describe = DescribeTopic(check_topic(name_of(topic)), with_pending=False)
+        view: TopicView = await self._engine.submit(describe)
         return view
 
     async def query_route(
