@@ -27,6 +27,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
+from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_front import SERVICE, GrpcFront
 from horolog.server.loop import Engine
@@ -93,7 +94,7 @@ def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, answers
     async def story(engine: Engine) -> None:
         await send(engine, 3)
         with pytest.raises(asyncio.CancelledError):
-            await ConsumerCalls(engine).receive(request(), LeavingContext(answers))
+            await ConsumerCalls(engine, Clients()).receive(request(), LeavingContext(answers))
         assert await attempts(engine) == []
         await engine.advance(1_000)
         assert await attempts(engine) == [2, 2, 2]
@@ -104,7 +105,9 @@ def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, answers
 def test_a_client_that_goes_while_its_receive_is_carried_out(tmp_path) -> None:
     async def story(engine: Engine) -> None:
         await send(engine, 2)
-        call = asyncio.ensure_future(ConsumerCalls(engine).receive(request(), LeavingContext(9)))
+        call = asyncio.ensure_future(
+            ConsumerCalls(engine, Clients()).receive(request(), LeavingContext(9))
+        )
         # Behind the call's first step and before the engine's turn: it has asked, nobody has answered.
         asyncio.get_running_loop().call_soon(call.cancel)
         await asyncio.wait([call])
@@ -119,7 +122,9 @@ def test_a_client_that_goes_while_its_receive_is_carried_out(tmp_path) -> None:
 
 def test_a_poll_whose_client_goes_takes_no_message(tmp_path) -> None:
     async def story(engine: Engine) -> None:
-        call = asyncio.ensure_future(ConsumerCalls(engine).receive(request(15), LeavingContext(9)))
+        call = asyncio.ensure_future(
+            ConsumerCalls(engine, Clients()).receive(request(15), LeavingContext(9))
+        )
         while not (await engine.submit(DescribeBroker())).parked_polls:
             pass
         call.cancel()

@@ -14,6 +14,7 @@ from horolog.protocol.commands import (
     MessageState,
     MessageType,
     Recall,
+    RecallByKey,
     Reschedule,
     SendMessages,
     TopicType,
@@ -136,11 +137,24 @@ def test_copies_of_one_second_are_told_apart(any_world, broker) -> None:
 
 
 def test_keys_are_words_and_no_ids(any_world, broker) -> None:
-    broker.ask(SendMessages("t", [made("a", 0, ("b", "two words", "b")), made("b", 0, ("a",))]))
+    broker.ask(SendMessages("t", [made("a", 0, ("b", "two", "words", "b")), made("b", 0, ("a",))]))
     assert [view.message_id for view in found(broker, key="b")] == ["a"]
     assert [view.message_id for view in found(broker, "b")] == ["b"]
     assert [view.message_id for view in found(broker, key="words")] == ["a"]
-    assert found(broker, key="two words") == []
+
+
+def test_a_key_with_white_space_would_be_two_keys_and_is_refused(any_world, broker) -> None:
+    due = any_world.clock.wall_ms() + DAY
+    for key in ("a b", "a\u3000b", " a"):
+        with pytest.raises(HorologError, match=r"keys: .* white space") as caught:
+            made("m", due, (key,))
+        assert (caught.value.code, caught.value.field) == (ErrorCode.ILLEGAL_KEY, "keys")
+        for command in (RecallByKey("t", key), FindMessages("t", "", key)):
+            with pytest.raises(HorologError, match=r"key: .* white space") as caught:
+                broker.ask(command)
+            assert (caught.value.code, caught.value.field) == (ErrorCode.ILLEGAL_KEY, "key")
+    broker.ask(SendMessages("t", [made("m", due, ("a", "b"))]))
+    assert [r.status.value for r in broker.ask(RecallByKey("t", "b"))] == ["CANCELLED"]
 
 
 def test_bad_questions(any_world, broker) -> None:

@@ -262,7 +262,7 @@ class Broker:
             case ClientSeen(client_id):
                 self._receives.see(client_id, now)
             case ClientGone(client_id):
-                self._receives.client_gone(client_id, now)
+                effects.prompt += self._receives.client_gone(client_id, now)
             case DescribeBroker():
                 self.disk.look(now.mono_ms, now.wall_ms)
                 result = queries.answer(self.shard, command)

@@ -19,6 +19,7 @@ from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FIND_MAX, KEY_RECALL_MAX
 from horolog.log.record import HAS_KEYS, HEAD_BYTES
 from horolog.protocol.commands import FindMessages, Recall, RecallByKey
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import check_is_one_key
 
 _FLAGS_AT = 5
 _COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in rows looked at
@@ -53,8 +54,9 @@ class KeySearches:
     def found(self, token: object, command: RecallByKey | FindMessages) -> list[Recall] | None:
         """Recalls of adopted messages that wait and have the key; None while they are searched for.
 
-        TOPIC_NOT_FOUND.  Say `end` when it was answered.
+        TOPIC_NOT_FOUND, ILLEGAL_KEY.  Say `end` when it was answered.
         """
+        check_is_one_key(command.key, "key")
         search = self._searches.get(token)
         if search is None:
             topic = self._shard.topics.get(command.topic).number

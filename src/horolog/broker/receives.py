@@ -33,6 +33,7 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.progress import Lease, QueueProgress
@@ -60,12 +61,12 @@ class Receives:
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
         """Lease messages; None if there are none yet and the poll was parked."""
         topic = self._shard.topics.get(command.topic)
-        if command.queue_id >= len(topic.queues):
+        if not -1 <= command.queue_id < len(topic.queues):
             raise HorologError(
                 ErrorCode.BAD_REQUEST,
                 f"message_queue: topic {topic.name!r} has no queue {command.queue_id}",
                 field="message_queue",
-                limit=f"0 to {len(topic.queues) - 1}",
+                limit=f"-1 (any) to {len(topic.queues) - 1}",
             )
         tags = parse_tags(command.filter_expression)
         group = self._group(command.group)
@@ -280,13 +281,7 @@ class Receives:
     def change(self, command: ChangeInvisible, now: Now) -> Changed:
         """Give a lease a new end; the old handle is void from here on."""
         shard = self._shard
-        if not 0 <= command.invisible_ms <= INVISIBLE_MAX_MS:
-            raise HorologError(
-                ErrorCode.ILLEGAL_INVISIBLE_TIME,
-                f"invisible_duration: {command.invisible_ms} ms; 0 to {INVISIBLE_MAX_MS} are allowed",
-                field="invisible_duration",
-                limit=f"0 to {INVISIBLE_MAX_MS} ms",
-            )
+        check_invisible(command.invisible_ms, 0)
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
         receipt = _read_receipt(command.receipt_handle, topic)
@@ -337,10 +332,15 @@ class Receives:
 
     # --- clients --------------------------------------------------------------------------------
 
-    def client_gone(self, client_id: str, now: Now) -> None:
-        """What the client holds with auto-renew becomes visible soon."""
+    def client_gone(self, client_id: str, now: Now) -> list[Reply]:
+        """What the client holds with auto-renew becomes visible soon; its parked polls end now, empty."""
+        ready = self._shard.ready
         self._shard.clients.pop(client_id, None)
         self.renew(now, gone=client_id)
+        waiting = ready.of_client(client_id)
+        for waiter in waiting:
+            ready.release(waiter)
+        return [Reply(waiter.token, Received([])) for waiter in waiting]
 
     def renew(self, now: Now, gone: str = "") -> None:
         """Keep the auto-renewed leases of living clients; let those of `gone` and of silent clients end.

@@ -423,7 +423,7 @@ class ClientSeen:
 
 @dataclass(slots=True, frozen=True)
 class ClientGone:
-    """A client left: what it holds with auto-renew becomes visible soon; gives None."""
+    """A client left: its polls end empty, what it holds with auto-renew becomes visible soon; gives None."""
 
     client_id: str
 

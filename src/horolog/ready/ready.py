@@ -66,6 +66,7 @@ class Ready:
         self._polls: list[tuple[int, int, Waiter]] = []
         self._polls_made = 0
         self._by_token: dict[object, Waiter] = {}
+        self._by_client: dict[str, dict[Waiter, None]] = {}
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -208,6 +209,7 @@ class Ready:
         self._polls_made += 1
         heapq.heappush(self._polls, (waiter.deadline, self._polls_made, waiter))
         self._by_token[waiter.token] = waiter
+        self._by_client.setdefault(command.client_id, {})[waiter] = None
         self.parked += 1
 
     def release(self, waiter: Waiter) -> None:
@@ -216,12 +218,20 @@ class Ready:
             waiter.live = False
             self.parked -= 1
             self._by_token.pop(waiter.token, None)
+            of_client = self._by_client[waiter.command.client_id]
+            del of_client[waiter]
+            if not of_client:
+                del self._by_client[waiter.command.client_id]
 
     def cancel(self, token: object) -> None:
         """The caller of a parked receive has gone."""
         waiter = self._by_token.get(token)
         if waiter is not None:
             self.release(waiter)
+
+    def of_client(self, client_id: str) -> list[Waiter]:
+        """The parked receives of a client, in the order they were parked."""
+        return list(self._by_client.get(client_id, ()))
 
     def waiting(self, group: int, topic: int) -> Iterator[Bucket]:
         """The buckets of parked receives, without those that were answered; empty ones are dropped."""

@@ -11,7 +11,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     CLIENT_GONE_INVISIBLE_MS,
-    INVISIBLE_MAX_MS,
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
@@ -26,9 +25,12 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of, to_delivered
+from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
 
@@ -39,13 +41,16 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no message within the p
 class ConsumerCalls:
     """ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clients: Clients) -> None:
         self._engine = engine
+        self._clients = clients
 
     async def receive(self, request: pb.ReceiveMessageRequest, context: Context) -> None:
         """Status, then messages, then the delivery time; answered before the caller's deadline."""
         try:
-            command = _to_receive(request, client_id_of(context), context.time_remaining())
+            client_id = client_id_of(context)
+            poll_ms = self._polling_ms(request, client_id, context.time_remaining())
+            command = _to_receive(request, client_id, poll_ms)
             received = await self._poll(command)
         except HorologError as error:
             await context.write(pb.ReceiveMessageResponse(status=status_of(error)))
@@ -55,6 +60,23 @@ class ConsumerCalls:
         except BaseException:
             self._give_back(command, received)
             raise
+
+    def _polling_ms(
+        self, request: pb.ReceiveMessageRequest, client_id: str, remaining_s: float | None
+    ) -> int:
+        """As the request says, else the client's settings, else the longest; always before the deadline."""
+        wanted = self._clients.poll_ms(client_id)
+        if request.HasField("long_polling_timeout"):
+            timeout = request.long_polling_timeout
+            wanted = check_polling(
+                duration_ms(timeout, "long_polling_timeout", ErrorCode.ILLEGAL_POLLING_TIME)
+            )
+        poll_ms = POLL_MAX_MS if wanted is None else min(wanted, POLL_MAX_MS)
+        if remaining_s is not None:
+            poll_ms = min(poll_ms, int(remaining_s * 1000) - POLL_MARGIN_MS)
+        if self._clients.is_gone(client_id):
+            poll_ms = 0
+        return max(0, poll_ms)
 
     async def _deliver(self, topic: pb.Resource, received: Received, context: Context) -> None:
         status = OK if received.messages else _NOTHING
@@ -138,9 +160,7 @@ def _ignore(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _to_receive(
-    request: pb.ReceiveMessageRequest, client_id: str, remaining_s: float | None
-) -> Receive:
+def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:
     if request.filter_expression.type == pb.SQL:
         raise HorologError(
             ErrorCode.NOT_IMPLEMENTED,
@@ -155,24 +175,12 @@ def _to_receive(
         )
     invisible = 0
     if not request.auto_renew:
-        invisible = duration_ms(
-            request.invisible_duration, "invisible_duration", ErrorCode.ILLEGAL_INVISIBLE_TIME
+        invisible = check_invisible(
+            duration_ms(
+                request.invisible_duration, "invisible_duration", ErrorCode.ILLEGAL_INVISIBLE_TIME
+            ),
+            INVISIBLE_MIN_MS,
         )
-        if not INVISIBLE_MIN_MS <= invisible <= INVISIBLE_MAX_MS:
-            raise HorologError(
-                ErrorCode.ILLEGAL_INVISIBLE_TIME,
-                f"invisible_duration: {invisible} ms; {INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS} "
-                "are allowed",
-                field="invisible_duration",
-                limit=f"{INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS} ms",
-            )
-    poll = POLL_MAX_MS
-    if request.HasField("long_polling_timeout"):
-        poll = duration_ms(
-            request.long_polling_timeout, "long_polling_timeout", ErrorCode.ILLEGAL_POLLING_TIME
-        )
-    if remaining_s is not None:
-        poll = min(poll, int(remaining_s * 1000) - POLL_MARGIN_MS)
     return Receive(
         check_group(name_of(request.group)),
         check_topic(name_of(request.message_queue.topic)),
@@ -181,7 +189,7 @@ def _to_receive(
         request.batch_size,
         invisible,
         request.auto_renew,
-        max(0, min(poll, POLL_MAX_MS)),
+        poll_ms,
         client_id,
         request.attempt_id,
     )

@@ -19,6 +19,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import PARKED_POLLS_MAX, REQUEST_BYTES_MAX, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
+from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
@@ -77,9 +78,10 @@ class GrpcFront:
         ]
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._port = port
-        sessions = SessionCalls(engine, broker_name)
+        clients = Clients()
+        sessions = SessionCalls(engine, broker_name, clients)
         producers = ProducerCalls(engine, broker_name)
-        consumers = ConsumerCalls(engine)
+        consumers = ConsumerCalls(engine, clients)
         self._unary: dict[str, tuple[Any, Any, Call]] = {
             "QueryRoute": (pb.QueryRouteRequest, pb.QueryRouteResponse, sessions.query_route),
             "Heartbeat": (pb.HeartbeatRequest, pb.HeartbeatResponse, sessions.heartbeat),

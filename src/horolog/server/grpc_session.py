@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,13 +11,13 @@ import grpc.aio
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.settings import merged_settings, route
+from horolog.protocol.grpc.settings import merged_settings, polling_ms, route
 from horolog.protocol.grpc.status import OK, status_of
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.grpc_clients import Clients, ClientSettings
 from horolog.server.loop import Engine
 
-_SESSIONS_MAX = 65_536
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -45,16 +44,10 @@ def client_id_of(context: Context) -> str:
 class SessionCalls:
     """The calls of a client's session."""
 
-    def __init__(self, engine: Engine, broker_name: str) -> None:
+    def __init__(self, engine: Engine, broker_name: str, clients: Clients) -> None:
         self._engine = engine
         self._broker_name = broker_name
-        self._types: OrderedDict[str, int] = OrderedDict()  # client id → client type
-
-    def _remember(self, client_id: str, client_type: int) -> None:
-        self._types[client_id] = client_type
-        self._types.move_to_end(client_id)
-        if len(self._types) > _SESSIONS_MAX:
-            self._types.popitem(last=False)
+        self._clients = clients
 
     async def telemetry(
         self, requests: AsyncIterator[pb.TelemetryCommand], context: Context
@@ -76,12 +69,14 @@ class SessionCalls:
                 )
             try:
                 self._check(settings)
+                merged = merged_settings(settings, language)
+                poll_ms = polling_ms(merged)
             except HorologError as error:
                 yield pb.TelemetryCommand(status=status_of(error))
                 continue
-            self._remember(client_id, settings.client_type)
+            self._clients.settle(client_id, ClientSettings(settings.client_type, poll_ms))
             await self._engine.submit(ClientSeen(client_id))
-            yield pb.TelemetryCommand(status=OK, settings=merged_settings(settings, language))
+            yield pb.TelemetryCommand(status=OK, settings=merged)
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:
@@ -98,23 +93,21 @@ class SessionCalls:
     ) -> pb.HeartbeatResponse:
         """The client lives."""
         client_id = client_id_of(context)
-        if not request.client_type and client_id not in self._types:
+        if not self._clients.beat(client_id, request.client_type):
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
                 f"client {client_id!r} has no session: open Telemetry first",
                 field="client_type",
             )
-        if request.client_type:
-            self._remember(client_id, request.client_type)
         await self._engine.submit(ClientSeen(client_id))
         return pb.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
         self, request: pb.NotifyClientTerminationRequest, context: Context
     ) -> pb.NotifyClientTerminationResponse:
-        """The client goes: what it holds becomes visible soon."""
+        """The client goes: its polls are answered now, what it holds becomes visible soon."""
         client_id = client_id_of(context)
-        self._types.pop(client_id, None)
+        self._clients.forget(client_id)
         await self._engine.submit(ClientGone(client_id))
         return pb.NotifyClientTerminationResponse(status=OK)
 

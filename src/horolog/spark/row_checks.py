@@ -25,6 +25,7 @@ from horolog.units import format_time_ms
 
 _CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
 _CONTROL_OR_SPACE = r"[\x00-\x20\x7f-\x{9f}]"
+_CONTROL_OR_WHITE = r"[\x00-\x20\x7f-\x{a0}\p{Z}]"
 _CONTROL_OR_BAR = r"[\x00-\x1f\x7f-\x{9f}|]"
 _TOLD = 60  # characters of a value that is named in a reason
 
@@ -80,7 +81,7 @@ def _look_into(lists: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
     """Marks rows whose list holds a suspect text; gives the bytes of each row's texts."""
     array = _one(lists)
     texts, parents = array.flatten(), _numbers(pc.list_parent_indices(array))
-    suspect[parents[_suspect_text(texts, _CONTROL, null_is_bad=True)]] = True
+    suspect[parents[_suspect_text(texts, _CONTROL_OR_WHITE, null_is_bad=True)]] = True
     return _sums(texts, parents, len(suspect))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.translate import duration_ms
 
 _ATTEMPTS = 17  # a group's 16 retries and the first delivery
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -37,6 +39,31 @@ def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
         subscription.long_polling_timeout.CopyFrom(Duration(seconds=POLL_MAX_MS // 1000))
     settings.backoff_policy.CopyFrom(_consumer_policy(language))
     return settings
+
+
+def polling_ms(merged: pb.Settings) -> int | None:
+    """How long a consumer's polls wait that do not say so themselves, as Java 5.0.3; None: no consumer."""
+    if not merged.HasField("subscription"):
+        return None
+    return check_polling(
+        duration_ms(
+            merged.subscription.long_polling_timeout,
+            "long_polling_timeout",
+            ErrorCode.ILLEGAL_POLLING_TIME,
+        )
+    )
+
+
+def check_polling(poll_ms: int) -> int:
+    """The time itself, ILLEGAL_POLLING_TIME if it is negative; too much is cut by whoever polls."""
+    if poll_ms < 0:
+        raise HorologError(
+            ErrorCode.ILLEGAL_POLLING_TIME,
+            f"long_polling_timeout: {poll_ms} ms; 0 or more is needed",
+            field="long_polling_timeout",
+            limit="at least 0 ms",
+        )
+    return poll_ms
 
 
 def _consumer_policy(language: str) -> pb.RetryPolicy:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import Delivered, MessageType, NewMessage, SendMessages
@@ -15,6 +16,7 @@ from horolog.protocol.rocketmq import layout, names, properties
 from horolog.protocol.rocketmq.message import encode
 
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
+_NANOS_MAX = 999_999_999
 _DUE_DIGITS = 15  # of milliseconds up to the year 9999
 
 
@@ -34,23 +36,36 @@ def name_of(resource: pb.Resource) -> str:
 
 def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
     """UTC epoch milliseconds, rounded up, so that nothing is early; nonsense is refused with `code`."""
-    if not 0 <= stamp.nanos < 1_000_000_000:
+    if not 0 <= stamp.nanos <= _NANOS_MAX:
         raise HorologError(
-            code, f"{field}: {stamp.nanos} nanos; 0 to 999999999 are allowed", field=field
+            code,
+            f"{field}: {stamp.nanos} nanos; 0 to {_NANOS_MAX} are allowed",
+            field=field,
+            limit=f"0 to {_NANOS_MAX} nanos",
         )
     found = stamp.seconds * 1000 + -(-stamp.nanos // 1_000_000)
     if not 0 <= found < _MS_MAX:
         raise HorologError(
-            code, f"{field}: {stamp.seconds} s is not between the years 1970 and 9999", field=field
+            code,
+            f"{field}: {stamp.seconds} s is not between the years 1970 and 9999",
+            field=field,
+            limit=f"0 to {_MS_MAX // 1000 - 1} s",
         )
     return found
 
 
 def duration_ms(duration: Duration, field: str, code: ErrorCode) -> int:
-    """Milliseconds, rounded down; negative or absurd ones are refused with `code`."""
-    if duration.seconds < 0 or not 0 <= duration.nanos < 1_000_000_000:
-        raise HorologError(code, f"{field}: negative or malformed", field=field)
-    return min(duration.seconds * 1000 + duration.nanos // 1_000_000, _MS_MAX)
+    """Milliseconds, rounded down, also negative ones; what protobuf does not allow is refused with `code`."""
+    seconds, nanos = duration.seconds, duration.nanos
+    if abs(nanos) > _NANOS_MAX or seconds * nanos < 0:
+        raise HorologError(
+            code,
+            f"{field}: {seconds} s and {nanos} nanos; "
+            f"at most {_NANOS_MAX} nanos, of the sign of the seconds, are allowed",
+            field=field,
+            limit=f"{_NANOS_MAX} nanos",
+        )
+    return max(-_MS_MAX, min(seconds * 1000 + nanos // 1_000_000, _MS_MAX))
 
 
 def to_send(
@@ -116,11 +131,11 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
         due_ms = timestamp_ms(
             system.delivery_timestamp, "delivery_timestamp", ErrorCode.ILLEGAL_DELIVERY_TIME
         )
-    born = system.born_timestamp
-    stored = {
-        properties.PRODUCER_GROUP: topic,
-        properties.BORN_TIMESTAMP: str(born.seconds * 1000 + born.nanos // 1_000_000),
-    }
+    if system.HasField("body_digest"):
+        _check_digest(message.body, system.body_digest)
+    timestamp_ms(system.born_timestamp, "born_timestamp", ErrorCode.BAD_REQUEST)
+    born_ms = system.born_timestamp.ToMilliseconds()
+    stored = {properties.PRODUCER_GROUP: topic, properties.BORN_TIMESTAMP: str(born_ms)}
     if system.born_host:
         stored[properties.BORN_HOST] = _plain(system.born_host, "born_host")
     if system.HasField("trace_context"):
@@ -137,9 +152,40 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
         system_properties=stored,
         message_group=system.message_group if system.HasField("message_group") else None,
         sys_flag=layout.COMPRESSED if system.body_encoding == pb.GZIP else 0,
-        born_ms=max(0, min(born.seconds, _MS_MAX // 1000)) * 1000 + max(0, born.nanos) // 1_000_000,
+        born_ms=born_ms,
         born_host=peer,
     )
+
+
+def _check_digest(body: bytes, digest: pb.Digest) -> None:
+    """MESSAGE_CORRUPTED if the body is not what the client computed its digest of.
+
+    Clients write hex in upper case.  Of a CRC32 the official ones know three forms: with and without leading
+    zeros, and decimal.
+    """
+    told = digest.checksum.upper()
+    match digest.type:
+        case pb.CRC32:
+            found = crc32(body)
+            right = told.lstrip("0") in (f"{found:X}".lstrip("0"), str(found).lstrip("0"))
+        case pb.MD5:
+            right = told == hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        case pb.SHA1:
+            right = told == hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()
+        case _:
+            if digest.type == pb.DIGEST_TYPE_UNSPECIFIED and not told:
+                return
+            raise HorologError(
+                ErrorCode.MESSAGE_CORRUPTED,
+                f"body_digest: unknown type {digest.type}; there are CRC32, MD5 and SHA1",
+                field="body_digest",
+            )
+    if not right:
+        raise HorologError(
+            ErrorCode.MESSAGE_CORRUPTED,
+            f"body_digest: {digest.checksum[:40]!r} is not the {pb.DigestType.Name(digest.type)} of the body",
+            field="body_digest",
+        )
 
 
 def _plain(text: str, field: str) -> str:

@@ -50,6 +50,17 @@ def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> 
         raise _refuse(code, field, f"{text[:40]!r} has a control character or one of {forbid!r}")
 
 
+def check_is_one_key(key: str, field: str) -> None:
+    """ILLEGAL_KEY for a key with white space: RocketMQ's KEYS joins keys by it, so it would be several keys."""
+    if key and key.split() != [key]:
+        raise _refuse(
+            ErrorCode.ILLEGAL_KEY,
+            field,
+            f"{key[:40]!r} has white space, which separates keys; send several keys, or join the words",
+            "no white space",
+        )
+
+
 def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
     if len(user) > limits.USER_PROPERTIES_MAX:
         raise _refuse(
@@ -134,6 +145,7 @@ def encode(
         _check_text(ErrorCode.ILLEGAL_TAG, "tag", tag, forbid="|")
     for key in keys:
         _check_text(ErrorCode.ILLEGAL_KEY, "keys", key)
+        check_is_one_key(key, "keys")
     if message_group is not None:
         _check_text(ErrorCode.ILLEGAL_MESSAGE_GROUP, "message_group", message_group)
         if len(message_group.encode()) > limits.MESSAGE_GROUP_MAX:

@@ -6,13 +6,15 @@ origin (log position) of the message.  Handles of five fields, made elsewhere or
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
 
 _MS_MAX = 1 << 53
+_ORIGIN_MAX = 1 << 63
+_DIGITS = 19  # of a number below it
 
 
 class RecallHandle(NamedTuple):
@@ -35,18 +37,30 @@ def encode_recall_handle(handle: RecallHandle) -> str:
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Read a handle of five or six fields; anything else: BAD_REQUEST."""
+    """Read a handle of five or six fields; anything else: BAD_REQUEST, with a sentence that says what is wrong."""
+    if not text.strip():
+        raise _rotten("blank; give the handle that the send returned")
     try:
         raw = text.encode("ascii")
-        fields = urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).decode().split(" ")
-        if fields[0] != "v1" or len(fields) not in (5, 6) or not all(fields):
-            raise ValueError("not a version 1 handle of five or six fields")
-        due_ms = int(fields[3]) - 1
-        origin = int(fields[5]) if len(fields) == 6 else -1
-        if not 0 <= due_ms < _MS_MAX:
-            raise ValueError("its time is out of range")
-    except (Base64Error, ValueError) as error:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, f"recall_handle: {error}"[:200], field="recall_handle"
-        ) from error
+        fields = b64decode(raw + b"=" * (-len(raw) % 4), b"-_", validate=True).decode().split(" ")
+    except (Base64Error, ValueError):
+        raise _rotten("not the handle that a send returned: not base64 of text") from None
+    if fields[0] != "v1" or len(fields) not in (5, 6) or not all(fields):
+        raise _rotten("not a handle of version 1 with five or six fields")
+    due_ms = _number(fields[3], _MS_MAX, "time") - 1
+    if due_ms < 0:
+        raise _rotten("its time is 0, which is before all due times")
+    origin = -1
+    if len(fields) == 6 and fields[5] != "-1":
+        origin = _number(fields[5], _ORIGIN_MAX, "origin")
     return RecallHandle(fields[1], fields[2], due_ms, fields[4], origin)
+
+
+def _number(text: str, limit: int, what: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) < limit:
+        return int(text)
+    raise _rotten(f"its {what} is not a number below {limit}")
+
+
+def _rotten(why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"recall_handle: {why}", field="recall_handle")

@@ -1,0 +1,23 @@
+"""How long a lease may be: the bounds of RocketMQ, in its words, which clients and test suites compare."""
+
+from __future__ import annotations
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import INVISIBLE_MAX_MS
+
+
+def check_invisible(invisible_ms: int, least_ms: int) -> int:
+    """The time itself if it is within bounds, else ILLEGAL_INVISIBLE_TIME."""
+    if least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
+        return invisible_ms
+    why = (
+        f"the invisibleTime is too small. min is {least_ms}"
+        if invisible_ms < least_ms
+        else f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
+    )
+    raise HorologError(
+        ErrorCode.ILLEGAL_INVISIBLE_TIME,
+        f"invisible_duration: {invisible_ms} ms: {why} ms",
+        field="invisible_duration",
+        limit=f"{least_ms} to {INVISIBLE_MAX_MS} ms",
+    )
