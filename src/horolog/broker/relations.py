@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.offload import promotion_of
+from horolog.delay.run_search import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
 from horolog.limits import ADOPTION_APPS_MAX
@@ -97,10 +98,12 @@ def check_window(shard: Shard) -> None:
     there = wheel.refs_before(stop)
     assert len(np.unique(there)) == len(there), "twice in the window"
     there = there[shard.delay.states(there) == EntryState.WAITING]
+    there = there[is_readable(shard.delay.entries(there))]  # what rotted meanwhile is in neither
     waits = []
     for source in shard.delay.sources_between(0, stop * 1000):
         rows = source.rows_between(0, stop * 1000, 0, _END_MS)[0]
         rows = rows[source.states_at(rows) == EntryState.WAITING]
+        rows = rows[is_readable(source.entries(rows))]
         waits.append(refs_of(source.number, rows))
     every = np.concatenate([np.empty(0, np.int64), *waits])
     assert set(there.tolist()) == set(every.tolist()), (

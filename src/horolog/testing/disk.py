@@ -181,12 +181,25 @@ class FaultyDisk:
         """Forget failures that have not happened yet."""
         self._fail.clear()
 
-    def flip(self, path: str, offset: int, bit: int) -> None:
-        """Flip one bit at rest."""
+    def flip(self, path: str, offset: int, bit: int) -> Callable[[], bool]:
+        """Flip one bit at rest; gives what flips it back, if the file and its byte are still there.
+
+        What was written and is not synced lies in memory, and comes from there when the power is cut.
+        """
         inode = self._names[path]
         for content in (inode.seen, inode.durable):
             if offset < len(content):
                 content[offset] ^= 1 << bit
+        rotten = inode.seen[offset] if offset < len(inode.seen) else -1
+
+        def heal() -> bool:
+            there = offset < len(inode.seen) and inode.seen[offset] == rotten
+            if there and self._names.get(path) is inode:
+                self.flip(path, offset, bit)
+                return True
+            return False
+
+        return heal
 
     def room_for(self, inode: _Inode, offset: int, length: int) -> int:
         """How many of `length` bytes from `offset` may be written; holes take space too."""

@@ -59,6 +59,7 @@ class SimBroker:
         self.place = Place(disk, DIRECTORY, self._meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
+        self.told: list[str] = []  # problems, as the log of the process would have them
         self._opened: Opened | None = None
         self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
         self.rows_share = 0.1  # of steps behind which every message is looked at
@@ -93,6 +94,11 @@ class SimBroker:
         return self._opened.broker.shard
 
     @property
+    def durable(self) -> int:
+        """Log position below which everything was synced."""
+        return self._durable
+
+    @property
     def pending_next_ms(self) -> int | None:
         """Milliseconds until the core wants a turn; 0: at once; None: never."""
         return self._next_in
@@ -111,6 +117,7 @@ class SimBroker:
         )
         self.watch.see(effects.writes, wall)
         self.check_invariants(rows=self.checks.random() < self.rows_share)
+        self.told += effects.problems
         for reply in effects.prompt:
             self._release(reply)
         self._unwritten += effects.writes

@@ -112,7 +112,7 @@ class LakeJobs:
 
     def __init__(self, seed: int, broker: SimBroker, history: History) -> None:
         self._random = Random(seed)
-        self._share = self._random.choice([0, 0.1, 0.4])  # of all turns
+        self.share = self._random.choice([0, 0.1, 0.4])  # of all turns
         self._broker = broker
         self._history = history
         self._tables: dict[int, list[LakeMessage]] = {}  # of each offload
@@ -120,7 +120,7 @@ class LakeJobs:
 
     def wants_turn(self) -> bool:
         """Whether this turn is one of these."""
-        return self._random.random() < self._share
+        return self._random.random() < self.share
 
     def turn(self, now_ms: int) -> tuple[Answer | None, str]:
         """One step; gives a command to be asked for, if it came to one, and what was done."""

@@ -16,8 +16,6 @@ from horolog.protocol.commands import (
     ChangeInvisible,
     CountPending,
     CreateTopic,
-    DescribeBroker,
-    DescribeTopic,
     MessageType,
     NewMessage,
     Recall,
@@ -31,12 +29,15 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.offload_commands import RecallFromLake, RescheduleFromLake
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode, key_hash
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing import sim_end
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 from horolog.testing.sim_lake import LakeJobs
+from horolog.testing.sim_polls import QUIET, Polls
+from horolog.testing.sim_rot import Rot
 
 START_MS = 1_700_000_000_000
 TOPICS = ("orders", "gifts")
@@ -48,7 +49,9 @@ FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS, 400 * DAY_MS)
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, *, story: bool = False, root: Path | None = None) -> None:
+    def __init__(
+        self, seed: int, *, story: bool = False, root: Path | None = None, rot: bool = False
+    ) -> None:
         self.random = Random(seed)
         self.clock = SimulatedClock(START_MS + self.random.randrange(3_600_000))
         self.flush = self.random.choice(["sync", "sync", "sync", "interval", "os"])
@@ -67,11 +70,17 @@ class Simulation:
         self.history = History()
         self.loads = Loads(seed + 2, self.broker, self.broker.place, self.history)
         self.lake = LakeJobs(seed + 3, self.broker, self.history)
+        self.polls = Polls(seed + 5, self.broker)
+        self.rot: Rot | None = None
+        if rot and isinstance(self.disk, FaultyDisk):
+            self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
+            self.lake.share = 0  # what it reads is not looked at by anybody else
         self.answers: list[Answer] = []
         self.handles: list[tuple[str, str, tuple[str, int, int]]] = []
         self.recallable: list[tuple[str, str, int]] = []
         self._again: list[tuple[int, str, list[NewMessage]]] = []  # (monotonic ms, topic, messages)
         self._touched: set[str] = set()  # messages that somebody has tried to recall or move
+        self.topics = TOPICS
         self._n = 0
         self._story = story
         self._countdown = -1
@@ -89,6 +98,7 @@ class Simulation:
         self._reopen()
         for topic in TOPICS:
             self.broker.ask(CreateTopic(topic, TopicType.MIXED, self.random.randint(1, 3)))
+        self.broker.ask(CreateTopic(QUIET, TopicType.MIXED, 2))
         for _ in range(self.random.randint(30, 120)):
             if self._countdown < 0 and self.random.random() < 0.05:
                 self._countdown = self.random.randrange(40)
@@ -105,7 +115,9 @@ class Simulation:
                     raise
                 self.tell(f"the disk ends the process: {error}")
                 self._crash()
-        self._drain()
+        self._countdown = -1
+        self.disk.on_effect = None
+        sim_end.drain(self)
 
     def _effect(self, what: str) -> None:
         if self._countdown >= 0:
@@ -119,12 +131,13 @@ class Simulation:
         self.tell("power cut" if power else "kill -9")
         self._countdown = -1
         self.disk.crash(power_cut=power)
-        self._lose_answers()
+        self.lose_answers()
         if self.random.random() < 0.3:
             self.clock.advance(self.random.randrange(120_000))
         self._reopen()
 
-    def _lose_answers(self) -> None:
+    def lose_answers(self) -> None:
+        """The broker has died: nobody will ever know what became of these."""
         for command in [answer.command for answer in self.answers]:
             if (
                 isinstance(command, Recall | RecallFromLake)
@@ -135,10 +148,15 @@ class Simulation:
                 self.history.bulk_lost(command)
         self.answers.clear()
         self.loads.lost()
+        self.polls.lost()
 
     def _reopen(self) -> None:
         if self.broker.lives and self.random.random() < 0.2:
             self._countdown = self.random.randrange(30)
+        self.open()
+
+    def open(self) -> None:
+        """Start, also after kills in the recovery; somebody makes room, and restores what rots."""
         while True:
             try:
                 self.broker.open()
@@ -148,6 +166,10 @@ class Simulation:
                 self.tell(f"killed in recovery, {'power cut' if power else 'kill -9'}")
                 self.disk.crash(power_cut=power)
             except HorologError as error:
+                if self.rot is not None and self.rot.restored(error):
+                    self.tell(f"refused, so what rots is restored: {error}")
+                    self.disk.crash(power_cut=False)
+                    continue
                 if error.code is not ErrorCode.DISK_FULL:
                     raise
                 self.tell("no space to start: somebody makes room")
@@ -155,6 +177,15 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
+        if self.polls.wants_turn():
+            now = self.clock.wall_ms(), self.clock.monotonic_ms()
+            asked, told = self.polls.turn(TOPICS, *now)
+            self.tell(told)
+            self._ask(*asked)
+            return
+        if self.rot is not None and self.rot.wants_turn():
+            self.tell(self.rot.turn())
+            return
         if self.loads.wants_turn():
             commit = self.loads.next(TOPICS, self.clock.wall_ms())
             if commit is not None:
@@ -259,6 +290,7 @@ class Simulation:
             message
             for message in candidates
             if sends[message.message_id]["stored"] or message.message_id not in self._touched
+            if not (self.history.lost_keys or message.message_id in self.history.excused)
         ]
         ids = [message.message_id for message in messages]
         for message_id in ids:
@@ -364,8 +396,10 @@ class Simulation:
     # --- answers --------------------------------------------------------------------------------
 
     def _collect(self) -> None:
+        self.polls.looked(self.clock.monotonic_ms())
         done = [answer for answer in self.answers if answer.done]
-        self.answers = [answer for answer in self.answers if not answer.done]
+        waiting = [answer for answer in self.answers if not answer.done]
+        self.answers = [answer for answer in waiting if not self.polls.is_given_up(answer)]
         for answer in done:
             self._note(answer)
 
@@ -399,62 +433,6 @@ class Simulation:
             told = properties.decode(stored.properties)
             message_id, due = told[properties.UNIQ_KEY], told.get(properties.TIMER_DELIVER_MS, "0")
             place = (topic, message.queue_id, message.queue_offset)
+            self.history.intact(message_id, stored.body)
             self.history.received(group, place, message_id, stored.store_ms, int(due))
             self.handles.append((group, message.receipt_handle, place))
-
-    # --- the end --------------------------------------------------------------------------------
-
-    def _drain(self) -> None:
-        """A last crash, then let all time pass, consume everything and compare."""
-        self._countdown = -1
-        self.disk.on_effect = None
-        self.disk.clear_faults()
-        self.disk.capacity_bytes = None
-        self._crash_at_end()
-        self.loads.finish()
-        self.lake.finish(self.clock.wall_ms())
-        latest = max((max(row["dues"]) for row in self.history.sends.values()), default=0)
-        self.clock.advance(max(0, latest - self.clock.wall_ms()) + 20_000)
-        self.broker.settle(2_000)
-        delivered: dict[tuple[str, int, int], str] = {}
-        for topic in TOPICS:
-            while messages := self.broker.ask(
-                Receive("final", topic, -1, "*", 32, 600_000, False, 0, "final")
-            ).messages:
-                for message in messages:
-                    stored = layout.decode(message.layout)
-                    told = properties.decode(stored.properties)
-                    message_id = told[properties.UNIQ_KEY]
-                    due = int(told.get(properties.TIMER_DELIVER_MS, "0"))
-                    place = (topic, message.queue_id, message.queue_offset)
-                    self.history.received("final", place, message_id, stored.store_ms, due)
-                    delivered[place] = message_id
-        view = self.broker.ask(DescribeBroker())
-        if view.pending or view.problems:
-            raise AssertionError(f"at the end {view.pending} pending, problems {view.problems}")
-        self._check_kept(delivered)
-        self.history.final(delivered, lost_allowed=False, dropped=self._dropped)
-
-    def _dropped(self, topic: str, message_id: str) -> bool:
-        """Whether retention has dropped the place where a message was made visible."""
-        start = self.broker.ask(DescribeBroker()).log_start
-        position = self.broker.watch.positions.get(key_hash(topic, message_id))
-        return position is not None and position < start
-
-    def _check_kept(self, delivered: dict[tuple[str, int, int], str]) -> None:
-        """From the min offset of each queue on everything is there, without a hole."""
-        for name in TOPICS:
-            topic = self.broker.ask(DescribeTopic(name))
-            for queue, (first, end) in enumerate(
-                zip(topic.min_offsets, topic.queue_offsets, strict=True)
-            ):
-                offsets = [at for t, q, at in sorted(delivered) if (t, q) == (name, queue)]
-                if offsets != list(range(offsets[0] if offsets else end, end)) or (
-                    offsets and offsets[0] > first
-                ):
-                    raise AssertionError(f"P2: {name} {queue}: {first} to {end} gave {offsets}")
-
-    def _crash_at_end(self) -> None:
-        self.disk.crash(power_cut=self.flush == "sync")
-        self._lose_answers()
-        self.broker.open()

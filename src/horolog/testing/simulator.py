@@ -14,18 +14,20 @@ import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from horolog.testing.simulation import Simulation
 
 
-def run_seed(seed: int, *, story: bool = False, root: Path | None = None) -> str:
+def run_seed(seed: int, *, story: bool = False, root: Path | None = None, rot: bool = False) -> str:
     """Run one seed: "" if all promises held, else the traceback.
 
+    rot  bits of files flip while the broker runs
     With `root`, an empty directory, it runs on the real disk: kills between turns, but no faults of the disk.
     """
     try:
-        Simulation(seed, story=story, root=root).run()
+        Simulation(seed, story=story, root=root, rot=rot).run()
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
         return traceback.format_exc()
     return ""
@@ -39,21 +41,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--seed", type=int, help="replay one seed and tell its story")
+    parser.add_argument("--rot", action="store_true", help="flip bits of files meanwhile")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args(argv)
     if options.seed is not None:
-        failure = run_seed(options.seed, story=True)
+        failure = run_seed(options.seed, story=True, rot=options.rot)
         print(failure or f"seed {options.seed}: all promises held")
         return 1 if failure else 0
     began = time.monotonic()
     failed = 0
+    run = partial(run_seed, rot=options.rot)
+    again = "--rot --seed" if options.rot else "--seed"
     seeds = range(options.first, options.first + options.seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
-        for seed, failure in zip(seeds, pool.map(run_seed, seeds, chunksize=8), strict=True):
+        for seed, failure in zip(seeds, pool.map(run, seeds, chunksize=8), strict=True):
             if failure:
                 failed += 1
                 print(f"seed {seed} failed\n{failure}")
-                print(f"replay: python -m horolog.testing.simulator --seed {seed}\n", flush=True)
+                print(f"replay: python -m horolog.testing.simulator {again} {seed}\n", flush=True)
             if failed == 10:
                 break
     took = time.monotonic() - began

@@ -1,0 +1,102 @@
+"""Floods of long polls in a simulation: hundreds or thousands parked at once, cancelled, served and timed out.
+
+Most of them wait on a topic that nobody sends to, as long polls do.  Looked at from outside: a poll is answered at
+the first step behind its deadline, a cancelled one is never answered, and of what is over nothing stays in memory
+(the broker was the last to hold its token).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from random import Random
+
+from horolog.limits import POLL_MAX_MS
+from horolog.protocol.commands import CancelReceive, ClientGone, Receive
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+QUIET = "quiet"  # a topic without messages
+_FILTERS = ("*", "*", "TagA", "TagB || TagC", "TagZ")
+
+
+class Polls:
+    """Whoever floods one simulation."""
+
+    def __init__(self, seed: int, broker: SimBroker) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0, 0, 0.03, 0.1])  # of all turns
+        self._broker = broker
+        self._parked: dict[Answer, int] = {}  # poll → monotonic ms when it must be answered
+        self._over: weakref.WeakSet[Answer] = weakref.WeakSet()  # cancelled, answered or lost
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(self, topics: Sequence[str], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
+        """Commands to be asked for in one step, and what they do."""
+        if self._parked and self._random.random() < 0.3:
+            return self._cancel(wall_ms)
+        if self._random.random() < 0.1:
+            gone = f"flood-{self._random.randrange(4)}"
+            return [Answer(ClientGone(gone), wall_ms)], f"client {gone} leaves"
+        count = self._random.choices([3, 40, 300, 3_000], [40, 30, 8, 1])[0]
+        chosen = self._random.choice([(QUIET,), (QUIET,), (QUIET, *topics)])
+        polls = [Answer(self._poll(chosen), wall_ms) for _ in range(count)]
+        for each in polls:
+            assert isinstance(each.command, Receive)
+            self._parked[each] = mono_ms + min(each.command.poll_ms, POLL_MAX_MS)
+        return polls, f"{count} polls on {', '.join(chosen)}"
+
+    def _poll(self, topics: Sequence[str]) -> Receive:
+        draw = self._random
+        number = draw.randrange(4)
+        return Receive(
+            f"flood-{number}",
+            draw.choice(topics),
+            draw.choice([-1, -1, 0]),
+            draw.choice(_FILTERS),
+            draw.choice([1, 8]),
+            10_000,
+            draw.random() < 0.2,
+            draw.choice([1, 700, 5_000, 20_000, 60_000]),
+            f"flood-{number}",
+        )
+
+    def _cancel(self, wall_ms: int) -> tuple[list[Answer], str]:
+        """Some give up; a few of them have been answered in the same moment."""
+        some = self._random.choice([1, len(self._parked) // 2, len(self._parked)])
+        gone = self._random.sample(list(self._parked), max(1, some))
+        for each in gone:
+            del self._parked[each]
+            self._over.add(each)
+        return [Answer(CancelReceive(each), wall_ms) for each in gone], f"{len(gone)} polls give up"
+
+    def looked(self, mono_ms: int) -> None:
+        """A step has been done at that time: what is answered is over, and nothing may be late."""
+        for each, deadline in list(self._parked.items()):
+            if each.done:
+                del self._parked[each]
+                self._over.add(each)
+            elif deadline <= mono_ms:
+                raise PromiseBroken(
+                    f"a poll is not answered {mono_ms - deadline} ms behind its time"
+                )
+
+    def is_given_up(self, answer: Answer) -> bool:
+        """Whether nobody waits for this answer any more."""
+        return isinstance(answer.command, Receive) and answer in self._over and not answer.done
+
+    def lost(self) -> None:
+        """The broker has died: nobody is answered."""
+        self._over.update(self._parked)
+        self._parked.clear()
+
+    def finish(self) -> None:
+        """All time has passed: no poll waits, and nothing of them is left."""
+        if self._parked:
+            raise PromiseBroken(f"{len(self._parked)} polls are not answered")
+        ready = self._broker.shard.ready
+        if ready.parked or ready.next_poll_end() is not None:
+            raise PromiseBroken(f"{ready.parked} polls are parked, and all are answered")

@@ -1,0 +1,155 @@
+"""Bit rot in a simulation: bits of files flip while the broker runs, and somebody knows whom that may cost what.
+
+A flip is drawn from what lies on the disk: segments of the log, near hours, runs, far buffers, consume queues, the key
+index and checkpoints.  `Rot` reads the bytes before they rot and says whose they were (`History.excused`):
+
+file            who may be missing
+==============  ==============================================================================================
+log segment     messages of the frame in which the bit lies, its header included; nobody behind it
+delay.log, idx  the message of the record or entry
+state.          nobody while the broker runs; at a start without the log, messages of that hour
+run             the message of the row or record; all of the run if it is in header, footer or directories
+queue           the message of the unit
+keys            nobody, but messages may be called NOT_FOUND from here on
+checkpoint      nobody: the older one, or the log, has it all
+==============  ==============================================================================================
+
+Everybody else must come as if nothing had been; nobody comes garbled, early or twice; and if somebody is missing
+the broker has said that something is wrong.  A start may refuse (DAMAGED, recovery rows 4 and 10) as long as
+something rots: then what rots is restored, as from a backup, and the next start must come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+import numpy as np
+
+from horolog.delay.entry import ENTRY, ENTRY_BYTES
+from horolog.delay.run_format import HEADER_BYTES as RUN_HEADER
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.consume_queue import UNIT, UNIT_BYTES
+from horolog.protocol.rocketmq.message import key_hash
+from horolog.testing.disk import FaultyDisk
+from horolog.testing.sim_broker import DIRECTORY, SimBroker
+from horolog.testing.sim_checks import History
+
+_KINDS = {
+    "/log/": 6,
+    "delay.log": 4,
+    "delay.idx": 4,
+    ".run": 4,
+    ".cq": 3,
+    "state.": 1,
+    "/keys/": 1,
+    ".ckpt": 1,
+}
+
+
+class Rot:
+    """The rot of one simulation.  `flips` says what was flipped, oldest first."""
+
+    def __init__(self, seed: int, broker: SimBroker, history: History, disk: FaultyDisk) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0.02, 0.05, 0.15])  # of all turns
+        self._broker = broker
+        self._history = history
+        self._disk = disk
+        self._heal: list[Callable[[], bool]] = []
+        self._runs: dict[str, bytes] = {}  # as they were before the first flip
+        self.flips: list[str] = []
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(self) -> str:
+        """Flip one bit somewhere; gives what was done."""
+        kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
+        paths = [
+            path
+            for path in self._disk.names()
+            if kind in path and path.startswith(f"{DIRECTORY}/") and "/staging/" not in path
+        ]
+        if not paths:
+            return f"no {kind} to rot"
+        path = self._random.choice(paths)
+        content = self._content(path)
+        low, high = self._written(path, content)
+        if low >= high:
+            return f"nothing of {path} to rot"
+        offset = self._random.randrange(low, high)
+        hurt = self._hurt(path, kind, content, offset)
+        self._history.excused |= hurt
+        self._heal.append(self._disk.flip(path, offset, self._random.randrange(8)))
+        self.flips.append(f"{path} byte {offset}: {len(hurt)} messages")
+        return f"rot: {self.flips[-1]} {sorted(hurt)[:5]}"
+
+    def _content(self, path: str) -> bytes:
+        file = self._disk.open(path)
+        return file.read(0, file.size())
+
+    def _written(self, path: str, content: bytes) -> tuple[int, int]:
+        """Of the log what a frame on the disk says is durable: else a start takes it for a torn tail, as it should."""
+        if "/log/" not in path:
+            return 0, len(content)
+        base = int(path.rpartition("/")[2].removesuffix(".log"))
+        synced = self._broker.durable
+        stated = [f.durable for f in self._broker.watch.frames if f.end <= synced]
+        stop = max([self._broker.shard.named.position, *stated])
+        start = self._broker.watch.frames[0].base if self._broker.watch.frames else 0
+        return max(0, start - base), min(len(content), stop - base)
+
+    def _hurt(self, path: str, kind: str, content: bytes, offset: int) -> set[str]:
+        """Ids of the messages whose bytes these were."""
+        if kind == "/log/":
+            at = int(path.rpartition("/")[2].removesuffix(".log")) + offset
+            return self._ids(
+                key for f in self._broker.watch.frames if f.base <= at < f.end for key in f.keys
+            )
+        if kind == ".run":
+            return self._hurt_in_run(self._runs.setdefault(path, content), offset)
+        if kind == ".cq":
+            unit = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)[offset // UNIT_BYTES]
+            position = int(unit["position"])
+            keys = [key for key, at in self._broker.watch.positions.items() if at == position]
+            return self._ids(keys)
+        if kind == "/keys/":
+            self._history.lost_keys = True
+        if kind in (".ckpt", "/keys/"):
+            return set()
+        index = self._content(f"{path.rpartition('/')[0]}/delay.idx")
+        entries = np.frombuffer(index, ENTRY, len(index) // ENTRY_BYTES)
+        if kind == "delay.idx":
+            entries = entries[offset // ENTRY_BYTES : offset // ENTRY_BYTES + 1]
+        elif kind == "delay.log":
+            starts = entries["position"].astype(np.int64)
+            entries = entries[(starts <= offset) & (offset < starts + entries["size"])]
+        return self._ids(entries["key"].tolist())
+
+    def _hurt_in_run(self, content: bytes, offset: int) -> set[str]:
+        rows = int.from_bytes(content[24:32], "little")
+        entries = np.frombuffer(content, ENTRY, rows, RUN_HEADER)
+        starts = entries["position"].astype(np.int64)
+        ends = starts + entries["size"]
+        row = (offset - RUN_HEADER) // ENTRY_BYTES
+        if 0 <= row < rows:
+            entries = entries[row : row + 1]
+        elif starts[0] <= offset < ends[-1]:
+            entries = entries[(starts <= offset) & (offset < ends)]
+        return self._ids(entries["key"].tolist())
+
+    def _ids(self, keys: Iterable[int]) -> set[str]:
+        wanted = set(keys)
+        sends = self._history.sends
+        return {name for name, row in sends.items() if key_hash(row["topic"], name) in wanted}
+
+    def restored(self, error: HorologError) -> bool:
+        """A start was refused: whether that may be, and then what rots is as it was."""
+        if error.code is not ErrorCode.DAMAGED or not self._heal:
+            return False
+        heal, self._heal = self._heal, []
+        for each in reversed(heal):
+            each()
+        return True
