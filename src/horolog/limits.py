@@ -63,6 +63,10 @@ BULK_TAGGED_ROWS = 2_048  # of which so many with the right tag's code, whose ta
 FIND_MAX = 1_000  # log records read for one look-up by id or key
 KEY_RECALL_MAX = 128  # log records with the key of a recall by key, all decided in one turn
 UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the disk
+INPUTS_MAX = (
+    16_384  # commands that wait for a turn: eight turns; acks and recalls have as many again
+)
+INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
 
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = (

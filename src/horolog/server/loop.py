@@ -31,6 +31,7 @@ from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
+from horolog.server.inputs import Inputs
 from horolog.server.offloads import Offloads
 from horolog.server.threads import Worker
 from horolog.storage.api import Storage, replace_file
@@ -61,7 +62,7 @@ class Engine:
         self._writer = opened.writer
         self._storage = storage
         self._flush = flush
-        self._inputs: deque[Input] = deque()
+        self._inputs = Inputs()
         self._held: deque[tuple[int, list[Reply]]] = deque()
         self._commit = self._durable = opened.broker.shard.log.end
         self._pending: list[Write] = []
@@ -102,14 +103,19 @@ class Engine:
         self._on_close.append(close)
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Hand a command to the core; the future gives its result or raises HorologError."""
+        """Hand a command to the core; the future gives its result or raises HorologError.
+
+        TOO_MANY_REQUESTS at once while too much waits for the disk.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._stopping or self.failed.done():
             future.set_exception(
                 HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
             )
             return future
-        self._inputs.append(Input(future, command))
+        if (refusal := self._inputs.put(Input(future, command))) is not None:
+            future.set_exception(refusal)
+            return future
         if isinstance(command, Receive) and self.clock.simulated and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
             self._loop.call_later(command.poll_ms / 1000, self._give_up, future)
@@ -150,7 +156,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        inputs = [self._inputs.popleft() for _ in range(min(len(self._inputs), TURN_COMMANDS_MAX))]
+        inputs = self._inputs.take(TURN_COMMANDS_MAX)
         try:
             effects = self.broker.step(
                 inputs,
@@ -160,7 +166,7 @@ class Engine:
                 durable=self._durable,
             )
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
-            self._inputs.extendleft(reversed(inputs))  # they are told too
+            self._inputs.put_back(inputs)  # they are told too
             self._fail(error)
             return
         self._perform(effects)

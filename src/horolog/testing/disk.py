@@ -13,7 +13,9 @@ stays.  Files opened before a crash raise.  All chance comes from the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,6 +24,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 
 SECTOR = 512
+_STALL_MAX_S = 120  # so that a test that forgets one ends
 
 
 class Killed(Exception):
@@ -158,6 +161,7 @@ class FaultyDisk:
         self._durable_names: dict[str, _Inode] = {}
         self._dirs: set[str] = {""}
         self._fail: dict[str, int] = {}
+        self._stall: tuple[str, threading.Event] | None = None
 
     # --- faults ---------------------------------------------------------------------------------
 
@@ -165,6 +169,8 @@ class FaultyDisk:
         """A change is about to happen: the hook, then a fault that was asked for."""
         if self.on_effect is not None:
             self.on_effect(f"{operation} {path}")
+        if self._stall is not None and f"{operation} {path}".startswith(self._stall[0]):
+            assert self._stall[1].wait(_STALL_MAX_S), f"{operation} {path} hung for ever"
         if operation in self._fail:
             self._fail[operation] -= 1
             if self._fail[operation] < 0:
@@ -176,6 +182,17 @@ class FaultyDisk:
     def fail_next(self, operation: str, after: int = 0) -> None:
         """Let the next (or after `after` more) "write" or "sync" fail with an I/O error."""
         self._fail[operation] = after
+
+    @contextmanager
+    def stalled(self, change: str) -> Iterator[None]:
+        """Let changes that begin so ("sync shard-00/log") hang in their threads until it is left."""
+        assert self._stall is None, "one stall at a time"
+        self._stall = (change, gate := threading.Event())
+        try:
+            yield
+        finally:
+            self._stall = None
+            gate.set()
 
     def clear_faults(self) -> None:
         """Forget failures that have not happened yet."""

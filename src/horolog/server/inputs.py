@@ -1,0 +1,127 @@
+"""Commands that wait for a turn, bounded by number and by bytes.
+
+Turns wait for the disk when it is behind (`UNSYNCED_BYTES_MAX`), and commands for turns.  What would be too much is
+refused at once: clients wait and try again.  Whatever settles or takes back what was accepted before (acks, recalls,
+signs of life) has as many places again for itself, so that it goes on when sends do not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from horolog.broker.broker import Input
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB
+from horolog.protocol.adoption_commands import Adopt
+from horolog.protocol.commands import (
+    Ack,
+    CancelReceive,
+    ChangeInvisible,
+    ClientGone,
+    ClientSeen,
+    Command,
+    DescribeBroker,
+    Recall,
+    RecallByKey,
+    RecallMany,
+    Reschedule,
+    SendMessages,
+)
+from horolog.protocol.offload_commands import (
+    RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
+    TellLakeProblem,
+)
+
+_SETTLING = (
+    Ack,
+    ChangeInvisible,
+    ClientGone,
+    ClientSeen,
+    DescribeBroker,
+    Recall,
+    RecallByKey,
+    RecallFromLake,
+    RecallMany,
+    RecallManyFromLake,
+    Reschedule,
+    RescheduleFromLake,
+    TellLakeProblem,
+)
+
+
+def _bytes_of(command: Command) -> int:
+    """What it carries of messages."""
+    if isinstance(command, SendMessages):
+        return sum(len(message.record) for message in command.messages)
+    if isinstance(command, Adopt):
+        return sum(map(len, command.records))
+    return 0
+
+
+class Inputs:
+    """First in, first out."""
+
+    def __init__(self, *, count_max: int = INPUTS_MAX, bytes_max: int = INPUTS_BYTES_MAX) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._waiting: deque[Input] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Input]:
+        """The oldest first."""
+        return iter(self._waiting)
+
+    def put(self, item: Input) -> HorologError | None:
+        """Let a command wait, or give why not (TOO_MANY_REQUESTS)."""
+        size = _bytes_of(item.command)
+        refusal = self._refusal(item.command, size)
+        if refusal is None:
+            self._waiting.append(item)
+            self._bytes += size
+        return refusal
+
+    def _refusal(self, command: Command, size: int) -> HorologError | None:
+        if isinstance(command, CancelReceive):
+            return None  # not more of them than receives
+        places = 2 * self._count_max if isinstance(command, _SETTLING) else self._count_max
+        if len(self._waiting) >= places:
+            return _busy(f"{len(self._waiting)} requests", f"{places} requests")
+        # One that is larger than the bound by itself is taken when no other message waits.
+        if size and self._bytes and self._bytes + size > self._bytes_max:
+            waiting = f"{self._bytes // MIB} MiB of messages"
+            return _busy(waiting, f"{self._bytes_max} bytes")
+        return None
+
+    def take(self, most: int) -> list[Input]:
+        """The oldest, at most so many."""
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]
+        if self._bytes:
+            self._bytes -= sum(_bytes_of(item.command) for item in taken)
+        assert self._bytes >= 0
+        return taken
+
+    def put_back(self, taken: list[Input]) -> None:
+        """What was taken is the oldest again."""
+        self._waiting.extendleft(reversed(taken))
+        self._bytes += sum(_bytes_of(item.command) for item in taken)
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._waiting.clear()
+        self._bytes = 0
+
+
+def _busy(waiting: str, limit: str) -> HorologError:
+    return HorologError(
+        ErrorCode.TOO_MANY_REQUESTS,
+        f"broker: {waiting} wait for the disk already; try again later",
+        field="broker",
+        limit=limit,
+    )

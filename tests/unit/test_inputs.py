@@ -1,0 +1,125 @@
+"""What waits while the disk stalls is bounded (`server.inputs`), and whoever settles something gets in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from horolog.broker.broker import Input
+from horolog.broker.opening import ShardMeta, open_shard
+from horolog.broker.shard import Settings
+from horolog.clock import SystemClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB, UNSYNCED_BYTES_MAX
+from horolog.protocol.commands import (
+    Ack,
+    CancelReceive,
+    Command,
+    CreateTopic,
+    DescribeTopic,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.inputs import Inputs
+from horolog.server.loop import Engine
+from horolog.testing.disk import FaultyDisk
+
+ACK = Ack("g", "t", ["handle"])
+
+
+def send(name: str, size: int = 100) -> SendMessages:
+    return SendMessages("t", [encode(topic="t", body=bytes(size), message_id=name)])
+
+
+def code(refusal: HorologError | None) -> ErrorCode | None:
+    return refusal.code if refusal is not None else None
+
+
+def test_places_are_bounded_and_some_are_kept_for_what_settles() -> None:
+    inputs = Inputs(count_max=3)
+
+    def put(command: Command) -> ErrorCode | None:
+        return code(inputs.put(Input(object(), command)))
+
+    assert [put(DescribeTopic("t")) for _ in range(4)] == [None] * 3 + [ErrorCode.TOO_MANY_REQUESTS]
+    assert [put(ACK) for _ in range(4)] == [None] * 3 + [ErrorCode.TOO_MANY_REQUESTS]
+    assert put(CancelReceive(object())) is None
+    assert len(inputs.take(4)) == 4
+    assert put(DescribeTopic("t")) is ErrorCode.TOO_MANY_REQUESTS
+    assert put(ACK) is None
+    assert len(inputs.take(10)) == 4
+    assert put(DescribeTopic("t")) is None
+
+
+def test_bytes_are_bounded_but_one_request_of_any_size_is_taken() -> None:
+    inputs = Inputs(bytes_max=10_000)
+
+    def put(size: int) -> ErrorCode | None:
+        return code(inputs.put(Input(object(), send("m", size))))
+
+    assert put(20_000) is None
+    assert put(10) is ErrorCode.TOO_MANY_REQUESTS
+    assert inputs.put(Input(object(), ACK)) is None
+    taken = inputs.take(1)
+    inputs.put_back(taken)
+    assert put(10) is ErrorCode.TOO_MANY_REQUESTS
+    assert inputs.take(1) == taken
+    assert put(4_000) is None
+    assert put(5_000) is None
+    assert put(4_000) is ErrorCode.TOO_MANY_REQUESTS
+    inputs.clear()
+    assert put(20_000) is None
+
+
+async def with_engine(disk: FaultyDisk) -> Engine:
+    opened = open_shard(
+        disk, "shard-00", ShardMeta(1, 0, 16 * MIB), Settings(), wall_ms=1_000, mono_ms=0
+    )
+    engine = Engine(opened, disk, SystemClock())
+    await engine.start()
+    await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+    return engine
+
+
+def ends(futures: list[asyncio.Future[Any]]) -> list[ErrorCode | None]:
+    """What those say that are refused at once."""
+    return [
+        code(error) if isinstance(error := future.exception(), HorologError) else None
+        for future in futures
+        if future.done()
+    ]
+
+
+@pytest.mark.parametrize("size", [MIB, 10], ids=["bodies", "requests"])
+def test_a_disk_that_stalls_does_not_fill_memory(size: int) -> None:
+    """Sends are refused at once, acks are taken; when the disk is back all that was taken is stored."""
+    wanted = (INPUTS_BYTES_MAX + 4 * UNSYNCED_BYTES_MAX) // MIB if size == MIB else INPUTS_MAX + 99
+
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        with disk.stalled("sync shard-00/log"):
+            # Fill what may be appended while the disk is behind, one after the other, until turns wait.
+            behind = [engine.submit(send(f"b{n}", MIB)) for n in range(4)]
+            for _ in range(8):
+                await asyncio.sleep(0)
+                behind += [engine.submit(send(f"c{len(behind)}{n}", MIB)) for n in range(4)]
+            sent = [engine.submit(send(f"m{n}", size)) for n in range(wanted)]
+            refused = ends(sent)
+            assert set(refused) == {ErrorCode.TOO_MANY_REQUESTS}
+            taken = wanted - len(refused)
+            assert taken * size <= INPUTS_BYTES_MAX
+            assert taken <= INPUTS_MAX
+            acks = [engine.submit(ACK) for _ in range(100)]
+            assert not ends(acks)
+        await asyncio.gather(*acks, return_exceptions=True)
+        told = await asyncio.gather(*behind, *sent, return_exceptions=True)
+        stored = [answer for answer in told if not isinstance(answer, HorologError)]
+        assert len(stored) >= taken
+        assert (await engine.submit(DescribeTopic("t"))).queue_offsets == [len(stored)]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 100))
