@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +18,9 @@ from horolog.cli.main import run
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.spark import bulk_load, load_plan
+from horolog.spark.load_input import Columns, selected
 from horolog.spark.load_job import batch_settings
+from horolog.spark.sink_columns import Unit
 
 pytestmark = pytest.mark.process
 
@@ -267,3 +272,51 @@ def test_how_long_rows_may_be_overdue_is_a_setting(spark, broker) -> None:
         load(df, broker)
     assert load(df, broker, overdue_max="3d").rows == 3
     assert sorted(bodies(broker, "t")) == ["m0", "m1", "m2"]
+
+
+def the_guides_csv() -> list[str]:
+    """The words of the example with users.csv."""
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
+    (line,) = [line for line in guide.read_text().splitlines() if "load users.csv" in line]
+    return shlex.split(line)[1:]
+
+
+def test_the_guides_csv_is_loaded_but_for_its_bad_dates(
+    spark, broker, tmp_path, capsys, monkeypatch
+) -> None:
+    """The due time is worked out of texts; a text that is no date is refused, and not the death of the load."""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    broker.create_topic("mail")
+    day = dt.datetime.fromtimestamp(broker.now_ms() / 1_000, dt.UTC).date()
+    dates = [str(day), "not a date", "", f"{day} 10:00:00", "2023-13-45", str(day)]
+    rows = ["name,signed_up", *(f"u{i},{date}" for i, date in enumerate(dates))]
+    (tmp_path / "users.csv").write_text("\n".join(rows))
+    places = {"users.csv": f"{tmp_path}/users.csv", "./rejects": f"{tmp_path}/rejects"}
+    words = [places.get(word, word) for word in the_guides_csv()]
+    without = words[: words.index("--rejects")]
+    assert run([*without, "--admin", broker.admin_url]) == 4
+    assert "3 of 6 may not become messages" in capsys.readouterr().err
+    assert broker.pending("mail") == 0
+    assert run([*words, "--admin", broker.admin_url, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["rejected"]) == (3, 3)
+    assert sorted(pq.read_table(told["rejects"]).column("reason").to_pylist()) == [
+        "deliver_at: '2023-13-45' is no time",
+        "deliver_at: 'not a date' is no time",
+        "deliver_at: is null",
+    ]
+    broker.advance("31d")
+    assert sorted(json.loads(body)["name"] for body in bodies(broker, "mail")) == ["u0", "u3", "u5"]
+
+
+def test_a_due_time_that_overflows_is_refused(spark, broker, tmp_path) -> None:
+    columns = Columns("at * 1000 + day * 1000", body="text", tag="text")
+    now_s = broker.now_ms() // 1_000
+    df = spark.createDataFrame(
+        [(now_s, 60, "a"), (now_s, (1 << 63) - 1, "b")], "at long, day long, text string"
+    )
+    broker.create_topic("t")
+    result = load(selected(df, columns, Unit.MS), broker, rejects=tmp_path)
+    assert (result.rows, result.rejected) == (1, 1)
+    (refused,) = pq.read_table(result.rejects).to_pylist()
+    assert refused["reason"] == f"deliver_at: '{now_s}, {(1 << 63) - 1}' is no time"

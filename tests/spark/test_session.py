@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
@@ -48,17 +51,66 @@ def test_a_java_in_the_usual_places_is_found(tmp_path, monkeypatch) -> None:
     assert find_java() == home
 
 
-def test_a_python_without_spark_is_told_so() -> None:
-    code = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        "from horolog.spark.session import make_session\n"
-        "from horolog.errors import HorologError\n"
-        "try:\n    make_session('t')\nexcept HorologError as error:\n    print(error)"
+ASKS = """
+import sys
+from horolog.spark.session import make_session
+session = make_session("ours", ui=False, conf={"spark.sql.shuffle.partitions": "7"})
+for name in sys.argv[1:]:
+    print(name, session.sparkContext.getConf().get(name) or session.conf.get(name))
+session.stop()
+"""
+
+
+def settings_under(arguments, names, tmp_path, **environment) -> dict[str, str]:
+    """What a script finds set that makes its session here."""
+    script = tmp_path / "asks.py"
+    script.write_text(ASKS)
+    done = subprocess.run(
+        [*arguments, str(script), *names],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ
+        | {"JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": sys.executable}
+        | environment,
+        check=False,
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        "pyspark is not installed; the jobs on Spark need: pip install 'horolog[spark]'\n"
-    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+def test_what_spark_submit_says_is_left_as_it_is(tmp_path) -> None:
+    """Only what it does not say is ours; what the caller says wins over both."""
+    said = {
+        "spark.master": "local[3]",
+        "spark.app.name": "theirs",
+        "spark.driver.memory": "700m",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.ui.showConsoleProgress": "true",
+        "spark.sql.warehouse.dir": f"file:{tmp_path}/theirs",
+    }
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    flags = ["--master", said["spark.master"], "--name", said["spark.app.name"]]
+    for name in list(said)[2:]:
+        flags += ["--conf", f"{name}={said[name]}"]
+    flags += ["--conf", "spark.sql.shuffle.partitions=5"]
+    ours = {
+        "spark.sql.shuffle.partitions": "7",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+    }
+    found = settings_under([submit, *flags], [*said, *ours], tmp_path)
+    assert found == said | ours
+
+
+def test_defaults_of_spark_are_left_as_they_are(tmp_path) -> None:
+    said = {"spark.driver.memory": "600m", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    lines = ["# ours", *(f"{name} {setting}" for name, setting in said.items())]
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+    ours = {"spark.app.name": "ours", "spark.master": "local[*]", "spark.ui.enabled": "false"}
+    names = [*said, *ours]
+    found = settings_under([sys.executable], names, tmp_path, SPARK_CONF_DIR=str(tmp_path))
+    assert found == said | ours
 
 
 def test_importing_the_package_does_not_import_spark() -> None:

@@ -16,6 +16,7 @@ from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
+from horolog.spark.packages import need_spark
 from horolog.units import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def audit(
       horolog pipeline audit /backups/horolog --from 2026-03-01T00:00Z --to 2026-04-01T00:00Z
       horolog pipeline audit /srv/horolog --late 5s --master spark://host:7077
     """
+    need_spark()
     from rich.console import Console
 
     from horolog.pipeline.audit import audit as run
@@ -118,6 +120,7 @@ def forecast(
       horolog pipeline forecast /var/lib/horolog --out ./forecast
       horolog pipeline forecast /var/lib/horolog --hours 48 --json
     """
+    need_spark()
     from rich.console import Console
 
     from horolog.pipeline.forecast import forecast as run
@@ -155,6 +158,7 @@ def rebuild(
       horolog pipeline rebuild /broken/horolog --out /var/lib/horolog
       horolog pipeline rebuild /mnt/shared/horolog --out /mnt/shared/new --master spark://host:7077
     """
+    need_spark()
     from horolog.pipeline.rebuild import rebuild as run
 
     new = Path(local_place(out, "--out"))
@@ -177,9 +181,7 @@ def _checked(data_dir: str, out: str = "") -> tuple[Path, Path | None]:
     root = Path(local_place(data_dir, "DATA_DIR"))
     place = Path(local_place(out, "--out")) if out else None
     from horolog.pipeline.data_files import DataFiles, read_meta
-    from horolog.spark.session import need_spark
 
-    need_spark()
     read_meta(DataFiles(root))
     if place is not None:
         _make(place)

@@ -12,6 +12,7 @@ from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
+from horolog.spark.packages import need_spark
 
 if TYPE_CHECKING:
     from horolog.spark.bulk_load import BulkLoadResult
@@ -110,6 +111,7 @@ def load(
       horolog pipeline load users.csv --topic mail --deliver-at "signed_up + interval 30 days"
       horolog pipeline load big.parquet --topic t --deliver-at at --job-id march --rejects ./bad
     """
+    need_spark()
     from horolog.spark.bulk_load import bulk_load
     from horolog.spark.load_input import Columns, read_input, selected
     from horolog.spark.sink_columns import Unit

@@ -10,6 +10,7 @@ from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
 from horolog.places import local_place
+from horolog.spark.packages import need_lake, need_spark
 
 _FLAGS = {"from_ms": "--beyond", "app": "--app", "beyond": "--beyond"}
 Lake = Annotated[
@@ -42,6 +43,9 @@ def offload(
       horolog pipeline offload /lake/pending
       horolog pipeline offload /lake/pending --beyond 7d --master spark://10.0.0.1:7077
     """
+    need_lake()
+    if not abort:
+        need_spark()
     from horolog.pipeline.offload import abort_open
     from horolog.pipeline.offload import offload as run
     from horolog.units import parse_duration_ms
@@ -86,6 +90,7 @@ def promote(
       horolog pipeline promote
       horolog pipeline promote --watch
     """
+    need_lake()
     import time
 
     from horolog.pipeline.promote import forget_past, promote_due

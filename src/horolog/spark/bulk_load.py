@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
-from horolog.spark.session import need_spark
+from horolog.spark.packages import need_spark
 from horolog.spark.watching import watched
 
 if TYPE_CHECKING:

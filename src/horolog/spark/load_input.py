@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -12,7 +11,6 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.spark.failures import sentence_of
 from horolog.spark.sink_columns import Unit
 from horolog.spark.sink_options import unit_missing
-from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
 _READERS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
-_MADE = {Unit.MS: "timestamp_millis", Unit.S: "timestamp_seconds", Unit.US: "timestamp_micros"}
-
+_WHOLE = frozenset({"bigint", "int", "smallint", "tinyint"})
 _Cast: TypeAlias = "Callable[[Column, str, str], Column]"
 
 
@@ -68,22 +65,44 @@ def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataF
     """
     from pyspark.sql import functions as sql
 
+    due, values = _due(df, columns.deliver_at, unit)
     chosen = [
-        _expression(df, "deliver_at", columns.deliver_at, partial(_as_time, unit=unit)),
+        due.alias("deliver_at"),
         _expression(df, "body", columns.body or "to_json(struct(*))", _as_body),
+        values.alias("deliver_at_text"),
     ]
     for name in ("tag", "keys", "message_id"):
         text = getattr(columns, name)
         if text:
             chosen.append(_expression(df, name, text, _as_keys if name == "keys" else _as_text))
-    if (text := _unread_time(df, columns.deliver_at, unit)) is not None:
-        chosen.append(text.alias("deliver_at_text"))
     if columns.properties:
         pairs = []
         for name, text in columns.properties.items():
             pairs += [sql.lit(name), _expression(df, "properties", text, _as_text)]
         chosen.append(sql.create_map(*pairs).alias("properties"))
     return df.select(*chosen)
+
+
+def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Column]:
+    """The due time, null where it cannot be worked out; and where it is null, the values that it was made from.
+
+    An expression that fails for one row (a text that is no date, an overflow) would end the whole load, and the row
+    could not be refused.  `try_add` is that function of Spark's which gives null for whatever fails below it.
+    """
+    from pyspark.sql import functions as sql
+
+    # What stands in it twice Spark works out once, and outside of it: the expression must stand in it once.
+    made = _as_time(sql.expr(expression), _type_of(df, "deliver_at", expression), unit)
+    due = sql.try_add(made, sql.expr("interval 0 seconds"))
+    quoted = [f"`{name.replace('`', '``')}`" for name in df.columns if _is_named(name, expression)]
+    if not quoted:
+        return due, sql.lit(None).cast("string")
+    values = sql.concat_ws(", ", *[sql.col(name).cast("string") for name in quoted])
+    return due, sql.when(due.isNull() & (values != ""), values)
+
+
+def _is_named(column: str, expression: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", expression, re.IGNORECASE) is not None
 
 
 def _expression(df: DataFrame, name: str, text: str, cast: _Cast) -> Column:
@@ -103,42 +122,37 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
         raise _refused(name, f"{text!r}: {sentence_of(error)}") from None
 
 
-def _as_time(column: Column, kind: str, name: str, *, unit: Unit | None) -> Column:
-    if kind == "timestamp":
-        return column
-    if kind in ("bigint", "int", "smallint", "tinyint") or re.fullmatch(r"decimal\(\d+,0\)", kind):
-        if unit is None:
-            raise unit_missing(name, kind)
-        return column.cast("bigint")  # whole numbers of databases are often decimals
-    if kind in ("date", "timestamp_ntz"):
+def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
+    """As a timestamp; null where a text is no time, and where it is a number without a unit."""
+    if kind in ("timestamp", "date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
-    if kind == "string":
-        return _time_of(column, unit)
-    raise _refused(name, f"is {kind}; it must be a timestamp, a text like one, or a number")
-
-
-def _time_of(text: Column, unit: Unit | None) -> Column:
-    """Null where a text is no time, and where it is a number without a unit."""
+    if kind in _WHOLE or re.fullmatch(
+        r"decimal\(\d+,0\)", kind
+    ):  # such decimals are what databases give
+        if unit is None:
+            raise unit_missing("deliver_at", kind)
+        return _counted(column.cast("bigint"), unit)
+    if kind != "string":
+        raise _refused(
+            "deliver_at", f"is {kind}; it must be a timestamp, a text like one, or a number"
+        )
     from pyspark.sql import functions as sql
 
+    text = sql.try_to_binary(column, sql.lit("utf-8")).cast("string")
     number = text.try_cast("bigint")
     of_text = sql.when(number.isNull(), text.try_cast("timestamp"))
-    if unit is None:
-        return of_text
-    last = TIME_MAX_MS // 1_000 * unit.in_second  # Spark fails on what its timestamps cannot hold
-    return sql.when(number.between(-last, last), getattr(sql, _MADE[unit])(number)).otherwise(
-        of_text
-    )
+    return of_text if unit is None else sql.coalesce(_counted(number, unit), of_text)
 
 
-def _unread_time(df: DataFrame, expression: str, unit: Unit | None) -> Column | None:
-    """The text of a due time that cannot be read; None if due times are no texts."""
+def _counted(number: Column, unit: Unit) -> Column:
     from pyspark.sql import functions as sql
 
-    if _type_of(df, "deliver_at", expression) != "string":
-        return None
-    text = sql.expr(expression)
-    return sql.when(_time_of(text, unit).isNull(), text)
+    made = {
+        Unit.MS: sql.timestamp_millis,
+        Unit.S: sql.timestamp_seconds,
+        Unit.US: sql.timestamp_micros,
+    }
+    return made[unit](number)
 
 
 def _as_body(column: Column, kind: str, name: str) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.failures import sentence_of
 from horolog.spark.java import find_java
+from horolog.spark.packages import need_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,27 +32,16 @@ _SETTINGS = {
 _HERE_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "2g",
 }
+_MASTER, _NAME, _MEMORY = "spark.master", "spark.app.name", "spark.driver.memory"
+_DRIVER_MEMORY = "2g"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM
+_NO_NAME = "pyspark-shell"  # what Spark calls an application that nobody has named
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MANAGERS = (  # of Spark 4.1 and later, and of 4.0
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
-
-
-def need_spark() -> None:
-    """EXTRA_MISSING unless the packages of the extra `spark` are installed."""
-    try:
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise HorologError(
-            ErrorCode.EXTRA_MISSING,
-            f"{error.name} is not installed; the jobs on Spark need: pip install 'horolog[spark]'",
-            field="horolog[spark]",
-        ) from None
 
 
 def make_session(
@@ -65,35 +56,42 @@ def make_session(
     """The session for a job.
 
     master    "" is this machine, all cores; else spark://…, yarn, k8s://… or local[n]
-    conf      settings of Spark that win over ours
+    conf      settings of Spark that win over all others
     ui        Spark's web page
     progress  Spark's own progress bar on a terminal
+    What spark-submit, spark-defaults.conf or a session that runs already say is left as it is, master included: only
+    what nobody has set is set here.
     Errors: EXTRA_MISSING, JAVA_MISSING, SPARK_FAILED.
     """
     need_spark()
-    os.environ["JAVA_HOME"] = str(find_java())
     # Workers must be this Python: another one would not find horolog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    master = master or LOCAL
-    settings = _settings(master, ui=ui, progress=progress) | dict(conf or {})
+    own = dict(conf or {})
     try:
-        if not progress:
-            _start_quietly(settings)
-        builder = SparkSession.builder.master(master).appName(app_name)
+        given = _given(own, quiet=not progress) | own
+        master = master or given.get(_MASTER, LOCAL)
+        settings = {
+            name: setting
+            for name, setting in _settings(master, app_name, ui=ui, progress=progress).items()
+            if name not in given
+        }
+        settings |= own | {_MASTER: master}
+        builder = SparkSession.builder
         for name, setting in settings.items():
             builder = builder.config(name, setting)
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise HorologError(
             ErrorCode.SPARK_FAILED,
-            f"--master: Spark did not start at {master}: {sentence_of(error)}",
+            f"--master: Spark did not start at {master or LOCAL}: {sentence_of(error)}",
             field="--master",
         ) from error
-    session.sparkContext.setLogLevel(log_level)
+    if "spark.log.level" not in given:
+        session.sparkContext.setLogLevel(log_level)
     if master.startswith(_HERE):
         _commit_quickly(session)
     return session
@@ -120,8 +118,9 @@ def _commit_quickly(session: SparkSession) -> None:
         return
 
 
-def _settings(master: str, *, ui: bool, progress: bool) -> dict[str, str]:
+def _settings(master: str, app_name: str, *, ui: bool, progress: bool) -> dict[str, str]:
     settings = dict(_SETTINGS)
+    settings[_NAME] = app_name
     if master.startswith(_HERE):
         settings |= _HERE_SETTINGS
     settings["spark.ui.enabled"] = str(ui).lower()
@@ -136,19 +135,59 @@ def _temporary(name: str) -> str:
     return made
 
 
-def _start_quietly(settings: Mapping[str, str]) -> None:
-    """Start the JVM with its stderr in a temporary file, unless one runs: it greets and warns there.
+def _given(own: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
+    """What is set already, by spark-submit, by Spark's defaults, or in the session that runs; starts the JVM.
 
-    What goes wrong reaches the caller as an exception.
+    own  settings that the JVM must be started with
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return {**dict(running.sparkContext.getConf().getAll()), **running.conf.getAll}
+    if SparkContext._gateway is None:
+        _start(own, quiet=quiet)
+    given = dict(SparkConf().getAll())
+    if given.get(_NAME) == _NO_NAME:
+        del given[_NAME]
+    return given
+
+
+def _start(own: Mapping[str, str], *, quiet: bool) -> None:
+    """Start the JVM, or connect to that of spark-submit.
+
+    quiet  its stderr goes to a temporary file, for it greets and warns there; what goes wrong reaches the caller as
+           an exception
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:
+    if _SUBMITTED in os.environ:
+        SparkContext._ensure_initialized()
         return
+    os.environ["JAVA_HOME"] = str(find_java())
     conf = SparkConf(loadDefaults=False)
-    for name, setting in settings.items():
+    if _MEMORY not in _defaults():
+        conf.set(_MEMORY, _DRIVER_MEMORY)
+    for name, setting in own.items():
         conf.set(name, setting)
+    if not quiet:
+        SparkContext._ensure_initialized(conf=conf)
+        return
     with open(Path(_temporary("spark")) / "stderr", "wb") as log:
         gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _defaults() -> set[str]:
+    """Names in spark-defaults.conf: only Spark itself reads the rest, but its memory is settled before it starts."""
+    home = os.environ.get("SPARK_HOME", "")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    if not folder:
+        return set()
+    try:
+        lines = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return {re.split(r"[\s=]", line.strip(), maxsplit=1)[0] for line in lines}

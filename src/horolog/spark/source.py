@@ -17,9 +17,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from horolog.spark.packages import check_version
+
 
 class HorologDataSource(DataSource):
     """Options and columns: docs/guides/spark.md."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_version()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
