@@ -6,6 +6,9 @@ RocketMQ 5.x, `admin/` for HTTP, `cli/` for exit codes.
 
 `retriable`  the same call may succeed later without being changed.
 `fatal`      the process (or the data directory) cannot go on; the caller must not be answered "try again".
+
+DAMAGED is not fatal: whoever reads lives with what rotted, and answers all the rest.  Only a start refuses what it
+cannot trust, as it refuses with any other error.
 """
 
 from __future__ import annotations
@@ -68,7 +71,6 @@ _RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, ErrorCode.DISK_FULL})
 _FATAL = frozenset(
     {
         ErrorCode.DISK_FAILED,
-        ErrorCode.DAMAGED,
         ErrorCode.DIRECTORY_IN_USE,
         ErrorCode.DIRECTORY_FOREIGN,
         ErrorCode.DIRECTORY_READ_ONLY,

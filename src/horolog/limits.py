@@ -82,6 +82,10 @@ CHECKPOINT_INTERVAL_MS = 10 * SECOND_MS
 CHECKPOINT_LOG_BYTES = 64 * MIB  # so that the tail to replay stays short under load
 CHECKPOINTS_KEPT = 2
 FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
+FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is received soon
+FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
+DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
+HOLES_TOLD_MAX = 65_536  # queue offsets that cannot be read, each named once
 
 # --- the far store (docs/decisions/0009-runs.md has the measurements) ---------------------------
 FAR_BUFFER_BYTES = 128 * MIB  # of records; then they become a run

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from horolog.log.commit_log import CommitLog
 from horolog.log.frame import HEADER_BYTES
+from horolog.log.frame_reader import Hole
 from horolog.log.scan import Identity, LogEnd, LogScan
 from horolog.log.segment import SegmentReader, SegmentWriter, segment_bases, segment_name
 from horolog.testing.disk import FaultyDisk
@@ -65,11 +66,10 @@ class LogMachine(RuleBasedStateMachine):
         if bodies:
             i = pick % len(bodies)
             position, body = self.positions[i], bodies[i]
-            assert self.log.read(position, len(body)) == body
-            header = self.log.frames.find(position, self.log.commit_position)
-            assert header is not None
-            assert header.base == position - HEADER_BYTES
-            assert self.log.frames.find(position - 1, self.log.commit_position) is None
+            frame = self.log.frame(position)
+            assert frame.body == body
+            assert frame.base == position - HEADER_BYTES
+            assert isinstance(self.log.frame(position - 1), Hole)
 
     @rule(power_cut=st.booleans())
     def crash(self, power_cut: bool) -> None:

@@ -319,9 +319,8 @@ def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
     expected = take(world, "before")
     start = view(world).log_start
     segment = f"shard-00/log/{start:020d}.log"
-    frames = world.broker._opened.broker.shard.log.frames
-    header = frames.find(start + HEADER_BYTES, 1 << 40)
-    behind = frames.find(header.end + HEADER_BYTES, 1 << 40)
+    log = world.broker._opened.broker.shard.log
+    behind = log.frame(log.frame(start + HEADER_BYTES).end + HEADER_BYTES)
     queue = f"shard-00/queues/{names(world, 'queues')[0]}"
     world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)
     world.disk.flip(segment, behind.base - start + HEADER_BYTES + 100, 1)

@@ -309,10 +309,10 @@ def test_a_record_that_is_damaged_repeats_nothing(world, broker) -> None:
 def test_only_a_damaged_log_is_passed_over(world, broker, monkeypatch) -> None:
     send(world, made("a"))
 
-    def fails(position: int, size: int) -> bytes:
+    def fails(position: int) -> bytes:
         raise HorologError(ErrorCode.DISK_FAILED, "read: Input/output error")
 
-    monkeypatch.setattr(broker._opened.broker.shard.log, "read", fails)
+    monkeypatch.setattr(broker._opened.broker.shard.log, "message", fails)
     with pytest.raises(HorologError, match="Input"):
         send(world, made("a"))
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from horolog.delay.far import FarSettings
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     Ack,
@@ -103,7 +103,7 @@ def flipped(at_rest, path: str, offset: int, bit: int) -> None:
     try:
         world.broker.open()
     except HorologError as error:
-        assert error.fatal, where
+        assert error.code is ErrorCode.DAMAGED, where
         return
     world.clock.advance(51 * DAY_MS)
     world.broker.settle(2_000)

@@ -26,6 +26,7 @@ HTTP_STATUS = {
     ErrorCode.PROPERTIES_TOO_LARGE: 413,
     ErrorCode.TOO_MANY_REQUESTS: 429,
     ErrorCode.INTERNAL: 500,
+    ErrorCode.DAMAGED: 500,
     ErrorCode.NOT_IMPLEMENTED: 501,
     ErrorCode.DISK_FULL: 507,
 }

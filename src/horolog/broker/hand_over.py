@@ -18,10 +18,8 @@ from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
 from horolog.log.consume_queue import UNIT
-from horolog.log.record import ENVELOPE_BYTES, Kind, encode_hand_over, heads_of, origins_of
+from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, encode_hand_over, heads_of, origins_of
 from horolog.wheel.wheel import Taken, stretches
-
-_KIND_AT = 4
 
 
 class _Part(NamedTuple):
@@ -91,7 +89,7 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
     body = bytearray(b"".join(pieces))
     offsets = np.concatenate(starts)
     raw = np.frombuffer(body, np.uint8)
-    raw[offsets + _KIND_AT] = Kind.HANDED
+    raw[offsets + KIND_AT] = Kind.HANDED
     heads = heads_of(body, offsets)
     base = shard.log.place(len(body))
     queue_offset, groups = shard.topics.assign(heads["topic"], queue_ids(raw, offsets))
@@ -115,4 +113,4 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
     shard.uncommitted.append(Applied(shard.log.end, units, None, settled, keyed))
 
 
-assert ENVELOPE_BYTES > _KIND_AT
+assert ENVELOPE_BYTES > KIND_AT

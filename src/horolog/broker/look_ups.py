@@ -19,16 +19,14 @@ from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FIND_MAX
-from horolog.log.frame import HEADER_BYTES
+from horolog.log.frame_reader import Hole, OpenFrame
 from horolog.log.record import (
-    ENVELOPE,
     ENVELOPE_BYTES,
     HEAD,
     HEAD_BYTES,
     Kind,
     decode_hand_over,
     kinds_of,
-    offsets_of,
 )
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
 from horolog.protocol.rocketmq import layout, properties
@@ -41,7 +39,6 @@ _STATES = {
     EntryState.QUARANTINED: MessageState.QUARANTINED,
     EntryState.MOVED: MessageState.MOVED,
 }
-_UNREADABLE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.DAMAGED})
 
 _Origin = tuple[int, int]  # log position and row
 
@@ -105,12 +102,8 @@ def check_count(count: int, query: FindMessages) -> None:
 def _records(shard: Shard, positions: Iterable[int], topic: Topic) -> Iterable[_Record]:
     """Readable message records of that topic, in log order."""
     for position in positions:
-        try:
-            size = ENVELOPE.unpack(shard.log.read(position, ENVELOPE_BYTES))[0]
-            raw = shard.log.read(position, size)
-        except HorologError as error:
-            if error.code not in _UNREADABLE:
-                raise
+        raw = shard.log.message(position)
+        if isinstance(raw, Hole):
             continue
         head = np.frombuffer(raw, HEAD, 1)[0]
         if int(head["topic"]) == topic.number:
@@ -150,11 +143,10 @@ def _view(shard: Shard, topic: Topic, record: _Record) -> tuple[_Origin, FoundMe
 
 def _origin_of(shard: Shard, position: int) -> _Origin:
     """Origin of the HANDED record there: the HAND_OVER before it in its frame names it."""
-    header = shard.log.frames.find(position, shard.log.commit_position)
-    assert header is not None
-    base = header.base + HEADER_BYTES
-    body = shard.log.read(base, header.length)
-    offsets = offsets_of(body, header.count)
+    frame = shard.log.frame(position)
+    assert isinstance(frame, OpenFrame), "the record was read out of it"
+    base, body = frame.start, frame.body
+    offsets = np.array(list(frame.ends()), np.int64)
     row = int(np.searchsorted(offsets, position - base))
     control = int(np.flatnonzero(kinds_of(body, offsets[:row]) == Kind.HAND_OVER)[-1])
     start, stop = offsets[control : control + 2].tolist()

@@ -14,6 +14,7 @@ from horolog.broker.adoptions import committed
 from horolog.broker.broker import Broker
 from horolog.broker.finding import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.mending import mend
+from horolog.broker.queued import unreadable_key
 from horolog.broker.replay import Replay, index_frame
 from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import restore
@@ -376,6 +377,8 @@ class _Opening:
         log = shard.log
         log.resume(end=end, epoch=epoch + 1, last_frame=last_frame)
         shard.ready.epoch = log.epoch
+        for topic, queue_id, _ in shard.topics.all_queues():  # their files are whole now
+            shard.problems.remove(unreadable_key(topic.number, queue_id))
         shard.applied = end
         log.append(encode_epoch(), 1, self._wall_ms)
         writer.write(log.take_writes())

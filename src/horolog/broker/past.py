@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.broker.shard import Shard
-from horolog.errors import ErrorCode, HorologError
-from horolog.log.frame import HEADER_BYTES
+from horolog.log.frame_reader import Hole
 from horolog.log.record import (
     ENVELOPE,
-    ENVELOPE_BYTES,
     HEAD_BYTES,
     IS_MOVED,
     Kind,
@@ -22,7 +20,6 @@ from horolog.log.record import (
 from horolog.protocol.rocketmq import layout, properties
 
 VISIBLE = frozenset({Kind.MESSAGE, Kind.HANDED})
-_UNREADABLE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.DAMAGED})
 
 
 class Copy(NamedTuple):
@@ -48,13 +45,10 @@ def at_positions(shard: Shard, positions: Iterable[int], topic: str) -> list[Cop
     """The same for log positions that the key index gave."""
     found = []
     for position in positions:
-        try:
-            size, kind, _, _, due_ms = ENVELOPE.unpack(shard.log.read(position, ENVELOPE_BYTES))
-            record = shard.log.read(position, size)
-        except HorologError as error:
-            if error.code not in _UNREADABLE:
-                raise
+        record = shard.log.message(position)
+        if isinstance(record, Hole):
             continue
+        _, kind, _, _, due_ms = ENVELOPE.unpack_from(record)
         of_topic, stored = layout.topic_and_properties(record[HEAD_BYTES:])
         if of_topic == topic:
             told = properties.decode(stored)
@@ -80,9 +74,8 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 def moved_from(shard: Shard, position: int) -> int | None:
     """The former due time, if a RECALL with the flag *moved* begins the frame of this record."""
-    header = shard.log.frames.find(position, shard.log.commit_position)
-    if header is None or header.count not in (2, 3):
+    frame = shard.log.frame(position)
+    if isinstance(frame, Hole) or frame.count not in (2, 3):
         return None
-    first = shard.log.read(header.base + HEADER_BYTES, ENVELOPE_BYTES)
-    _, kind, flags, _, due_ms = ENVELOPE.unpack(first)
+    _, kind, flags, _, due_ms = ENVELOPE.unpack_from(frame.body)
     return due_ms if kind == Kind.RECALL and flags & IS_MOVED else None

@@ -200,10 +200,13 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
     while at < queue.length and len(records) < query.limit:
         units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX))
         for position, length, _ in units.tolist():
-            if length:  # not a hole
-                if records and size + length > query.max_bytes:
-                    return QueueRead(records, at, queue.first, queue.length)
-                records.append(shard.log.read(position, length))
+            if records and size + length > query.max_bytes:
+                return QueueRead(records, at, queue.first, queue.length)
+            record = shard.queued.record(
+                topic.number, topic.name, query.queue_id, at, position, length
+            )
+            if record is not None:  # not a hole
+                records.append(record)
                 size += length
             at += 1
         if len(records) >= TURN_READ_MAX or not len(units):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +33,11 @@ from horolog.protocol.commands import (
     Receive,
     Received,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.progress import Lease, QueueProgress
-from horolog.ready.ready import Picked, Waiter, lease_duration
+from horolog.ready.ready import Chosen, Waiter, lease_duration
 from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
 
 
@@ -117,12 +117,23 @@ class Receives:
         for queue_id in order:
             queue = topic.queues[queue_id]
             progress = ready.of(group, topic.number, queue_id)
+            record_at = partial(self._shard.queued.record, topic.number, topic.name, queue_id)
             while len(delivered) < limit:
-                picked, upto = ready.pick(
-                    progress, queue_id, queue, tags, limit - len(delivered), now.mono_ms, self._tag
+                chosen = ready.pick(
+                    progress,
+                    queue_id,
+                    queue,
+                    tags,
+                    limit - len(delivered),
+                    now.mono_ms,
+                    record_at,
                 )
-                delivered += self._grant(topic, group, progress, picked, upto, command, now)
-                if picked or upto >= queue.length:
+                delivered += self._grant(topic, group, queue_id, progress, chosen, command, now)
+                if chosen.unreadable:
+                    self._shard.queued.unreadable(
+                        topic.number, topic.name, queue_id, chosen.unreadable
+                    )
+                if chosen.picked or chosen.unreadable or chosen.upto >= queue.length:
                     break
             if len(delivered) >= limit:
                 break
@@ -132,25 +143,26 @@ class Receives:
         self,
         topic: Topic,
         group: int,
+        queue_id: int,
         progress: QueueProgress,
-        picked: list[Picked],
-        upto: int,
+        chosen: Chosen,
         command: Receive,
         now: Now,
     ) -> list[Delivered]:
-        readable = [(p, self._layout(topic, p)) for p in picked]
-        good = [(p, stored) for p, stored in readable if stored is not None]
-        progress.skip_to(upto, {p.offset for p in picked})
-        if not good:
+        """Lease what was chosen; what was passed over is consumed, and holes are logged as consumed."""
+        progress.skip_to(chosen.upto, {p.offset for p in chosen.picked})
+        lost = [offset for offset in chosen.lost if progress.consume(offset)]
+        if lost:
+            self.records.append(encode_ack(group, topic.number, queue_id, lost))
+        if not chosen.picked and not chosen.holes:
             return []
         ready = self._shard.ready
         duration = (
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
-        granted = np.zeros(len(good), GRANTED)
+        granted = np.zeros(len(chosen.picked), GRANTED)
         delivered = []
-        queue_id = good[0][0].queue
-        for row, (p, stored) in enumerate(good):
+        for row, p in enumerate(chosen.picked):
             grant = ready.new_grant()
             progress.lease(
                 p.offset,
@@ -178,30 +190,14 @@ class Receives:
                 now.wall_ms + duration,
             )
             delivered.append(
-                Delivered(stored, queue_id, p.offset, p.attempt, encode_receipt(receipt))
+                Delivered(
+                    p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, encode_receipt(receipt)
+                )
             )
         self.records.append(
             encode_grant(group, topic.number, queue_id, progress.next, duration, granted)
         )
         return delivered
-
-    def _layout(self, topic: Topic, picked: Picked) -> bytes | None:
-        try:
-            record = self._shard.log.read(picked.position, picked.size)
-            at = HEAD_BYTES + layout.QUEUE_OFFSET_AT
-            if int.from_bytes(record[at : at + 8], "big") == picked.offset:
-                return record[HEAD_BYTES:]
-            why = f"log position {picked.position} holds another message"
-        except HorologError as error:
-            why = error.message
-        self._shard.problems.append(
-            f"topic {topic.name}: queue {picked.queue} offset {picked.offset} is unreadable: {why}"
-        )
-        return None
-
-    def _tag(self, position: int, size: int) -> str:
-        stored = layout.decode(self._shard.log.read(position, size)[HEAD_BYTES:])
-        return properties.decode(stored.properties).get(properties.TAGS, "")
 
     # --- waiting polls --------------------------------------------------------------------------
 

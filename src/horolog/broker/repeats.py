@@ -23,14 +23,13 @@ import numpy.typing as npt
 from horolog.broker import past
 from horolog.broker.key_filter import KeyFilter
 from horolog.broker.shard import Shard
-from horolog.errors import ErrorCode, HorologError
+from horolog.log.frame_reader import Hole
 from horolog.log.key_merge import equal_ranges
-from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, HEAD, HEAD_BYTES, Kind
+from horolog.log.record import HEAD, HEAD_BYTES, KIND_AT, Kind
 from horolog.protocol.commands import NewMessage
 from horolog.protocol.rocketmq import layout, properties
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
-_KIND_AT = 4
 
 
 class First(NamedTuple):
@@ -115,7 +114,7 @@ class Repeats:
         """Whether a reschedule made that record, not a send."""
         for change in self._shard.uncommitted:
             if change.keyed is not None and position in change.keyed.positions:
-                return change.keyed.body[_KIND_AT] == Kind.RECALL
+                return change.keyed.body[KIND_AT] == Kind.RECALL
         return past.moved_from(self._shard, position) is not None
 
     def _records(
@@ -140,14 +139,8 @@ class Repeats:
 
     def _committed(self, position: int) -> bytes | None:
         """The record there; None if the log has lost it, which is told when it is read for a consumer."""
-        log = self._shard.log
-        try:
-            size = ENVELOPE.unpack(log.read(position, ENVELOPE_BYTES))[0]
-            return log.read(position, size)
-        except HorologError as error:
-            if error.code in (ErrorCode.DAMAGED, ErrorCode.NOT_FOUND):
-                return None
-            raise
+        found = self._shard.log.message(position)
+        return None if isinstance(found, Hole) else found
 
 
 def _first(found: tuple[int, bytes], topic: int, message_id: str) -> First | None:

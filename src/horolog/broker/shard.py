@@ -18,6 +18,7 @@ from horolog.broker import relations
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.log_times import LogTimes
 from horolog.broker.problems import Problems
+from horolog.broker.queued import QueuedMessages
 from horolog.broker.topics import Topic, Topics
 from horolog.delay.adopted import Adoption
 from horolog.delay.far import FarSettings
@@ -108,6 +109,7 @@ class Shard:
             log_id=log.log_id,
             chunk_rows=chunk_rows_for(log.segment_bytes),
         )
+        self.queued = QueuedMessages(log)
         self.log_times = LogTimes(settings.dedup_ms)
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted: deque[Applied] = deque()
@@ -228,10 +230,12 @@ class Shard:
             delay.far.problems,
             self.wheel.problems,
             self.key_index.problems,
+            self.log.problems,
         ):
             if found:
                 self.problems += found
                 found.clear()
+        self.problems += self.queued.take_problems()
 
     def close(self) -> None:
         """Close all files of the core."""

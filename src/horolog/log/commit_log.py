@@ -11,15 +11,12 @@ far the log is committed and durable.  Nothing above `commit_position` is visibl
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
-from horolog.errors import ErrorCode, HorologError
-from horolog.log.frame import HEADER_BYTES, body_intact, seal
-from horolog.log.frame_index import FrameIndex
+from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.log.frame import HEADER_BYTES, seal
+from horolog.log.frame_reader import FrameReader, Hole, OpenFrame
+from horolog.log.record import KIND_AT, MESSAGE_KINDS
 from horolog.log.segment import SegmentReader, Write
 from horolog.storage.api import Storage
-
-_VERIFIED_MAX = 65_536  # frames of former processes remembered as checked
 
 
 class CommitLog:
@@ -51,15 +48,13 @@ class CommitLog:
         self.durable_position = 0
         self.stated_durable = 0
         self.last_frame = -1  # base of the newest frame
-        self._own_from = 0
         self._writes: list[Write] = []
-        self._reader = SegmentReader(storage, directory, segment_bytes)
-        self.frames = FrameIndex(segment_bytes, self._reader.bytes_at)
-        self._verified: OrderedDict[int, None] = OrderedDict()
+        self._segments = SegmentReader(storage, directory, segment_bytes)
+        self._frames = FrameReader(self._segments, log_id)
 
     def resume(self, *, end: int, epoch: int, last_frame: int) -> None:
         """Go on at `end`, behind the last valid frame; everything below it is durable."""
-        self.end = self.commit_position = self.durable_position = self._own_from = end
+        self.end = self.commit_position = self.durable_position = end
         self.epoch = epoch
         self.last_frame = last_frame
 
@@ -73,8 +68,8 @@ class CommitLog:
         self.start = position
         for base in [base for base in self.newest_ms if base < position]:
             del self.newest_ms[base]
-        self.frames.drop_below(position)
-        self._reader.drop_below(position)
+        self._frames.drop_below(position)
+        self._segments.drop_below(position)
 
     def check_invariants(self) -> None:
         """start ≤ stated ≤ durable ≤ commit ≤ end, each segment has an age, and writes follow each other."""
@@ -124,7 +119,7 @@ class CommitLog:
         self._writes.append(Write(at, header))
         if body:
             self._writes.append(Write(at + HEADER_BYTES, body))
-        self.frames.add(at)
+        self._frames.written(at, body, count, self.commit_position)
         self.note(at, append_ms)
         self.stated_durable = self.durable_position
         self.last_frame = at
@@ -152,41 +147,44 @@ class CommitLog:
         writes, self._writes = self._writes, []
         return writes
 
-    def read(self, position: int, size: int) -> bytes:
-        """The `size` bytes of the record at `position`; its frame's CRC is checked once per process.
+    # --- reading ----------------------------------------------------------------------------------
 
-        DAMAGED if that frame is not intact, NOT_FOUND if it lies below the start of the log.  `position` must
-        come from our own derived files.
+    @property
+    def problems(self) -> list[Problem]:
+        """What was found to be damaged since the list was cleared: each frame once."""
+        return self._frames.problems
+
+    def segment_path(self, position: int) -> str:
+        """The file that holds a log position."""
+        return self._segments.path(position)
+
+    def record(self, position: int, size: int = 0) -> bytes | Hole:
+        """The record at a position, or why there is none; the one way to read a record.
+
+        Position and size (0: any) come from derived files, and nothing is believed of them.  The frame's CRC is
+        checked when the frame is opened.
         """
-        if position < self.start:
-            raise HorologError(
-                ErrorCode.NOT_FOUND,
-                f"log position {position} is older than the retention; the log begins at {self.start}",
-            )
-        if position + size > self.commit_position:
-            raise HorologError(
-                ErrorCode.DAMAGED, f"log position {position} lies above the commit position"
-            )
-        if position < self._own_from:
-            self._verify(position)
-        return self._reader.bytes_at(position, size)
+        return self._hole_at(position) or self._frames.record(position, size, self.commit_position)
 
-    def _verify(self, position: int) -> None:
-        header = self.frames.find(position, self.commit_position)
-        if header is not None:
-            if header.base in self._verified:
-                return
-            body = self._reader.bytes_at(header.base + HEADER_BYTES, header.length)
-            if body_intact(header, body):
-                self._verified[header.base] = None
-                if len(self._verified) > _VERIFIED_MAX:
-                    self._verified.popitem(last=False)
-                return
-        raise HorologError(
-            ErrorCode.DAMAGED,
-            f"commit log: the frame at or before log position {position} is not intact",
-        )
+    def message(self, position: int, size: int = 0) -> bytes | Hole:
+        """The same for a record that must hold a message."""
+        found = self.record(position, size)
+        if isinstance(found, Hole) or found[KIND_AT] in MESSAGE_KINDS:
+            return found
+        return Hole(position, f"commit log: there is no message at log position {position}")
+
+    def frame(self, position: int) -> OpenFrame | Hole:
+        """The whole frame in whose body a position lies, or why there is none."""
+        return self._hole_at(position) or self._frames.frame(position, self.commit_position)
+
+    def _hole_at(self, position: int) -> Hole | None:
+        if position < self.start:
+            why = f"log position {position} is older than the retention; the log begins at {self.start}"
+            return Hole(position, why, dropped=True)
+        if position >= self.commit_position:
+            return Hole(position, f"log position {position} lies above the commit position")
+        return None
 
     def close(self) -> None:
         """Give mapped segments back."""
-        self._reader.close()
+        self._segments.close()

@@ -112,7 +112,7 @@ class ConsumeQueue:
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
         """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue.
 
-        NOT_FOUND below `first`.
+        NOT_FOUND below `first`; DAMAGED if the file ends before `offset`.
         """
         if offset >= self.length or count <= 0:
             return np.empty(0, UNIT)
@@ -128,11 +128,13 @@ class ConsumeQueue:
         first = offset - offset % QUEUE_FILE_UNITS
         count = min(count, self._written - offset, first + QUEUE_FILE_UNITS - offset)
         raw = self._open(first).read((offset - first) * UNIT_BYTES, count * UNIT_BYTES)
-        if len(raw) != count * UNIT_BYTES:
+        there = len(raw) // UNIT_BYTES
+        if not there:
             raise HorologError(
-                ErrorCode.DAMAGED, f"{self._directory}/{queue_file_name(first)} is cut short"
+                ErrorCode.DAMAGED,
+                f"{self._directory}/{queue_file_name(first)} is cut short; it is made anew by the next start",
             )
-        return np.frombuffer(raw, UNIT)
+        return np.frombuffer(raw, UNIT, there)
 
     def drop_below(self, position: int) -> bool:
         """Move `first` to the first unit whose message lies at or above that log position; True if it moved."""
@@ -187,8 +189,10 @@ class ConsumeQueue:
             wanted = range(first - first % QUEUE_FILE_UNITS, length, QUEUE_FILE_UNITS)
             if not set(firsts).issuperset(wanted):
                 return False
-            if self._open(wanted[-1]).size() < (length - wanted[-1]) * UNIT_BYTES:
-                return False
+            for begin in wanted:
+                units = min(length - begin, QUEUE_FILE_UNITS)
+                if self._open(begin).size() < units * UNIT_BYTES:
+                    return False
         self.first = first
         self.files_from = firsts[0] if firsts else first - first % QUEUE_FILE_UNITS
         self.length = self._written = length

@@ -1,86 +1,210 @@
-"""Where frames begin, sparsely: one slot for every 64 KiB of a segment.  Rebuilt.
+"""Where frames begin: which frame may hold a log position, in O(log n) and a bounded memory.  Rebuilt.
 
-Slot i holds the offset of the first frame header at or after byte i · 64 KiB of the segment, plus 1 (0: none
-known).  A position is resolved by walking headers forward from the nearest slot before it, so what a client
-names is served only if it is the start of a record of a real frame: a message forged inside a body never is.
-16 KiB of memory for a full segment; walked anew from the segment when needed after a restart.
+A segment has one *slot* for every 64 KiB block: the offset of the first frame header at or after the beginning of
+the block, plus 1 (0: none known), 16 KiB for a full segment.  From a slot the headers of a block are walked once
+and kept as a list of positions; of the blocks that this process has written the newest need no walk, because
+`add` tells of each frame.  So what a client names is served only if a real frame holds it: a message forged inside
+a body never is.
+
+A damaged header is no end.  The walk goes on at the next frame whose header is intact, says that it lies where it
+lies, is of this log and has a body that verifies (`log.resync`).  What lies between is a *gap*: remembered, so
+that its bytes are searched once, and told to `on_gap`.
+
+What former processes have written is walked from the beginning of its segment up to the position that is asked
+for, and on from there the next time: linear in the segment, however often and in whatever order it is read.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from horolog.limits import FRAME_INDEX_BLOCK
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
+from horolog.log.resync import next_frame
 
 _SEGMENTS_MAX = 64  # 1 MiB of slots
+_BLOCKS_MAX = (
+    256  # with the positions of all their frames: some 100 KiB, 2 MiB if all frames are marks
+)
+_GAPS_MAX = 4_096  # remembered of a segment; the rest of one that has more counts as lost
+
+
+class _Segment:
+    """What is known of one segment."""
+
+    __slots__ = ("base", "gaps", "own_from", "slots", "walked")
+
+    def __init__(self, base: int, size: int) -> None:
+        self.base = base
+        self.slots = np.zeros(-(-size // FRAME_INDEX_BLOCK), np.uint32)
+        self.walked = base  # slots are known below it
+        self.own_from = base + size  # and from here on, where this process has written
+        self.gaps: dict[int, int] = {}  # log positions [from, to) that hold no intact header
+
+    def note(self, at: int) -> None:
+        """A frame begins at `at`."""
+        offset = at - self.base
+        block = offset // FRAME_INDEX_BLOCK
+        if self.slots[block] == 0 or offset < self.slots[block] - 1:
+            self.slots[block] = offset + 1
 
 
 class FrameIndex:
-    """Slots of the segments in use; `read(position, length)` gives bytes of the log."""
+    """Frames of the segments in use; `read(position, length)` gives bytes of the log, fewer at a segment's end.
 
-    def __init__(self, segment_bytes: int, read: Callable[[int, int], bytes]) -> None:
+    log_id  frames of other logs are not taken for one of this
+    on_gap  told once of log positions [from, to) of which nothing can be read
+    """
+
+    def __init__(
+        self,
+        segment_bytes: int,
+        read: Callable[[int, int], bytes],
+        log_id: int,
+        on_gap: Callable[[int, int], None],
+    ) -> None:
         self._segment_bytes = segment_bytes
         self._read = read
-        self._slots: OrderedDict[int, npt.NDArray[np.uint32]] = OrderedDict()
+        self._log_id = log_id
+        self._on_gap = on_gap
+        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._written = -1  # base of the segment that this process writes
+        self._own: OrderedDict[int, array[int]] = (
+            OrderedDict()
+        )  # where a block begins → frames of this process
+        self._blocks: OrderedDict[tuple[int, bool], array[int]] = OrderedDict()
 
-    def add(self, position: int) -> None:
-        """A frame begins at `position`; told in log order, from the first frame of a segment on."""
+    # --- what this process writes -----------------------------------------------------------------
+
+    def add(self, position: int, committed: int) -> None:
+        """This process has appended a frame at `position`; told in log order.
+
+        committed  below it the frames can be read from the segment, and need not be kept here
+        """
         base = position - position % self._segment_bytes
-        slots = self._slots.get(base)
-        if slots is None:
-            if position != base:
-                return  # the beginning is not known: walked when needed
-            slots = self._empty(base)
-        at = position - base
-        block = at // FRAME_INDEX_BLOCK
-        if slots[block] == 0 or at % FRAME_INDEX_BLOCK == 0:
-            slots[block] = at + 1
+        segment = self._segment(base)
+        if self._written != base:
+            self._written = base
+            segment.own_from = min(segment.own_from, position)
+        segment.note(position)
+        block = base + (position - base) // FRAME_INDEX_BLOCK * FRAME_INDEX_BLOCK
+        own = self._own.get(block)
+        if own is None:
+            own = self._own[block] = array("Q")
+            while len(self._own) > _BLOCKS_MAX:
+                oldest = next(iter(self._own))
+                if oldest + FRAME_INDEX_BLOCK > committed:
+                    break
+                del self._own[oldest]
+        own.append(position)
 
     def drop_below(self, position: int) -> None:
         """Forget segments that lie below."""
-        for base in [base for base in self._slots if base + self._segment_bytes <= position]:
-            del self._slots[base]
+        for base in [base for base in self._segments if base + self._segment_bytes <= position]:
+            del self._segments[base]
+        for block in [block for block in self._own if block < position]:
+            del self._own[block]
+        for key in [key for key in self._blocks if key[0] < position]:
+            del self._blocks[key]
 
-    def _empty(self, base: int) -> npt.NDArray[np.uint32]:
-        blocks = -(-self._segment_bytes // FRAME_INDEX_BLOCK)
-        slots = self._slots[base] = np.zeros(blocks, np.uint32)
-        if len(self._slots) > _SEGMENTS_MAX:
-            self._slots.popitem(last=False)
-        return slots
+    # --- finding ----------------------------------------------------------------------------------
 
-    def _walk(self, base: int, end: int) -> npt.NDArray[np.uint32]:
-        slots = self._empty(base)
-        at = base
-        while at < end and (header := self._header(at)) is not None:
-            self.add(at)
+    def find(self, position: int, end: int) -> int:
+        """Where the last intact header at or before `position` lies in its segment; −1: there is none.
+
+        Whether that frame reaches as far as `position` its header says.  `end` is a log position behind a frame,
+        up to which the segments can be read.
+        """
+        segment = self._segment(position - position % self._segment_bytes)
+        is_own = position >= segment.own_from
+        if not is_own:
+            self._walk_to(segment, position, end)
+        for slot in range((position - segment.base) // FRAME_INDEX_BLOCK, -1, -1):
+            if segment.slots[slot]:
+                frames = self._frames(segment, slot, end, is_own)
+                at = bisect_right(frames, position)
+                if at:
+                    return frames[at - 1]
+        return -1
+
+    def _segment(self, base: int) -> _Segment:
+        segment = self._segments.get(base)
+        if segment is None:
+            segment = self._segments[base] = _Segment(base, self._segment_bytes)
+            if len(self._segments) > _SEGMENTS_MAX:
+                oldest = next(other for other in self._segments if other != self._written)
+                del self._segments[oldest]
+        return segment
+
+    def _frames(self, segment: _Segment, slot: int, end: int, is_own: bool) -> array[int]:
+        """Positions of the frames that begin in a block: those of former processes, or with those of this one."""
+        block = segment.base + slot * FRAME_INDEX_BLOCK
+        own = self._own.get(block) if is_own else None
+        if own is not None:
+            return own
+        found = self._blocks.get((block, is_own))
+        if found is None:
+            start = segment.base + int(segment.slots[slot]) - 1
+            end = end if is_own else min(end, segment.own_from)
+            stop = min(end, block + FRAME_INDEX_BLOCK)
+            found = array("Q", (h.base for h in self._headers(segment, start, stop, end)))
+            self._blocks[block, is_own] = found
+            if len(self._blocks) > _BLOCKS_MAX:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end((block, is_own))
+        return found
+
+    # --- walking ----------------------------------------------------------------------------------
+
+    def _walk_to(self, segment: _Segment, position: int, end: int) -> None:
+        """Have slots for all blocks of former processes up to that of `position`."""
+        if segment.walked > position:
+            return
+        slot = (position - segment.base) // FRAME_INDEX_BLOCK
+        wanted = segment.base + (slot + 1) * FRAME_INDEX_BLOCK
+        stop = min(wanted, end, segment.own_from, segment.base + self._segment_bytes)
+        at = segment.walked
+        for header in self._headers(segment, at, stop, min(end, segment.own_from)):
+            segment.note(header.base)
             at = header.end
-        return slots
+        while at in segment.gaps:
+            at = segment.gaps[at]
+        segment.walked = max(
+            at, stop
+        )  # in the rest of a segment, too small for a header, none begins
 
-    def _header(self, at: int) -> FrameHeader | None:
-        header = parse(self._read(at, HEADER_BYTES))
-        return header if header is not None and header.base == at else None
+    def _headers(self, segment: _Segment, at: int, stop: int, end: int) -> Iterator[FrameHeader]:
+        """Intact headers from `at` on that begin before `stop`; what is damaged is passed over, up to `end`."""
+        end = min(end, segment.base + self._segment_bytes)
+        chunk, first = b"", at
+        while at < stop and at + HEADER_BYTES <= end:
+            if at in segment.gaps:
+                at = segment.gaps[at]
+                continue
+            if at + HEADER_BYTES > first + len(chunk):
+                chunk, first = self._read(at, FRAME_INDEX_BLOCK), at
+            header = parse(chunk, at - first)
+            if header is not None and self._belongs(header, at, end):
+                yield header
+                at = header.end
+            else:
+                at = self._pass_over(segment, at, end)
 
-    def find(self, position: int, end: int) -> FrameHeader | None:
-        """The frame that holds `position`, below log position `end`; None if no frame does."""
-        base = position - position % self._segment_bytes
-        end = min(end, base + self._segment_bytes)
-        slots = self._slots.get(base)
-        if slots is None:
-            slots = self._walk(base, end)
-        block = (position - base) // FRAME_INDEX_BLOCK
-        while block >= 0 and (slots[block] == 0 or base + int(slots[block]) - 1 > position):
-            block -= 1
-        at = base + int(slots[block]) - 1 if block >= 0 else base
-        while at <= position and at < end:
-            header = self._header(at)
-            if header is None:
-                return None
-            if position < header.end:
-                return header if position >= at + HEADER_BYTES else None
-            at = header.end
-        return None
+    def _belongs(self, header: FrameHeader, at: int, end: int) -> bool:
+        return header.base == at and header.log_id == self._log_id and header.end <= end
+
+    def _pass_over(self, segment: _Segment, at: int, end: int) -> int:
+        """Remember a gap from `at` on; gives where it ends."""
+        behind = end
+        if len(segment.gaps) < _GAPS_MAX:
+            found = next_frame(self._read, self._log_id, at + 1, end)
+            behind = end if found is None else found.base
+        segment.gaps[at] = behind
+        self._on_gap(at, behind)
+        return behind

@@ -73,6 +73,8 @@ HEAD = np.dtype(
     ]
 )
 HEAD_BYTES = 32
+KIND_AT = 4
+TOPIC_AT = 16
 TAGS_AT = 20
 assert HEAD.itemsize == HEAD_BYTES
 IS_MOVED = 1  # flag of a RECALL
@@ -243,7 +245,7 @@ def encode_epoch() -> bytes:
     return _control(Kind.EPOCH, b"")
 
 
-def decode_hand_over(payload: bytes) -> HandOver:
+def decode_hand_over(payload: bytes | memoryview) -> HandOver:
     """Payload of a HAND_OVER."""
     hour, n = _HAND_OVER.unpack_from(payload)
     return HandOver(hour, np.frombuffer(payload, ORIGIN, n, _HAND_OVER.size))
@@ -302,7 +304,7 @@ def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[
 
 def kinds_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The kind of each record (u8)."""
-    kinds: npt.NDArray[np.uint8] = np.frombuffer(body, np.uint8)[offsets + 4]
+    kinds: npt.NDArray[np.uint8] = np.frombuffer(body, np.uint8)[offsets + KIND_AT]
     return kinds
 
 

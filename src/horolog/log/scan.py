@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.resync import intact_frame, next_frame
 from horolog.log.segment import SegmentReader
 
 _CHUNK = 4 << 20
@@ -143,34 +144,16 @@ class SalvageScan:
         at = self._start
         while at < self._stop:
             rest = size - at % size
-            found = self._frame(at) if rest >= HEADER_BYTES else None
+            if rest < HEADER_BYTES:
+                at += rest
+                continue
+            read, log_id = self._reader.bytes_at, self._identity.log_id
+            found = intact_frame(read, log_id, at)
             if found is None:
-                behind = at + rest if rest < HEADER_BYTES else self._next_frame(at + 1, at + rest)
-                if rest >= HEADER_BYTES:
-                    self.gaps.append((at, min(behind, self._stop)))
+                following = next_frame(read, log_id, at + 1, at + rest)
+                behind = at + rest if following is None else following.base
+                self.gaps.append((at, min(behind, self._stop)))
                 at = behind
                 continue
             at = found[0].end
             yield found
-
-    def _frame(self, at: int) -> tuple[FrameHeader, bytes] | None:
-        header = parse(self._reader.bytes_at(at, HEADER_BYTES))
-        if header is None or header.base != at or header.log_id != self._identity.log_id:
-            return None
-        check_version(header)
-        body = b""
-        if not header.padding:
-            body = self._reader.bytes_at(at + HEADER_BYTES, header.length)
-        return (header, body) if body_intact(header, body) else None
-
-    def _next_frame(self, at: int, segment_end: int) -> int:
-        """Where the next intact frame of the segment begins; the end of the segment if there is none."""
-        while at < segment_end:
-            chunk = self._reader.bytes_at(at, min(_CHUNK, segment_end - at))
-            found = chunk.find(MAGIC)
-            while found >= 0:
-                if self._frame(at + found) is not None:
-                    return at + found
-                found = chunk.find(MAGIC, found + 1)
-            at += max(1, len(chunk) - len(MAGIC) + 1) if len(chunk) > len(MAGIC) else segment_end
-        return segment_end

@@ -185,17 +185,33 @@ class SegmentReader:
         self.segment_bytes = segment_bytes
 
     def bytes_at(self, position: int, length: int) -> bytes:
-        """Raw bytes of one segment; fewer at its end.  Missing segment: FileNotFoundError."""
+        """Raw bytes of one segment; fewer at its end.  DISK_FAILED if the segment has gone."""
         at = position % self.segment_bytes
         base = position - at
         file = self._files.get(base)
         if file is None:
-            file = self._files[base] = self._storage.open(f"{self._directory}/{segment_name(base)}")
+            file = self._files[base] = self._opened(base)
             if len(self._files) > _OPEN_MAX:
                 self._files.popitem(last=False)[1].close()
         else:
             self._files.move_to_end(base)
         return file.read(at, min(length, self.segment_bytes - at))
+
+    def path(self, position: int) -> str:
+        """The file that holds a log position."""
+        return f"{self._directory}/{segment_name(position - position % self.segment_bytes)}"
+
+    def _opened(self, base: int) -> File:
+        path = self.path(base)
+        try:
+            return self._storage.open(path)
+        except FileNotFoundError as error:
+            # No hole: what is not where it was may be whole, and nothing may count as consumed for that.
+            raise HorologError(
+                ErrorCode.DISK_FAILED,
+                f"{path}: the segment has gone; was the data directory moved?",
+                field=path,
+            ) from error
 
     def drop_below(self, position: int) -> None:
         """Close segments that lie below, so that their space comes back when they are removed."""

@@ -14,6 +14,7 @@ event                     what happens
 grant of `next`           lease, attempt 1; offsets that a filter skipped become consumed
 lease over                the offset waits in `free` for the next receive: attempt + 1
 ack, newest grant         consumed
+a hole                    consumed: what cannot be read is never given out (again), and logged so
 ack, older grant          refused: somebody else has the message
 change of invisible time  a new grant of the same attempt with a new end; the old handle is void
 retention                 what it dropped counts as consumed; a late ack of it is taken
@@ -76,13 +77,17 @@ class QueueProgress:
             heapq.heappop(ends)
         return None
 
-    def take_free(self) -> int | None:
-        """An offset whose lease is over, lowest first."""
+    def first_free(self) -> int | None:
+        """The lowest offset whose lease is over; `take_free` when it is given out or consumed."""
         while self.free:
-            offset = heapq.heappop(self.free)
-            if offset in self.leases:
-                return offset
+            if self.free[0] in self.leases:
+                return self.free[0]
+            heapq.heappop(self.free)
         return None
+
+    def take_free(self) -> None:
+        """Take what `first_free` gave."""
+        heapq.heappop(self.free)
 
     def consume(self, offset: int) -> bool:
         """The offset is consumed; False if it was already."""

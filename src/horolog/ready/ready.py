@@ -9,15 +9,21 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS, SCAN_MAX
 from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import Receive
+from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.receipt import Receipt, invalid_receipt
+
+RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
+_UNITS_READ = 256  # at once, while a tag is looked for
 
 
 class Picked(NamedTuple):
@@ -26,8 +32,35 @@ class Picked(NamedTuple):
     queue: int
     offset: int
     attempt: int
-    position: int
-    size: int
+    record: bytes
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What a look at one queue has found.
+
+    upto        queue offset up to which new messages were looked at
+    lost        holes that were given out before, and can't be again
+    holes       those among the new ones
+    unreadable  why the queue's own files cannot be read where it was looked last; "": they can
+    """
+
+    upto: int
+    picked: list[Picked] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    holes: list[int] = field(default_factory=list)
+    unreadable: str = ""
+
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """(Log position, size, tags code) of queue offsets; none if the files cannot be read there."""
+        try:
+            units: list[tuple[int, int, int]] = queue.read(offset, count).tolist()
+        except HorologError as error:
+            if error.code is not ErrorCode.DAMAGED:
+                raise
+            self.unreadable = error.message
+            return []
+        return units
 
 
 @dataclass(slots=True, eq=False)
@@ -117,47 +150,59 @@ class Ready:
         tags: TagFilter,
         limit: int,
         mono_ms: int,
-        tag_at: Callable[[int, int], str],
-    ) -> tuple[list[Picked], int]:
+        record_at: RecordAt,
+    ) -> Chosen:
         """Choose up to `limit` messages: first those whose lease is over, then new ones that match.
 
-        Gives them and the queue offset up to which new ones were looked at.  `tag_at(position, size)` reads the
-        tag of a message whose code matches.  Nothing is changed but the list of ended leases.
+        `record_at(offset, position, size)` reads a message; what it cannot read is a hole, and is not chosen.
+        Nothing is changed but the list of ended leases.
         """
-        picked: list[Picked] = []
+        chosen = Chosen(progress.next)
         progress.expire(mono_ms)
-        while len(picked) < limit and (offset := progress.take_free()) is not None:
-            unit = queue.read(offset, 1)[0]
-            if not unit["size"]:
-                progress.consume(offset)  # a hole: what lay here is lost
-                continue
-            attempt = progress.leases[offset].attempt + 1
-            picked.append(
-                Picked(queue_id, offset, attempt, int(unit["position"]), int(unit["size"]))
-            )
-        at = progress.next
-        stop = min(queue.length, at + SCAN_MAX)
-        while len(picked) < limit and at < stop:
-            want = limit - len(picked) if tags.tags is None else 256
-            units = queue.read(at, min(want, stop - at))
-            rows = zip(
-                units["position"].tolist(),
-                units["size"].tolist(),
-                units["tags"].tolist(),
-                strict=True,
-            )
-            for position, size, code in rows:
+        while len(chosen.picked) < limit and (offset := progress.first_free()) is not None:
+            units = chosen.units(queue, offset, 1)
+            if not units:
+                return chosen
+            progress.take_free()
+            record = record_at(offset, *units[0][:2])
+            if record is None:
+                chosen.lost.append(offset)
+            else:
+                attempt = progress.leases[offset].attempt + 1
+                chosen.picked.append(Picked(queue_id, offset, attempt, record))
+        self._choose_new(chosen, progress, queue_id, queue, tags, limit, record_at)
+        return chosen
+
+    def _choose_new(
+        self,
+        chosen: Chosen,
+        progress: QueueProgress,
+        queue_id: int,
+        queue: ConsumeQueue,
+        tags: TagFilter,
+        limit: int,
+        record_at: RecordAt,
+    ) -> None:
+        picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX)
+        while len(picked) < limit and chosen.upto < stop:
+            want = limit - len(picked) if tags.tags is None else _UNITS_READ
+            units = chosen.units(queue, chosen.upto, min(want, stop - chosen.upto))
+            if not units:
+                return
+            for position, size, code in units:
                 if len(picked) == limit:
-                    break
-                offset, at = at, at + 1
-                if offset in progress.acked or offset in progress.leases or not size:
-                    continue  # one without a size is a hole, and is passed over
-                if tags.tags is not None and (
-                    code not in tags.codes or not tags.matches(tag_at(position, size))
-                ):
+                    return
+                offset = chosen.upto
+                chosen.upto += 1
+                if offset in progress.acked or offset in progress.leases:
                     continue
-                picked.append(Picked(queue_id, offset, 1, position, size))
-        return picked, at
+                if tags.tags is not None and size and code not in tags.codes:
+                    continue
+                record = record_at(offset, position, size)
+                if record is None:
+                    chosen.holes.append(offset)
+                elif tags.tags is None or tags.matches(_tag_of(record)):
+                    picked.append(Picked(queue_id, offset, 1, record))
 
     # --- handles --------------------------------------------------------------------------------
 
@@ -262,6 +307,12 @@ class Ready:
         while self._polls and not self._polls[0][2].live:
             heapq.heappop(self._polls)
         return self._polls[0][0] if self._polls else None
+
+
+def _tag_of(record: bytes) -> str:
+    return properties.decode(layout.properties_of(memoryview(record)[HEAD_BYTES:])).get(
+        properties.TAGS, ""
+    )
 
 
 def lease_duration(invisible_ms: int) -> int:

@@ -42,6 +42,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.DISK_FULL: pb.TOO_MANY_REQUESTS,
     ErrorCode.NOT_IMPLEMENTED: pb.NOT_IMPLEMENTED,
     ErrorCode.INTERNAL: pb.INTERNAL_SERVER_ERROR,
+    ErrorCode.DAMAGED: pb.INTERNAL_SERVER_ERROR,
 }
 """Codes of errors that a 5.x client can meet; all others are INTERNAL_SERVER_ERROR."""
 

@@ -1,0 +1,151 @@
+"""Reading records back: log position → record, or a hole.  The one way to a record of the log.
+
+A record is served only out of a frame that verifies, and only if it begins where a record of that frame begins
+and has the size that is expected.  So nothing is garbled, whatever a derived file says, and no body can pass for
+a record.  Frames are verified when they are opened; the newest of those that were opened, or written by this
+process, stay in memory and are not read again.
+
+What cannot be read is a `Hole`.  A hole is a value: it never ends a turn, and says why in a sentence.  Each
+damaged frame, and each stretch of which not even a header is left, is told once in `problems`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from horolog.errors import Problem
+from horolog.limits import DAMAGED_FRAMES_MAX, FRAMES_OPEN_BYTES, FRAMES_OPEN_MAX
+from horolog.log.frame import HEADER_BYTES, body_intact, parse
+from horolog.log.frame_index import FrameIndex
+from horolog.log.record import offsets_of
+from horolog.log.segment import SegmentReader
+
+
+class Hole(NamedTuple):
+    """Nothing can be read at a log position.
+
+    dropped  retention has dropped what lay there: nothing is wrong
+    """
+
+    position: int
+    why: str
+    dropped: bool = False
+
+
+class OpenFrame:
+    """A frame whose body is as it was written; `body` may be a view of a buffer."""
+
+    __slots__ = ("_ends", "base", "body", "count", "end", "start")
+
+    def __init__(self, base: int, body: bytes | bytearray, count: int) -> None:
+        self.base = base
+        self.start = base + HEADER_BYTES
+        self.end = self.start + len(body)
+        self.body = memoryview(body)
+        self.count = count
+        self._ends: dict[int, int] = {}  # where a record begins → where it ends, once asked for
+
+    def ends(self) -> dict[int, int]:
+        """Where the records begin and end, as offsets in the body."""
+        if not self._ends and self.count:
+            offsets = offsets_of(self.body, self.count).tolist()
+            self._ends = dict(zip(offsets, [*offsets[1:], len(self.body)], strict=True))
+        return self._ends
+
+
+class FrameReader:
+    """The frames of a log that were opened last."""
+
+    def __init__(self, segments: SegmentReader, log_id: int) -> None:
+        self.problems: list[Problem] = []  # each told once; whoever reads them clears the list
+        self.index = FrameIndex(segments.segment_bytes, segments.bytes_at, log_id, self._gap)
+        self._segments = segments
+        self._open: OrderedDict[int, OpenFrame] = OrderedDict()
+        self._open_bytes = 0
+        self._last: OpenFrame | None = None
+        self._damaged: dict[int, str] = {}  # position of a frame → why it cannot be read
+
+    def written(self, base: int, body: bytes | bytearray, count: int, committed: int) -> None:
+        """This process has appended a frame; `committed` as for `FrameIndex.add`."""
+        self.index.add(base, committed)
+        if count:
+            self._keep(OpenFrame(base, body, count))
+
+    def record(self, position: int, size: int, end: int) -> bytes | Hole:
+        """The record at a position below log position `end`; `size` is what it must have, 0: any."""
+        frame = self.frame(position, end)
+        if isinstance(frame, Hole):
+            return frame
+        at = position - frame.start
+        stop = frame.ends().get(at)
+        if stop is None or (size and stop - at != size):
+            what = "no record begins" if stop is None else f"no record of {size} bytes begins"
+            return Hole(position, f"commit log: {what} at log position {position}")
+        return bytes(frame.body[at:stop])
+
+    def frame(self, position: int, end: int) -> OpenFrame | Hole:
+        """The frame in whose body a position lies."""
+        last = self._last
+        if last is not None and last.start <= position < last.end:
+            return last
+        base = self.index.find(position, end)
+        frame = self._open.get(base)
+        if frame is None:
+            if base in self._damaged:
+                return Hole(position, self._damaged[base])
+            frame = self._read(base) if base >= 0 else None
+            if frame is None and base in self._damaged:
+                return Hole(position, self._damaged[base])
+        else:
+            self._open.move_to_end(base)
+        if frame is None or not frame.start <= position < frame.end:
+            return Hole(position, f"commit log: no intact frame holds log position {position}")
+        self._last = frame
+        return frame
+
+    def _read(self, base: int) -> OpenFrame | None:
+        """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
+        header = parse(self._segments.bytes_at(base, HEADER_BYTES))
+        why = f"commit log: the frame at log position {base} is damaged"
+        if header is None:
+            self._is_damaged(base, f"{why} in its header", "its records")
+            return None
+        if header.padding or not header.count:
+            return None
+        body = self._segments.bytes_at(header.base + HEADER_BYTES, header.length)
+        if not body_intact(header, body):
+            self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
+            return None
+        frame = OpenFrame(base, body, header.count)
+        self._keep(frame)
+        return frame
+
+    def _keep(self, frame: OpenFrame) -> None:
+        self._open[frame.base] = frame
+        self._open_bytes += len(frame.body)
+        while len(self._open) > 1 and (
+            self._open_bytes > FRAMES_OPEN_BYTES or len(self._open) > FRAMES_OPEN_MAX
+        ):
+            self._open_bytes -= len(self._open.popitem(last=False)[1].body)
+
+    def _is_damaged(self, base: int, why: str, what: str) -> None:
+        if len(self._damaged) < DAMAGED_FRAMES_MAX:
+            self._damaged[base] = why
+            self._tell(base, f"{why}: {what} cannot be read")
+
+    def _gap(self, first: int, end: int) -> None:
+        why = "cannot be read: the header of a frame is damaged"
+        self._tell(first, f"commit log: {end - first} bytes from log position {first} on {why}")
+
+    def _tell(self, position: int, text: str) -> None:
+        self.problems.append(Problem(text, self._segments.path(position)))
+
+    def drop_below(self, position: int) -> None:
+        """Forget frames that lie below."""
+        self.index.drop_below(position)
+        self._last = None
+        for base in [base for base in self._open if base < position]:
+            self._open_bytes -= len(self._open.pop(base).body)
+        for base in [base for base in self._damaged if base < position]:
+            del self._damaged[base]

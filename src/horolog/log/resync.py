@@ -1,0 +1,42 @@
+"""Finding the next frame behind damage: by its magic, its position, its log and its check sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+
+_CHUNK = 4 << 20
+
+
+def intact_frame(
+    read: Callable[[int, int], bytes], log_id: int, at: int
+) -> tuple[FrameHeader, bytes] | None:
+    """The frame at `at` with its body, if header and body are as they were written; VERSION_UNSUPPORTED."""
+    header = parse(read(at, HEADER_BYTES))
+    if header is None or header.base != at or header.log_id != log_id:
+        return None
+    check_version(header)
+    body = b"" if header.padding else read(at + HEADER_BYTES, header.length)
+    return (header, body) if body_intact(header, body) else None
+
+
+def next_frame(
+    read: Callable[[int, int], bytes], log_id: int, at: int, stop: int
+) -> FrameHeader | None:
+    """The first intact frame that begins in [at, stop), all of one segment; None if there is none.
+
+    A frame that a client forged inside a body would have to name its own position and the random id of this log.
+    """
+    while at + HEADER_BYTES <= stop:
+        chunk = read(at, min(_CHUNK, stop - at))
+        if len(chunk) < HEADER_BYTES:
+            return None
+        found = chunk.find(MAGIC)
+        while found >= 0:
+            frame = intact_frame(read, log_id, at + found)
+            if frame is not None and frame[0].end <= stop:
+                return frame[0]
+            found = chunk.find(MAGIC, found + 1)
+        at += len(chunk) - len(MAGIC) + 1
+    return None
