@@ -40,6 +40,7 @@ POLL_MARGIN_MS = 500  # answer this long before the caller's deadline
 # --- receive ----------------------------------------------------------------------------------
 RECEIVE_BATCH_MAX = 32  # as the official proxy
 PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
+DELIVERY_ATTEMPTS = (1 << 31) - 1  # all that settings can say: nothing ends deliveries but an ack
 CLIENTS_REMEMBERED_MAX = 65_536  # settings of 5.x clients, about 300 bytes each
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
 SCAN_MAX = 4_096  # consume queue units looked at by one receive with a tag filter

@@ -5,13 +5,12 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.limits import BODY_MAX, DELIVERY_ATTEMPTS, POLL_MAX_MS, RECEIVE_BATCH_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import duration_ms
 
-_ATTEMPTS = 17  # a group's 16 retries and the first delivery
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
@@ -67,15 +66,20 @@ def check_polling(poll_ms: int) -> int:
 
 
 def _consumer_policy(language: str) -> pb.RetryPolicy:
+    """How long a push consumer waits before it takes a failed message again, attempt by attempt.
+
+    The official clients give up after `max_attempts` for FIFO consumers only, and leave the others to the broker.
+    This one has no dead letters yet and ends nothing, so it must not name a number that it does not keep.
+    """
     if language == "HTTP":  # the Node client knows only this one
         return pb.RetryPolicy(
-            max_attempts=_ATTEMPTS,
+            max_attempts=DELIVERY_ATTEMPTS,
             exponential_backoff=pb.ExponentialBackoff(
                 initial=Duration(seconds=5), max=Duration(seconds=7200), multiplier=2
             ),
         )
     return pb.RetryPolicy(
-        max_attempts=_ATTEMPTS,
+        max_attempts=DELIVERY_ATTEMPTS,
         customized_backoff=pb.CustomizedBackoff(next=[Duration(seconds=s) for s in _LEVELS_S]),
     )
 
