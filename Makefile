@@ -3,12 +3,14 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP = -m pip --disable-pip-version-check --no-input --quiet
 BIN = .venv/bin
+# A worker for each core; tests/support/spread.py deals them their tests.
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 JAVA = $(shell for j in "$$JAVA_HOME/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \
 	v=$$("$$j" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'); \
 	[ "$${v:-0}" -ge 17 ] 2>/dev/null && echo "$$j" && break; done)
 
-.PHONY: demo run test test-slow bench sim setup java check fmt proto lock clean
+.PHONY: demo run test test-slow test-full bench sim setup java check fmt proto lock clean
 
 demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights through the broker
 	$(BIN)/python examples/flights/run.py
@@ -16,11 +18,14 @@ demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights thr
 run: .venv/ready  ## a broker that stays
 	$(BIN)/horolog serve
 
-test: check .venv-client/ready java  ## lint, types and all quick tests
-	$(BIN)/python -m pytest -m "not slow"
+test: check .venv-client/ready java  ## lint, types and the quick tests
+	$(PYTEST) -m "not slow and not full" --durations=20
 
-test-slow: .venv/ready .venv-client/ready java  ## the slow rings
-	$(BIN)/python -m pytest -m slow -v --durations=0
+test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
+	$(PYTEST) -m slow -v --durations=0
+
+test-full: check .venv-client/ready java  ## everything, without a limit of time
+	$(PYTEST) -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
 	$(BIN)/python -m benchmarks

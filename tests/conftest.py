@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the small world in which tests of the store run."""
+"""Hypothesis profiles, the order of tests, and the small world in which tests of the store run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,8 +29,27 @@ settings.load_profile("horolog")
 
 START_MS = 1_700_000_000_000
 
-
 LEFT_OPEN_MAX = 32
+LONG_ONES = ("tests/spark/", "tests/process/", "tests/sim/", "tests/model/", "examples/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes long first, so that no worker ends long after the others."""
+    rank = {place: i for i, place in enumerate(LONG_ONES)}
+
+    def place_of(item: pytest.Item) -> int:
+        found = (rank[place] for place in LONG_ONES if item.nodeid.startswith(place))
+        return next(found, len(LONG_ONES))
+
+    items.sort(key=place_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """Deal the tests to the workers of `make test`; see tests/support/spread.py."""
+    from spread import Spread
+
+    return Spread(config, log)
 
 
 def open_files() -> list[str]:
