@@ -9,8 +9,9 @@ from audited import message
 
 from horolog.delay.adopted import Adoption, Origin
 from horolog.delay.far_state import decode_run_state
-from horolog.delay.lake import COUNT, Lake, Stage
+from horolog.delay.lake import COUNT, Lake
 from horolog.delay.lake_gone import GONE
+from horolog.delay.lake_stages import Stage
 from horolog.delay.offload import promotion_app, step_of
 from horolog.delay.run import RunInfo
 from horolog.delay.state import EntryState

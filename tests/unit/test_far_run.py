@@ -110,3 +110,14 @@ def test_verify_counts_rows_left_behind(disk, late) -> None:
     kept = [finding.what for finding in findings.kept]
     assert kept == []
     assert balance.faults() == [(hour, -1) for hour in (1, 3, 5, 6)]
+
+
+def test_a_row_that_is_being_recalled_is_not_being_handed_over(disk, late) -> None:
+    """A hand-over of later rows passes it: a recall is under way, and nothing else."""
+    late.mark_inflight(rows(4), EntryState.RECALLING)
+    late.mark_inflight(rows(5), GOING)
+    assert late.states_at(rows(4, 5)).tolist() == [EntryState.RECALLING, GOING]
+    late.settle(rows(4), EntryState.RECALLED)
+    late.settle(rows(5), GONE)
+    assert late.states_at(rows(4, 5)).tolist() == [EntryState.RECALLED, GONE]
+    assert not late.in_flight

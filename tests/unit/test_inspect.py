@@ -231,7 +231,7 @@ def write_far_and_keys(directory: Path) -> None:
     state = RunState(10, {(HOUR, 1): 4}, {EntryState.MOVED: bits})
     (directory / RUN_STATE).write_bytes(encode_run_state(state))
     offloaded = lake.Lake()
-    offloaded.begin(lake.Offload(2, "job", HOUR_MS))
+    offloaded.begin(2, "job", HOUR_MS)
     offloaded.take(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], lake.COUNT))
     offloaded.recall(np.array([(2, 960, 0, 1, HOUR_MS + 3), (2, 480, 9, 1, HOUR_MS)], lake.GONE))
     (directory / LAKE_STATE).write_bytes(offloaded.encode())

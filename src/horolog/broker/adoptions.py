@@ -5,6 +5,8 @@
     commit    in a thread: check, sync and move the files (`broker.staging`); then in a step: append ADOPT
     apply     when that frame is committed the files are sources like all runs (`delay.adopted`)
 
+What that means for each version of an app is a table: `broker.adoption_life`.
+
 The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the highest committed
 version is kept, so a commit that is sent again is answered with "already".  Small transactions leave no files: their
 messages follow the record in its frame, and go the way of all that is sent.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from horolog.broker import offloads
+from horolog.broker.adoption_life import TABLE, Event, Stage
 from horolog.broker.disk_pressure import COPIES
 from horolog.broker.effects import Reply
 from horolog.broker.sends import append_messages, too_late
@@ -27,6 +30,7 @@ from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.adoption_commands import Adopt, Adopted, AdoptionBegun, BeginAdoption
 from horolog.protocol.commands import MessageType, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
+from horolog.state_table import allows
 
 VERSION_MAX = (1 << 63) - 1
 ROWS_MAX = (1 << 32) - 1  # the row of an origin is u32
@@ -37,6 +41,14 @@ _TYPES = frozenset({TopicType.DELAY, TopicType.MIXED})
 def committed(shard: Shard, app: str) -> int:
     """The highest committed version of an app; −1: none."""
     return shard.adoptions.get(app, -1)
+
+
+def stage_of(shard: Shard, app: str, version: int) -> Stage:
+    """How far a version is; one that is lower than the highest committed counts as committed."""
+    under_way = (change.adopted for change in shard.uncommitted)
+    if any(each and (each.app, each.version) == (app, version) for each in under_way):
+        return Stage.APPENDED
+    return Stage.OPEN if version > committed(shard, app) else Stage.COMMITTED
 
 
 def note(adoptions: dict[str, int], app: str, version: int) -> None:
@@ -53,7 +65,7 @@ def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
     """Whether a transaction may be staged; TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST."""
     topic = _checked(shard, command.app, command.version, command.topic)
     return AdoptionBegun(
-        command.version <= committed(shard, command.app),
+        not allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND),
         topic.name,
         topic.number,
         len(topic.queues),
@@ -127,7 +139,7 @@ class Adoptions:
     def _commit(self, command: Adopt, wall_ms: int) -> Adopted:
         shard = self._shard
         topic = _checked(shard, command.app, command.version, command.topic)
-        if command.version <= committed(shard, command.app):
+        if not allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND):
             return Adopted(True)
         if len(command.files) > ADOPTION_FILES_MAX:
             raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")
@@ -151,6 +163,8 @@ class Adoptions:
         )
         append_messages(shard, command.records, heads, queues, wall_ms, adoption)
         note(shard.adoptions, command.app, command.version)
+        stage = stage_of(shard, command.app, command.version)
+        assert stage is TABLE[Stage.OPEN, Event.APPEND], (command.app, command.version, stage)
         if promotes:
             offloads.promoting(shard)
         position = shard.uncommitted[-1].adopted

@@ -19,7 +19,8 @@ import numpy as np
 from horolog.broker.recalls import instant
 from horolog.broker.shard import Applied, Shard
 from horolog.delay.adopted import AdoptedRun
-from horolog.delay.lake import Lake, Offload, Stage
+from horolog.delay.lake import Lake, Offload
+from horolog.delay.lake_stages import TABLE, Event, Stage
 from horolog.delay.offload import (
     Step,
     adopted_rows,
@@ -56,6 +57,7 @@ from horolog.protocol.offload_commands import (
     OffloadView,
     TellLakeProblem,
 )
+from horolog.state_table import allows
 
 
 def decide(shard: Shard, command: LakeStep | LakeQuestion, wall_ms: int) -> object:
@@ -68,8 +70,7 @@ def decide(shard: Shard, command: LakeStep | LakeQuestion, wall_ms: int) -> obje
         case CommitOffload():
             return _commit(shard, command, wall_ms)
         case AbortOffload(number):
-            offload = shard.delay.far.lake.offloads.get(number)
-            if offload is None or offload.stage is Stage.LAKE:
+            if not allows(TABLE, shard.delay.far.lake.stage_of(number), Event.ABORT):
                 return False
             append_step(shard, {"step": "abort", "number": number}, b"", wall_ms)
             return True
@@ -134,7 +135,7 @@ def _freeze(shard: Shard, number: int, wall_ms: int) -> OffloadView:
     offload = _of(shard, number)
     if offload.stage in (Stage.SEALING, Stage.FROZEN):
         _check_sealed(shard, number)
-    if offload.stage is Stage.SEALING:
+    if allows(TABLE, offload.stage, Event.FREEZE):
         append_step(shard, {"step": "frozen", "number": number}, b"", wall_ms)
     return _view(shard, offload)
 
@@ -153,7 +154,7 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
     offload = _of(shard, command.number)
     if offload.stage is Stage.LAKE:
         return _view(shard, offload)
-    if offload.stage is not Stage.FROZEN:
+    if not allows(TABLE, offload.stage, Event.COMMIT):
         raise _refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
     _check_sealed(shard, command.number)
     if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
@@ -197,6 +198,7 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
 
 def append_step(shard: Shard, fields: dict[str, object], table: bytes, wall_ms: int) -> None:
     """A frame of its own, behind all that this turn has appended before."""
+    assert not shard.delay.far.lake.in_flight, fields
     shard.log.append(encode_offload(fields, table), 1, wall_ms)
     shard.delay.far.lake.in_flight = True
     step: Step = step_of(fields, table)

@@ -182,6 +182,8 @@ class Shard:
         return [part for part in every if hasattr(part, "check_invariants")]
 
     def _adopt(self, adoption: Adoption) -> None:
+        highest = self.adoptions.get(adoption.app, adoption.version)  # unless it is forgotten
+        assert adoption.version <= highest, f"{adoption.app} {adoption.version} was not appended"
         if adoption.files:
             self._moved(self.delay.adopt(adoption))
         promotion = promotion_of(adoption.app, adoption.version)

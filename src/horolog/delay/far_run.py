@@ -98,7 +98,9 @@ class FarRun:
         for kind, bits in self.maps.items():
             states[_bits_at(bits, rows)] = kind
         if self._going is not None:
-            states[_bits_at(self._going, rows)] |= np.uint8(EntryState.RECALLING)
+            states[_bits_at(self._going, rows)] = (
+                EntryState.RECALLING
+            )  # also when `decided` passed it
         return states
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,10 @@ from zlib_ng.zlib_ng import crc32
 from horolog.delay.damage import Damaged
 from horolog.delay.lake_counts import LakeCounts
 from horolog.delay.lake_gone import GONE, GoneRows
+from horolog.delay.lake_stages import TABLE, Event, Stage
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
+from horolog.state_table import after, allows
 from horolog.storage.api import Storage, read_file
 
 MAGIC = b"HLLK"
@@ -55,15 +56,6 @@ assert HEADER_BYTES == 32
 COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count", "<u8")])
 assert COUNT.itemsize == 24
 _PREFIX = "lake.state."
-
-
-class Stage(StrEnum):
-    """How far an offload is."""
-
-    SEALING = "sealing"  # far buffers have still to become runs
-    FROZEN = "frozen"  # the runs may be read
-    LAKE = "lake"  # the table has the messages
-    BROKEN = "broken"  # a full disk kept messages from being filed: only `abort` is left
 
 
 @dataclass
@@ -179,14 +171,27 @@ class Lake:
 
     # --- steps --------------------------------------------------------------------------------------
 
-    def begin(self, offload: Offload) -> None:
-        """An offload is under way."""
-        assert self.open is None
-        self.offloads[offload.number] = offload
-        self.next = max(self.next, offload.number + 1)
+    def stage_of(self, number: int) -> Stage:
+        """How far an offload is; NONE if there is none of that number."""
+        offload = self.offloads.get(number)
+        return Stage.NONE if offload is None else offload.stage
+
+    def happened(self, number: int, event: Event) -> None:
+        """An event of the table (`delay.lake_stages`) that changes nothing but the stage."""
+        self.offloads[number].stage = after(TABLE, self.stage_of(number), event)
+
+    def begin(self, number: int, app: str, from_ms: int, *, is_whole: bool = True) -> None:
+        """An offload is under way; `is_whole`: all that it freezes is filed."""
+        assert self.open is None, (number, self.open)
+        assert number >= self.next, (number, self.next)
+        event = Event.BEGIN if is_whole else Event.BEGIN_UNFILED
+        stage = after(TABLE, self.stage_of(number), event)
+        self.offloads[number] = Offload(number, app, from_ms, stage)
+        self.next = number + 1
 
     def abort(self, number: int) -> None:
         """It is not."""
+        assert after(TABLE, self.stage_of(number), Event.ABORT) is Stage.NONE
         del self.offloads[number]
         self._drop_gone(self.gone.all["number"] == number)
 
@@ -194,9 +199,9 @@ class Lake:
         self, number: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
     ) -> None:
         """The table has `rows` of it, of which these (COUNT rows) wait; `position` is behind the record."""
+        self.happened(number, Event.COMMIT)
         offload = self.offloads[number]
-        offload.stage, offload.position = Stage.LAKE, position
-        offload.uri, offload.rows = uri, rows
+        offload.position, offload.uri, offload.rows = position, uri, rows
         self.take(number, counts)
 
     def take(self, number: int, counts: npt.NDArray[Any]) -> None:
@@ -227,6 +232,7 @@ class Lake:
 
     def promoted(self, number: int, hour: int, topic: int) -> int:
         """What waited of an hour and topic is in runs again; gives how many that were."""
+        self.happened(number, Event.PROMOTE)
         n = self._counts.put((number, hour, topic), 0)
         rows = self.gone.all
         mine = (rows["number"] == number) & (rows["due_ms"] // HOUR_MS == hour)
@@ -237,11 +243,10 @@ class Lake:
     def forget(self, log_start: int) -> None:
         """Drop offloads of which nothing waits any more and that the log does not speak of."""
         numbers = {key[0] for key, _ in self._counts.items()}
-        self.offloads = {
-            number: offload
-            for number, offload in self.offloads.items()
-            if offload.stage is not Stage.LAKE or number in numbers or offload.position > log_start
-        }
+        for number, offload in list(self.offloads.items()):
+            is_needed = number in numbers or offload.position > log_start
+            if allows(TABLE, offload.stage, Event.OVER) and not is_needed:
+                del self.offloads[number]
 
     def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
         if self.gone.drop(rows):

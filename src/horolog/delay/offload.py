@@ -14,8 +14,9 @@ import numpy.typing as npt
 from horolog.delay.adopted import AdoptedRun
 from horolog.delay.far import FarStore
 from horolog.delay.far_run import FarRun
-from horolog.delay.lake import COUNT, Offload, Stage
+from horolog.delay.lake import COUNT, Offload
 from horolog.delay.lake_gone import GONE
+from horolog.delay.lake_stages import Event, Stage
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
@@ -142,10 +143,9 @@ def apply_step(store: DelayStore, step: Step, end: int, *, is_whole: bool) -> in
         case "begin":
             far.seal()
             _freeze(far, frozen=True)
-            stage = Stage.SEALING if is_whole else Stage.BROKEN
-            lake.begin(Offload(number, fields["app"], fields["from_ms"], stage))
+            lake.begin(number, fields["app"], fields["from_ms"], is_whole=is_whole)
         case "frozen":
-            lake.offloads[number].stage = Stage.FROZEN
+            lake.happened(number, Event.FREEZE)
         case "commit":
             _cut(store, lake.offloads[number].from_ms)
             for (

@@ -6,6 +6,7 @@ import orjson
 
 from horolog.delay.adopted import Adoption
 from horolog.delay.lake import Lake, Offload, restore_lake
+from horolog.delay.lake_stages import Stage
 from horolog.delay.offload import promotion_of, step_of
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint
@@ -35,7 +36,7 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
             step = step_of(*decode_offload(payload))
             if len(step.counts):
                 number = step.fields["number"]
-                lake.offloads.setdefault(number, Offload(number, "", 0))
+                lake.offloads.setdefault(number, Offload(number, "", 0)).stage = Stage.LAKE
                 lake.take(number, step.counts)
         for row, payload in records_of(stretch, Kind.ADOPT):
             position = stretch.base + int(stretch.at[row])

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.adopted import Adoption
-from horolog.delay.lake import Lake, Offload, Stage
+from horolog.delay.lake import Lake
 from horolog.delay.lake_gone import GONE
+from horolog.delay.lake_stages import Event
 from horolog.delay.offload import Step, promotion_of, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.record import ENVELOPE_BYTES, Kind, decode_offload
@@ -111,7 +112,7 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
         elif (promotion := promotion_of(event.app, event.version)) is not None:
             lake.promoted(*promotion)
     if lake.open is not None:
-        lake.open.stage = Stage.BROKEN
+        lake.happened(lake.open.number, Event.MADE_ANEW)
     return lake
 
 
@@ -120,7 +121,9 @@ def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
     number = fields.get("number", 0)
     match fields["step"]:
         case "begin":
-            lake.begin(Offload(number, fields["app"], fields["from_ms"]))
+            lake.begin(number, fields["app"], fields["from_ms"])
+        case "frozen":
+            lake.happened(number, Event.FREEZE)
         case "commit":
             lake.note_gone(gone[gone["number"] == number])
             lake.commit(number, fields["uri"], fields["rows"], placed.end, placed.step.counts)

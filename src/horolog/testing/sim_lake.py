@@ -16,8 +16,8 @@ import numpy as np
 
 from horolog.broker.staging import Begun, Place
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.lake import Stage
 from horolog.delay.lake_gone import GONE
+from horolog.delay.lake_stages import Stage
 from horolog.delay.offload import promotion_app
 from horolog.delay.run import Run
 from horolog.errors import ErrorCode, HorologError
