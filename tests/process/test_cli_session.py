@@ -64,6 +64,16 @@ def test_a_message_from_send_to_ack(run: Run) -> None:
     assert said(run("topic", "create", "reminders", "--type", "delay", "--queues", "1")) == (
         "topic reminders: type delay, 1 queue\n"
     )
+    assert said(run("topic", "create", "reminders", "--queues", "1")).startswith("topic reminders")
+    again = run("topic", "create", "reminders")
+    assert again.returncode == 4
+    assert "--queues: " in again.stderr
+    assert "exists with 1 queue, not 8" in again.stderr
+    fewer = run("topic", "change", "reminders", "--queues", "0")
+    assert fewer.returncode != 0
+    assert said(run("topic", "change", "reminders", "--queues", "1")) == (
+        "topic reminders: type delay, 1 queue\n"
+    )
     sent = said(run("send", "reminders", "stand up", "--in", "90s", "--tag", "desk", "--key", "k1"))
     assert "recall handle  " in sent
     assert "total" in said(run("pending"))

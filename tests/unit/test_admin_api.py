@@ -13,6 +13,7 @@ from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
+    ChangeTopic,
     CountBy,
     CountPending,
     DescribeBroker,
@@ -84,6 +85,9 @@ def test_topics() -> None:
     status, answer, engine = exchange("POST", "/v1/topics", {"name": "reminders", "queues": 2})
     assert (status, answer) == (201, {"result": created})
     assert engine.asked[0].queues == 2
+    status, answer, engine = exchange("PATCH", "/v1/topics/reminders", {"queues": 2})
+    assert (status, answer) == (200, {"result": created})
+    assert engine.asked == [ChangeTopic("reminders", 2)]
     assert exchange("GET", "/v1/topics")[1] == {"result": {"topics": [created]}}
     assert exchange("GET", "/v1/topics/reminders")[1] == {"result": created}
     group = exchange("GET", "/v1/topics/reminders/groups/me")[1]["result"]

@@ -20,6 +20,7 @@ COMMANDS = [
     [],
     ["serve"],
     ["topic"],
+    ["topic", "change"],
     ["topic", "create"],
     ["topic", "list"],
     ["topic", "describe"],

@@ -8,6 +8,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DEDUP_MS, MAX_DELAY_MS
 from horolog.protocol.commands import (
     Ack,
+    ChangeTopic,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -283,16 +284,16 @@ def test_limits_of_topics(any_world, any_broker) -> None:
     with pytest.raises(HorologError) as caught:
         any_broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     assert caught.value.code is ErrorCode.TOPIC_EXISTS
-    assert any_broker.ask(CreateTopic("t", TopicType.MIXED, 3)).queues == 3
+    assert any_broker.ask(ChangeTopic("t", 3)).queues == 3
     with pytest.raises(HorologError, match="lowered"):
-        any_broker.ask(CreateTopic("t", TopicType.MIXED, 2))
+        any_broker.ask(ChangeTopic("t", 2))
     any_world.reopen()
     assert any_broker.ask(DescribeTopic("t")).queues == 3
 
 
 def test_a_receive_that_names_a_queue_begins_there_and_goes_on(any_world, any_broker) -> None:
     """The official Node client always names queue 0; nothing may stay behind in the others."""
-    any_broker.ask(CreateTopic("t", TopicType.MIXED, 4))
+    any_broker.ask(ChangeTopic("t", 4))
     any_broker.ask(SendMessages("t", [made(f"m{i}") for i in range(8)]))
     receive = Receive("g", "t", 2, "*", 32, 60_000, False, 0, "c")
     got = [(m.queue_id, m.queue_offset) for m in any_broker.ask(receive).messages]

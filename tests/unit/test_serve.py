@@ -141,12 +141,16 @@ def test_a_port_in_use_names_its_flag_and_nothing_stays_open(tmp_path: Path, fla
 
 
 class EmptyEngine(ScriptedEngine):
-    """Knows no topic until one is created."""
+    """Knows no topic until one is created, by its caller or, with `exists`, just before."""
+
+    exists: HorologError | None = None
 
     def submit(self, command: Any) -> asyncio.Future[Any]:
         """As scripted, and CreateTopic makes DescribeTopic known."""
         if isinstance(command, CreateTopic):
             self.answers[DescribeTopic] = self.answers[CreateTopic]
+            if self.exists is not None:
+                self.answers[CreateTopic] = self.exists
         return super().submit(command)
 
 
@@ -164,6 +168,10 @@ def test_a_topic_is_made_at_its_first_use_where_that_is_wanted() -> None:
         engine.answers[DescribeTopic] = HorologError(ErrorCode.INTERNAL, "why")
         with pytest.raises(HorologError, match="why"):
             await AutoCreate(engine).submit(DescribeTopic("a"))
+        engine = EmptyEngine()
+        engine.answers[DescribeTopic] = unknown
+        engine.exists = HorologError(ErrorCode.TOPIC_EXISTS, "somebody else made another one")
+        assert await AutoCreate(engine).submit(DescribeTopic("a")) == made
 
     within_10_s(work())
 

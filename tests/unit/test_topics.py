@@ -8,6 +8,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.record import encode_topic
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import (
+    ChangeTopic,
     CreateTopic,
     DescribeTopic,
     ListTopics,
@@ -82,3 +83,37 @@ def test_a_topic_takes_what_its_type_says_and_nothing_else(world, type, kind) ->
     assert (0 not in sent.refused) == (kind in ACCEPTED[type])
     if kind in (MessageType.FIFO, MessageType.TRANSACTION):
         assert sent.refused[0].code is ErrorCode.NOT_IMPLEMENTED
+
+
+def test_what_exists_is_created_again_only_just_so(world) -> None:
+    world.broker.ask(CreateTopic("temps", TopicType.DELAY, 2))
+    end = world.broker.shard.log.end
+    assert world.broker.ask(CreateTopic("temps", TopicType.DELAY, 2)).queues == 2
+    for command, field, difference in (
+        (CreateTopic("temps", TopicType.DELAY, 8), "queues", "exists with 2 queues, not 8"),
+        (CreateTopic("temps", TopicType.DELAY, 1), "queues", "exists with 2 queues, not 1"),
+        (CreateTopic("temps", TopicType.MIXED, 2), "type", "exists with type delay"),
+        (CreateTopic("temps", TopicType.FIFO, 2), "type", "exists with type delay"),
+    ):
+        error = refused(world, command)
+        assert (error.code, error.field) == (ErrorCode.TOPIC_EXISTS, field)
+        assert difference in error.message
+    assert world.broker.shard.log.end == end, "nothing was written"
+    assert world.broker.ask(DescribeTopic("temps")).queues == 2
+
+
+def test_a_topic_is_changed_to_have_more_queues_and_never_fewer(world) -> None:
+    world.broker.ask(CreateTopic("temps", TopicType.MIXED, 2))
+    assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8
+    assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8, "as it is: no change"
+    for queues, limit in ((7, "8 to 1024"), (0, "1 to 1024"), (1_025, "1 to 1024")):
+        error = refused(world, ChangeTopic("temps", queues))
+        assert (error.code, error.field, error.limit) == (ErrorCode.BAD_REQUEST, "queues", limit)
+    assert refused(world, ChangeTopic("no", 1)).code is ErrorCode.TOPIC_NOT_FOUND
+    for _ in range(2):
+        world.reopen()
+        assert world.broker.ask(DescribeTopic("temps")).queues == 8
+        world.broker.want_checkpoint()
+        world.broker.settle()
+    sent = world.broker.ask(SendMessages("temps", [made("temps")] * 2))
+    assert not sent.refused

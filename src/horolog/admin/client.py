@@ -55,6 +55,10 @@ class AdminClient:
         given = {name: setting for name, setting in body.items() if setting is not None}
         return self._call("POST", path, json.dumps(given).encode(), timeout_s)
 
+    def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """The result of PATCH."""
+        return self._call("PATCH", path, json.dumps(body).encode())
+
     def put_bytes(
         self, path: str, content: bytes, parameters: Mapping[str, object] | None = None
     ) -> dict[str, Any]:

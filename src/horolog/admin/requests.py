@@ -33,6 +33,12 @@ class TopicBody(Body):
     queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
 
 
+class ChangeTopicBody(Body):
+    """PATCH /v1/topics/{name}."""
+
+    queues: int = Field(ge=1, le=limits.QUEUES_MAX)
+
+
 class MessageBody(Body):
     """POST /v1/messages: one message.
 

@@ -9,7 +9,14 @@ from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.engine import Engine
-from horolog.admin.requests import TopicBody, bad_request, query, query_int, read_body
+from horolog.admin.requests import (
+    ChangeTopicBody,
+    TopicBody,
+    bad_request,
+    query,
+    query_int,
+    read_body,
+)
 from horolog.admin.views import group_view, topic_view
 from horolog.limits import (
     ADMIN_READ_BYTES,
@@ -19,6 +26,7 @@ from horolog.limits import (
     TURN_READ_MAX,
 )
 from horolog.protocol.commands import (
+    ChangeTopic,
     CreateTopic,
     DescribeGroup,
     DescribeTopic,
@@ -40,10 +48,17 @@ async def list_topics(request: Request) -> Response:
 
 
 async def create_topic(request: Request) -> Response:
-    """POST /v1/topics → 201; the same settings again change nothing."""
+    """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
     wanted = await read_body(request, TopicBody)
     command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues)
     return answer(topic_view(await engine_of(request).submit(command)), 201)
+
+
+async def change_topic(request: Request) -> Response:
+    """PATCH /v1/topics/{name}: more queues."""
+    wanted = await read_body(request, ChangeTopicBody)
+    command = ChangeTopic(check_topic(request.path_params["name"]), wanted.queues)
+    return answer(topic_view(await engine_of(request).submit(command)))
 
 
 async def describe_topic(request: Request) -> Response:

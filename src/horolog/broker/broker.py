@@ -46,6 +46,7 @@ from horolog.protocol.commands import (
     Ack,
     CancelReceive,
     ChangeInvisible,
+    ChangeTopic,
     ClientGone,
     ClientSeen,
     Command,
@@ -251,9 +252,9 @@ class Broker:
                     return
                 lake_recalls.check_recalls(self.shard, [command])
                 result = reschedule(self.shard, command, now.wall_ms)
-            case CreateTopic():
+            case CreateTopic() | ChangeTopic():
                 self.disk.check(now.mono_ms, now.wall_ms, 0)
-                result = self._create_topic(command)
+                result = self._make_topic(command)
             case BeginAdoption() | Adopt():
                 if (result := self._adopt(token, command, now)) is None:
                     return
@@ -366,15 +367,14 @@ class Broker:
         more = self._bulk.wants_turn and not self._log_is_full()
         return more or self._searches.wants_turn
 
-    def _create_topic(self, command: CreateTopic) -> object:
+    def _make_topic(self, command: CreateTopic | ChangeTopic) -> object:
         topics = self.shard.topics
-        number, changes = topics.plan(command)
+        planned = topics.plan(command)
         is_new = command.name not in topics.by_name
-        if changes:
-            topics.put(number, command.name, command.type, command.queues)
-            self._receives.records.append(
-                encode_topic(number, command.name, command.type.value, command.queues)
-            )
+        if planned is not None:
+            topics.put(*planned)
+            number, name, type_, queues = planned
+            self._receives.records.append(encode_topic(number, name, type_.value, queues))
         view = queries.view_topic(self.shard, topics.get(command.name), with_pending=not is_new)
         return replace(view, pending=0) if is_new else view  # nothing can wait of a new one
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,21 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPICS_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
 from horolog.protocol.accepted import check_can_be_made
-from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.storage.api import Storage
 
 _QUEUE_BITS = 16
 assert QUEUES_MAX < 1 << _QUEUE_BITS
+
+
+class Planned(NamedTuple):
+    """What a topic shall be from here on, as its record in the log says."""
+
+    number: int
+    name: str
+    type: TopicType
+    queues: int
 
 
 class Topic:
@@ -51,8 +60,8 @@ class Topics:
             )
         return topic
 
-    def plan(self, command: CreateTopic) -> tuple[int, bool]:
-        """The number that the topic has or will have, and whether anything changes; else why not."""
+    def plan(self, command: CreateTopic | ChangeTopic) -> Planned | None:
+        """What the topic shall be; None if it is so already; else why it cannot."""
         check_topic(command.name)
         if not 1 <= command.queues <= QUEUES_MAX:
             raise HorologError(
@@ -61,33 +70,39 @@ class Topics:
                 field="queues",
                 limit=f"1 to {QUEUES_MAX}",
             )
+        if isinstance(command, ChangeTopic):
+            return self._plan_change(command)
         known = self.by_name.get(command.name)
         if known is None:
-            check_can_be_made(command.type)
-            number = self._last + 1
-            if number > TOPICS_MAX:
-                raise HorologError(
-                    ErrorCode.BAD_REQUEST,
-                    f"there are {TOPICS_MAX} topics already, the most that are allowed",
-                    field="topic",
-                    limit=f"{TOPICS_MAX} topics",
-                )
-            return number, True
-        if known.type is not command.type:
+            return self._plan_new(command)
+        _check_is_the_same(known, command)
+        return None
+
+    def _plan_new(self, command: CreateTopic) -> Planned:
+        check_can_be_made(command.type)
+        if self._last >= TOPICS_MAX:
             raise HorologError(
-                ErrorCode.TOPIC_EXISTS,
-                f"topic {command.name!r} exists with type {known.type.value}; "
-                f"a type cannot be changed to {command.type.value}",
-                field="type",
+                ErrorCode.BAD_REQUEST,
+                f"there are {TOPICS_MAX} topics already, the most that are allowed",
+                field="topic",
+                limit=f"{TOPICS_MAX} topics",
             )
-        if command.queues < len(known.queues):
+        return Planned(self._last + 1, command.name, command.type, command.queues)
+
+    def _plan_change(self, command: ChangeTopic) -> Planned | None:
+        known = self.get(command.name)
+        there = len(known.queues)
+        if command.queues < there:
             raise HorologError(
-                ErrorCode.TOPIC_EXISTS,
-                f"topic {command.name!r} has {len(known.queues)} queues; "
-                f"their number cannot be lowered to {command.queues}",
+                ErrorCode.BAD_REQUEST,
+                f"queues: topic {command.name!r} has {there}, and their number cannot be lowered "
+                f"to {command.queues}",
                 field="queues",
+                limit=f"{there} to {QUEUES_MAX}",
             )
-        return known.number, command.queues != len(known.queues)
+        if command.queues == there:
+            return None
+        return Planned(known.number, known.name, known.type, command.queues)
 
     def put(self, number: int, name: str, type: TopicType, queues: int) -> Topic:
         """Make or extend a topic as the log says."""
@@ -152,3 +167,23 @@ class Topics:
             key = int(both[rows[0]])
             groups.append((self.by_number[key >> _QUEUE_BITS], key & 0xFFFF, rows))
         return groups
+
+
+def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
+    """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
+    if known.type is not command.type:
+        raise HorologError(
+            ErrorCode.TOPIC_EXISTS,
+            f"topic {known.name!r} exists with type {known.type.value}; "
+            f"a type cannot be changed to {command.type.value}",
+            field="type",
+        )
+    there = len(known.queues)
+    if there != command.queues:
+        raise HorologError(
+            ErrorCode.TOPIC_EXISTS,
+            f"topic {known.name!r} exists with {there} {'queue' if there == 1 else 'queues'}, "
+            f"not {command.queues}; change it to have more (`horolog topic change`, "
+            "PATCH /v1/topics/{name})",
+            field="queues",
+        )

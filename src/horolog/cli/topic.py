@@ -1,4 +1,4 @@
-"""horolog topic create | list | describe."""
+"""horolog topic create | change | list | describe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, r
 from horolog.cli.output import print_fields, print_json, print_table
 
 app = typer.Typer(
-    help="Create, list and describe topics.",
+    help="Create, change, list and describe topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,
@@ -33,7 +33,9 @@ def create(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic; with more queues than it has, add queues to it.
+    """Create a topic.
+
+    One that exists just so is left alone; one that differs is refused, with the difference.
 
     Examples:
       horolog topic create reminders --type delay --queues 4
@@ -42,13 +44,37 @@ def create(
     from horolog.admin.client import path_of
 
     wanted = {"name": name, "type": type_.value, "queues": queues}
-    with typed_as({"topic": "NAME", "queues": "--queues"}):
+    with typed_as({"topic": "NAME", "type": "--type", "queues": "--queues"}):
         view = connect(admin).post(path_of("topics"), wanted)
+    _print_topic(view, as_json=as_json)
+
+
+def change(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    queues: Annotated[
+        int, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
+    ],
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Add queues to a topic.  It cannot have fewer: messages would be left in them.
+
+    Example:
+      horolog topic change reminders --queues 8
+    """
+    from horolog.admin.client import path_of
+
+    with typed_as({"topic": "NAME", "queues": "--queues"}):
+        view = connect(admin).patch(path_of("topics", name), {"queues": queues})
+    _print_topic(view, as_json=as_json)
+
+
+def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(view)
-    else:
-        queues_text = "1 queue" if view["queues"] == 1 else f"{view['queues']} queues"
-        typer.echo(f"topic {view['name']}: type {view['type']}, {queues_text}")
+        return
+    queues = "1 queue" if view["queues"] == 1 else f"{view['queues']} queues"
+    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}")
 
 
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
@@ -122,5 +148,6 @@ def _print_group(group: dict[str, Any]) -> None:
 
 
 register(app, "create", create)
+register(app, "change", change)
 register(app, "list", list_topics)
 register(app, "describe", describe)

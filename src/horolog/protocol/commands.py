@@ -244,10 +244,18 @@ class Rescheduled:
 
 @dataclass(slots=True, frozen=True)
 class CreateTopic:
-    """Create a topic, or add queues to it; gives `TopicView`.  Same settings again: no change."""
+    """Create a topic; gives `TopicView`.  One that exists just so: no change; any other: TOPIC_EXISTS."""
 
     name: str
     type: TopicType
+    queues: int
+
+
+@dataclass(slots=True, frozen=True)
+class ChangeTopic:
+    """Add queues to a topic, up to `queues` of them; gives `TopicView`.  As many as it has: no change."""
+
+    name: str
     queues: int
 
 
@@ -467,6 +475,7 @@ Command = (
     | RecallMany
     | Reschedule
     | CreateTopic
+    | ChangeTopic
     | DescribeTopic
     | ListTopics
     | DescribeGroup

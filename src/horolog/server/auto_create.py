@@ -46,7 +46,11 @@ class AutoCreate:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
         name = command.name if isinstance(command, DescribeTopic) else command.topic
-        await self._engine.submit(CreateTopic(name, TopicType.NORMAL, QUEUES_DEFAULT))
+        try:
+            await self._engine.submit(CreateTopic(name, TopicType.NORMAL, QUEUES_DEFAULT))
+        except HorologError as refused:
+            if refused.code is not ErrorCode.TOPIC_EXISTS:
+                raise  # else somebody was quicker, with other settings
         return await self._engine.submit(command)
 
     async def advance(self, by_ms: int) -> None:
