@@ -172,6 +172,10 @@ class FrameIndex:
         at = segment.walked
         for header in self._headers(segment, at, stop, min(end, segment.own_from)):
             segment.note(header.base)
+            # It may have been looked for frames while only one of this process was known there.
+            offset = header.base - segment.base
+            block = segment.base + offset // FRAME_INDEX_BLOCK * FRAME_INDEX_BLOCK
+            self._blocks.pop((block, False), None)
             at = header.end
         while at in segment.gaps:
             at = segment.gaps[at]

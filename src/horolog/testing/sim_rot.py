@@ -115,10 +115,15 @@ class Rot:
             position = int(unit["position"])
             keys = [key for key, at in self._broker.watch.positions.items() if at == position]
             return self._ids(keys)
+        names = self._disk.names()
         if kind == "/keys/":
             self._history.lost_keys = True
         if kind in (".ckpt", "/keys/"):
             return set()
+        if "/runs/" in path and kind == "state.":  # of a run: `<name>.state.<version>`
+            run = f"{path.partition('.state.')[0]}.run"
+            whole = self._runs.setdefault(run, self._content(run)) if run in names else b""
+            return self._hurt_in_run(whole, 0) if whole else set()
         index = self._content(f"{path.rpartition('/')[0]}/delay.idx")
         entries = np.frombuffer(index, ENTRY, len(index) // ENTRY_BYTES)
         if kind == "delay.idx":
