@@ -1,0 +1,309 @@
+"""gRPC over HTTP/2, the server's side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
+
+A message travels as one byte (1: compressed), four bytes of length, and its bytes, across any number of DATA frames.
+Answers end with trailers that carry `grpc-status`.  What this broker answers is nearly always one of two header
+blocks, which are ready as bytes.
+
+    Asked      a call with its only message, complete
+    Opened     a call of `streaming` paths has begun; `Said` brings its messages, `SaidAll` the end of them
+    Dropped    the caller has gone; nobody waits for an answer
+    Done       an answer that had to wait for the caller's windows has gone out in whole
+
+Requests that are not gRPC get an HTTP status, those that are broken a gRPC status; neither is seen by the caller of
+`receive`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+from urllib.parse import quote
+
+from horolog.limits import REQUEST_BYTES_MAX
+from horolog.protocol.http2 import hpack
+from horolog.protocol.http2.connection import Connection
+from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong
+from horolog.protocol.http2.faults import Code
+from horolog.protocol.http2.request_head import RequestHead
+
+OK = 0
+CANCELLED = 1
+UNKNOWN = 2
+INVALID_ARGUMENT = 3
+RESOURCE_EXHAUSTED = 8
+UNIMPLEMENTED = 12
+INTERNAL = 13
+UNAVAILABLE = 14
+"""gRPC status codes that this server uses."""
+
+_PREFIX_BYTES = 5
+_TYPE = (b"content-type", b"application/grpc")
+_BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
+_END = hpack.encode([(b"grpc-status", b"0")])
+_TIMEOUT_MS = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
+_TIMEOUT_DIGITS = 8
+_UNFINISHED_MAX = REQUEST_BYTES_MAX + (
+    16 << 20
+)  # bytes of requests of a connection that have not ended
+
+
+class Asked(NamedTuple):
+    """A call with its only message."""
+
+    stream: int
+    head: RequestHead
+    message: bytes
+
+
+class Opened(NamedTuple):
+    """A streaming call has begun."""
+
+    stream: int
+    head: RequestHead
+
+
+class Said(NamedTuple):
+    """A message of a streaming call."""
+
+    stream: int
+    message: bytes
+
+
+class SaidAll(NamedTuple):
+    """The caller of a streaming call has nothing more to say."""
+
+    stream: int
+
+
+class Dropped(NamedTuple):
+    """The caller has gone."""
+
+    stream: int
+
+
+CallEvent = Asked | Opened | Said | SaidAll | Dropped | Done | Pong
+
+
+class _Request:
+    """A request that has not ended."""
+
+    __slots__ = ("content", "head", "streaming")
+
+    def __init__(self, head: RequestHead, *, streaming: bool) -> None:
+        self.head = head
+        self.streaming = streaming
+        self.content = bytearray()
+
+
+class _Broken(Exception):
+    """A request that cannot be read: a gRPC status and a sentence."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+class Calls:
+    """The gRPC calls of one connection.
+
+    streaming  paths of calls with many messages from the caller
+    """
+
+    def __init__(self, streaming: frozenset[bytes], limits: Limits = Limits()) -> None:
+        self.http = Connection(limits)
+        self._streaming = streaming
+        self._requests: dict[int, _Request] = {}
+        self._unfinished = 0  # bytes in `_requests`
+
+    def receive(self, chunk: bytes, now_ms: int) -> list[CallEvent]:
+        """Take bytes of the peer; gives what they ask for.  `now_ms` is monotonic."""
+        found: list[CallEvent] = []
+        for event in self.http.receive(chunk, now_ms):
+            if type(event) is Body:
+                self._take_body(event, found)
+            elif type(event) is Head:
+                self._take_head(event, found)
+            else:
+                self._take_other(event, found)
+        return found
+
+    def _take_head(self, event: Head, found: list[CallEvent]) -> None:
+        stream, head, ended = event
+        if head.method != b"POST":
+            self._refuse(stream, b"405", (b"allow", b"POST"))
+            return
+        if not head.fields.get(b"content-type", b"").startswith(b"application/grpc"):
+            self._refuse(stream, b"415")
+            return
+        streaming = head.path in self._streaming
+        if ended and not streaming:
+            self.fail(stream, INTERNAL, "the request has no message")
+            return
+        if streaming:
+            found.append(Opened(stream, head))
+        if ended:
+            found.append(SaidAll(stream))
+            return
+        self._requests[stream] = _Request(head, streaming=streaming)
+
+    def _refuse(self, stream: int, status: bytes, *more: hpack.Field) -> None:
+        self.http.out.end(stream, hpack.encode([(b":status", status), *more]))
+
+    def _take_body(self, event: Body, found: list[CallEvent]) -> None:
+        stream, content, ended = event
+        request = self._requests.get(stream)
+        if request is None:
+            return  # it was refused
+        try:
+            if request.streaming:
+                self._take_said(stream, request, content, found, ended=ended)
+            else:
+                self._take_only(stream, request, content, found, ended=ended)
+        except _Broken as broken:
+            self._forget(stream)
+            self.fail(stream, broken.status, broken.why)
+            if request.streaming:
+                found.append(Dropped(stream))
+
+    def _take_only(
+        self, stream: int, request: _Request, content: bytes, found: list[CallEvent], *, ended: bool
+    ) -> None:
+        if not ended:
+            self._gather(request, content)
+            return
+        if request.content:
+            content = bytes(request.content) + content
+        self._forget(stream)
+        if len(content) < _PREFIX_BYTES or _size_of(content) != len(content) - _PREFIX_BYTES:
+            raise _Broken(INTERNAL, "the request is not exactly one whole message")
+        message = content[_PREFIX_BYTES:]
+        if content[0]:
+            message = _uncompressed(request.head, message)
+        found.append(Asked(stream, request.head, message))
+
+    def _take_said(
+        self, stream: int, request: _Request, content: bytes, found: list[CallEvent], *, ended: bool
+    ) -> None:
+        self._gather(request, content)
+        held = request.content
+        while len(held) >= _PREFIX_BYTES and len(held) - _PREFIX_BYTES >= (size := _size_of(held)):
+            message = bytes(held[_PREFIX_BYTES : _PREFIX_BYTES + size])
+            compressed = held[0]
+            del held[: _PREFIX_BYTES + size]
+            self._unfinished -= _PREFIX_BYTES + size
+            found.append(
+                Said(stream, _uncompressed(request.head, message) if compressed else message)
+            )
+        if ended:
+            if held:
+                raise _Broken(INTERNAL, "the request ends within a message")
+            self._forget(stream)
+            found.append(SaidAll(stream))
+
+    def _gather(self, request: _Request, content: bytes) -> None:
+        request.content += content
+        self._unfinished += len(content)
+        if len(request.content) >= _PREFIX_BYTES and _size_of(request.content) > REQUEST_BYTES_MAX:
+            raise _Broken(
+                RESOURCE_EXHAUSTED,
+                f"a message of {_size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are allowed",
+            )
+        if self._unfinished > _UNFINISHED_MAX:
+            raise _Broken(
+                RESOURCE_EXHAUSTED,
+                f"more than {_UNFINISHED_MAX} bytes of requests that have not ended",
+            )
+
+    def _forget(self, stream: int) -> None:
+        request = self._requests.pop(stream, None)
+        if request is not None:
+            self._unfinished -= len(request.content)
+
+    def _take_other(self, event: Event, found: list[CallEvent]) -> None:
+        if isinstance(event, Gone):
+            self._forget(event.stream)
+            found.append(Dropped(event.stream))
+        elif isinstance(event, Done | Pong):
+            found.append(event)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def answer(self, stream: int, messages: bytes) -> None:
+        """The whole answer: one or more framed messages, and success."""
+        self.http.out.respond(stream, _BEGIN, messages, _END)
+
+    def begin(self, stream: int) -> None:
+        """Begin an answer of many messages."""
+        self.http.out.send_head(stream, _BEGIN)
+
+    def say(self, stream: int, messages: bytes) -> None:
+        """Go on with an answer that was begun."""
+        self.http.out.send_body(stream, messages)
+
+    def finish(self, stream: int, status: int = OK, why: str = "") -> None:
+        """End an answer that was begun."""
+        self.http.out.end(stream, hpack.encode(_status(status, why)) if status else _END)
+        self._forget(stream)
+
+    def fail(self, stream: int, status: int, why: str) -> None:
+        """An answer that is a gRPC error only."""
+        self.http.out.end(
+            stream, hpack.encode([(b":status", b"200"), _TYPE, *_status(status, why)])
+        )
+        self._forget(stream)
+
+    def cancel(self, stream: int) -> None:
+        """End a call without an answer."""
+        self._forget(stream)
+        if self.http.is_open(stream):
+            self.http.out.reset(stream, Code.CANCEL)
+
+    def check_invariants(self) -> None:
+        """What must hold between the fields."""
+        self.http.check_invariants()
+        assert self._unfinished == sum(len(each.content) for each in self._requests.values())
+        assert 0 <= self._unfinished <= _UNFINISHED_MAX
+        assert all(self.http.is_open(stream) for stream in self._requests)
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it travels."""
+    return len(message).to_bytes(_PREFIX_BYTES, "big") + message
+
+
+def timeout_ms(head: RequestHead) -> int | None:
+    """What is left of the caller's patience when the request was sent; None: it did not say."""
+    text = head.fields.get(b"grpc-timeout", b"").decode("latin-1")
+    digits, unit = text[:-1], text[-1:]
+    if not digits.isdecimal() or len(digits) > _TIMEOUT_DIGITS or unit not in _TIMEOUT_MS:
+        return None
+    return int(int(digits) * _TIMEOUT_MS[unit])
+
+
+def _size_of(content: bytes | bytearray) -> int:
+    return int.from_bytes(content[1:_PREFIX_BYTES], "big")
+
+
+def _uncompressed(head: RequestHead, message: bytes) -> bytes:
+    encoding = head.fields.get(b"grpc-encoding", b"identity")
+    if encoding != b"gzip":
+        raise _Broken(
+            UNIMPLEMENTED,
+            f"grpc-encoding {encoding.decode('latin-1')[:40]!r}; use gzip or identity",
+        )
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        found = inflate.decompress(message, REQUEST_BYTES_MAX)
+    except zlib.error as error:
+        raise _Broken(INTERNAL, f"the message is no gzip: {error}") from None
+    if inflate.unconsumed_tail or not inflate.eof:
+        raise _Broken(
+            RESOURCE_EXHAUSTED, f"unpacked, the message is cut or above {REQUEST_BYTES_MAX} bytes"
+        )
+    return found
+
+
+def _status(status: int, why: str) -> list[hpack.Field]:
+    text = quote(why[:300], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    return [(b"grpc-status", b"%d" % status), (b"grpc-message", text.encode())]

@@ -1,0 +1,470 @@
+"""A server's end of an HTTP/2 connection: bytes in, events out, and the bytes that it owes (RFC 9113).
+
+    events = connection.receive(chunk, now_ms)      any chunking; the peer's faults are answered by themselves
+    connection.out.respond(stream, …)               and so on: what is owed gathers
+    transport.write(connection.take_output())       once, when all replies of a turn are there
+
+After a fault of the connection, and after `abort`, `closed` is true: write what is owed and close the transport.
+`receive` gives `Head` and `Body` for requests, `Gone` for a stream that was reset, `Done` for an answer that had to
+wait and has gone out, and `Pong` for the answer to `ping`.  Requests the peer may not make are answered here and never seen: malformed ones, those beyond
+`Limits.streams`, those whose fields are too many.
+
+Flow control.  What comes is credited as it is taken: how much may be in memory is decided by whoever reads the
+socket, who stops reading.  What goes out waits in its stream until the peer's windows have room (`outgoing`);
+`wants_room` says that more waits than `Limits.queued_bytes`: that peer gets no more answers, nor new streams.
+
+Floods.  What is cheap to send and costs us something has a budget: resets of unanswered streams, and frames without
+content (PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); a stream that is answered gives one token
+back.  Header blocks have a size and a number of pieces.  Beyond it the connection ends with ENHANCE_YOUR_CALM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.protocol.http2 import frames, hpack
+from horolog.protocol.http2.budget import Budget
+from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong
+from horolog.protocol.http2.faults import Code, ConnectionFault, HpackFault, StreamFault
+from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
+from horolog.protocol.http2.outgoing import Outgoing
+from horolog.protocol.http2.request_head import Malformed, RequestHead, check_trailers, read_head
+from horolog.protocol.http2.streams import Step, Stream
+
+_HEADS_CACHED_MAX = 64  # header blocks of a connection whose meaning is remembered
+_SKIPPED_MAX = 64  # gaps in the peer's stream numbers that are remembered
+
+
+class Connection:
+    """One connection of a server; owns no socket and no clock."""
+
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self._limits = limits
+        self._frame_bytes = max(limits.frame_bytes, frames.FRAME_BYTES_INITIAL)
+        self._buffer = b""
+        self._greeted = False  # the preface has come
+        self._settled = False  # the first SETTINGS has come
+        self._decoder = hpack.Decoder(limits.header_bytes)
+        self._heads: dict[bytes, RequestHead] = {}
+        self._heads_of = 0  # generation of the table that they were decoded with
+        self._block: list[bytes] = []  # pieces of a header block that has not ended
+        self._block_stream = 0  # 0: none is under way
+        self._block_ends = False  # its stream
+        self._block_fault: StreamFault | None = None
+        self._streams: dict[int, Stream] = {}
+        self._last = 0  # highest stream of the peer
+        self._skipped: list[range] = []
+        self._resets = Budget(limits.resets_burst, limits.resets_per_second)
+        self._frames = Budget(limits.frames_burst, limits.frames_per_second)
+        self._answered = 0  # of `out.answered`, those for which tokens were given back
+        self._now_ms = 0
+        self._events: list[Event] = []
+        self._window = 4 * limits.window_bytes  # what the peer may still send
+        self._credit = 0  # taken, and not yet given back to the peer
+        self._leaving = False
+        self.out = Outgoing(self._streams, self._frame_bytes)
+        self.closed = False
+        self.fault: ConnectionFault | None = None
+        self.out.ready += (
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: limits.streams,
+                    Setting.INITIAL_WINDOW_SIZE: limits.window_bytes,
+                    Setting.MAX_FRAME_SIZE: self._frame_bytes,
+                    Setting.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+                }
+            ),
+            frames.window_update(0, self._window - frames.WINDOW_INITIAL),
+        )
+
+    # --- what comes -----------------------------------------------------------------------------
+
+    def receive(self, chunk: bytes, now_ms: int) -> list[Event]:
+        """Take bytes of the peer; gives what they mean.  `now_ms` is monotonic."""
+        if self.closed:
+            return []
+        self._now_ms = now_ms
+        if self._answered != self.out.answered:
+            self._resets.give(self.out.answered - self._answered)
+            self._frames.give(self.out.answered - self._answered)
+            self._answered = self.out.answered
+        buffer = self._buffer + chunk if self._buffer else chunk
+        at = 0
+        try:
+            if not self._greeted:
+                at = self._greet(buffer)
+            if self._greeted:
+                at = self._take_frames(buffer, at)
+        except ConnectionFault as fault:
+            self.fault = fault
+            self.abort(fault.code, fault.why)
+            at = len(buffer)
+        self._buffer = buffer[at:] if at < len(buffer) else b""
+        events, self._events = self._events, []
+        if self.out.late:
+            events += map(Done, self.out.late)
+            self.out.late.clear()
+        return events
+
+    def _greet(self, buffer: bytes) -> int:
+        preface = frames.PREFACE
+        if buffer[: len(preface)] != preface[: len(buffer)]:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the preface of HTTP/2 is missing")
+        self._greeted = len(buffer) >= len(preface)
+        return len(preface) if self._greeted else 0
+
+    def _take_frames(self, buffer: bytes, at: int) -> int:
+        end = len(buffer)
+        while end - at >= HEADER_BYTES:
+            length = buffer[at] << 16 | buffer[at + 1] << 8 | buffer[at + 2]
+            if length > self._frame_bytes:
+                raise ConnectionFault(
+                    Code.FRAME_SIZE_ERROR,
+                    f"a frame of {length} bytes; at most {self._frame_bytes} are allowed",
+                )
+            stop = at + HEADER_BYTES + length
+            if stop > end:
+                break
+            stream = int.from_bytes(buffer[at + 5 : at + 9], "big") & frames.STREAM_MASK
+            try:
+                self._take(buffer[at + 3], buffer[at + 4], stream, buffer[at + HEADER_BYTES : stop])
+            except StreamFault as fault:
+                self._spend_reset()
+                if self.out.reset(fault.stream, fault.code):
+                    self._events.append(Gone(fault.stream))
+            at = stop
+        return at
+
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if self._block_stream and (kind != Type.CONTINUATION or stream != self._block_stream):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
+        if not self._settled and (kind != Type.SETTINGS or flags & frames.ACK):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        if kind < len(_TAKERS):
+            _TAKERS[kind](self, flags, stream, payload)
+        else:
+            self._spend_frame()  # of a type that nobody knows yet
+
+    def _found(self, stream: int) -> Stream | None:
+        """An open stream; None if we reset it ourselves; else what the peer did is a fault."""
+        found = self._streams.get(stream)
+        if found is not None:
+            return found
+        if stream > self._last or not stream & 1 or any(stream in gap for gap in self._skipped):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
+        if self.out.was_reset(stream):
+            return None
+        raise ConnectionFault(Code.STREAM_CLOSED, f"stream {stream} is closed")
+
+    # --- header blocks --------------------------------------------------------------------------
+
+    def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
+        if not stream & 1:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS on stream {stream}")
+        if flags & frames.PADDED:
+            payload = _unpadded(payload)
+        if flags & frames.PRIORITY:
+            payload = self._without_priority(stream, payload)
+        self._block_ends = bool(flags & frames.END_STREAM)
+        if flags & frames.END_HEADERS:
+            self._take_block(stream, payload)
+        else:
+            self._block_stream = stream
+            self._block = [payload]
+
+    def _without_priority(self, stream: int, payload: bytes) -> bytes:
+        if len(payload) < frames.PRIORITY_BYTES:
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "HEADERS is too short for a priority")
+        try:
+            _check_priority(stream, payload)
+        except StreamFault as fault:
+            self._block_fault = fault  # the block must be decoded all the same
+        return payload[frames.PRIORITY_BYTES :]
+
+    def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+        if not self._block_stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._block.append(payload)
+        if (
+            len(self._block) > self._limits.header_pieces
+            or sum(map(len, self._block)) > self._frame_bytes
+        ):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block without an end")
+        if flags & frames.END_HEADERS:
+            block, self._block = b"".join(self._block), []
+            self._block_stream = 0
+            self._take_block(stream, block)
+
+    def _decoded(self, block: bytes) -> list[hpack.Field] | None:
+        try:
+            return self._decoder.decode(block)
+        except HpackFault as fault:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, str(fault)) from None
+
+    def _take_block(self, stream: int, block: bytes) -> None:
+        if stream <= self._last:
+            self._take_trailers(stream, block)
+            return
+        following = self._last + 2 if self._last else 1
+        if stream > following:
+            self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(following, stream, 2)]
+        self._last = stream
+        head = self._head(stream, block)
+        fault, self._block_fault = self._block_fault, None
+        if fault is not None:
+            raise fault
+        if self._leaving:
+            raise StreamFault(stream, Code.REFUSED_STREAM, "this end is leaving")
+        if len(self._streams) >= self._limits.streams:
+            raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
+        if self.wants_room:
+            raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the answers are not taken")
+        limits = self._limits
+        made = Stream(stream, self.out.new_window, limits.window_bytes, head.content_length)
+        if self._block_ends:
+            made.count(0, ended=True)
+            made.move(Step.END)
+        self._streams[stream] = made
+        self._events.append(Head(stream, head, self._block_ends))
+
+    def _head(self, stream: int, block: bytes) -> RequestHead:
+        """What a block means; equal blocks mean the same while the table does not change."""
+        decoder = self._decoder
+        if self._heads_of != decoder.generation:
+            self._heads.clear()
+            self._heads_of = decoder.generation
+        head = self._heads.get(block)
+        if head is not None:
+            return head
+        fields = self._decoded(block)
+        if fields is None:
+            raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the header fields are too many")
+        try:
+            head = read_head(fields)
+        except Malformed as error:
+            raise StreamFault(stream, Code.PROTOCOL_ERROR, str(error)) from None
+        if decoder.generation == self._heads_of and len(self._heads) < _HEADS_CACHED_MAX:
+            self._heads[block] = head
+        return head
+
+    def _take_trailers(self, stream: int, block: bytes) -> None:
+        fields = self._decoded(block)
+        self._block_fault = None
+        found = self._found(stream)
+        if found is None:
+            return
+        found.move(Step.END)
+        if not self._block_ends:
+            raise StreamFault(stream, Code.PROTOCOL_ERROR, "trailers do not end the stream")
+        try:
+            check_trailers(fields or [])
+        except Malformed as error:
+            raise StreamFault(stream, Code.PROTOCOL_ERROR, str(error)) from None
+        found.count(0, ended=True)
+        self._events.append(Body(stream, b"", True))
+
+    # --- bodies -----------------------------------------------------------------------------------
+
+    def _take_data(self, flags: int, stream: int, payload: bytes) -> None:
+        size = len(payload)
+        if not stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "DATA on stream 0")
+        if size > self._window:
+            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "the connection's window is used up")
+        self._window -= size
+        self._credit += size
+        if self._credit >= 2 * self._limits.window_bytes:
+            self.out.ready.append(frames.window_update(0, self._credit))
+            self._window += self._credit
+            self._credit = 0
+        ended = bool(flags & frames.END_STREAM)
+        content = _unpadded(payload) if flags & frames.PADDED else payload
+        if not content and not ended:
+            self._spend_frame()
+        found = self._found(stream)
+        if found is None:
+            return
+        if size > found.receive_window:
+            raise StreamFault(stream, Code.FLOW_CONTROL_ERROR, "the stream's window is used up")
+        found.move(Step.END if ended else Step.BODY)
+        found.count(len(content), ended=ended)
+        if not ended:
+            self._credit_stream(found, size)
+        self._events.append(Body(stream, content, ended))
+
+    def _credit_stream(self, stream: Stream, size: int) -> None:
+        full = self._limits.window_bytes
+        stream.receive_window -= size
+        if stream.receive_window <= full // 2:
+            self.out.ready.append(frames.window_update(stream.number, full - stream.receive_window))
+            stream.receive_window = full
+
+    # --- control frames -------------------------------------------------------------------------
+
+    def _spend_frame(self) -> None:
+        if not self._frames.spend(self._now_ms):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames without content")
+
+    def _spend_reset(self) -> None:
+        if not self._resets.spend(self._now_ms):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many streams are reset")
+
+    def _take_priority(self, _flags: int, stream: int, payload: bytes) -> None:
+        self._spend_frame()
+        _expect(stream > 0, "PRIORITY on stream 0")
+        if len(payload) != frames.PRIORITY_BYTES:
+            raise StreamFault(stream, Code.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
+        _check_priority(stream, payload)
+
+    def _take_reset(self, _flags: int, stream: int, payload: bytes) -> None:
+        _expect(len(payload) == 4, "RST_STREAM has 4 bytes", Code.FRAME_SIZE_ERROR)
+        _expect(0 < stream <= self._last, f"RST_STREAM on idle stream {stream}")
+        found = self._streams.get(stream)
+        if found is None:
+            self._spend_frame()
+            return
+        self._spend_reset()
+        found.move(Step.RESET)
+        self.out.forget(found)
+        self._events.append(Gone(stream))
+
+    def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
+        self._spend_frame()
+        _expect(not stream, f"SETTINGS on stream {stream}")
+        if flags & frames.ACK:
+            _expect(not payload, "SETTINGS with ACK has no payload", Code.FRAME_SIZE_ERROR)
+            return
+        _expect(len(payload) % 6 == 0, "SETTINGS has 6 bytes each", Code.FRAME_SIZE_ERROR)
+        for at in range(0, len(payload), 6):
+            name = int.from_bytes(payload[at : at + 2], "big")
+            self._apply_setting(name, int.from_bytes(payload[at + 2 : at + 6], "big"))
+        self._settled = True
+        self.out.ready.append(frames.SETTINGS_ACK)
+
+    def _apply_setting(self, name: int, value: int) -> None:
+        if name == Setting.HEADER_TABLE_SIZE:
+            self.out.set_table_bytes(value)
+        elif name == Setting.ENABLE_PUSH:
+            _expect(value <= 1, "ENABLE_PUSH is 0 or 1")
+        elif name == Setting.INITIAL_WINDOW_SIZE:
+            self.out.set_new_window(value)
+        elif name == Setting.MAX_FRAME_SIZE:
+            self.out.set_frame_bytes(value)
+
+    def _refuse_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
+
+    def _take_ping(self, flags: int, stream: int, payload: bytes) -> None:
+        _expect(not stream, f"PING on stream {stream}")
+        _expect(len(payload) == 8, "PING has 8 bytes", Code.FRAME_SIZE_ERROR)
+        self._spend_frame()
+        if flags & frames.ACK:
+            self._events.append(Pong(payload))
+        else:
+            self.out.ready.append(frames.frame(Type.PING, frames.ACK, 0, payload))
+
+    def _take_go_away(self, _flags: int, stream: int, payload: bytes) -> None:
+        _expect(not stream, f"GOAWAY on stream {stream}")
+        _expect(len(payload) >= 8, "GOAWAY has 8 bytes or more", Code.FRAME_SIZE_ERROR)
+        self._spend_frame()
+
+    def _take_window_update(self, _flags: int, stream: int, payload: bytes) -> None:
+        _expect(len(payload) == 4, "WINDOW_UPDATE has 4 bytes", Code.FRAME_SIZE_ERROR)
+        _expect(stream <= self._last, f"WINDOW_UPDATE on idle stream {stream}")
+        increment = int.from_bytes(payload, "big") & frames.STREAM_MASK
+        self._spend_frame()
+        if not stream:
+            self.out.grow_connection(increment)
+            return
+        found = self._streams.get(stream)
+        if found is not None:
+            self.out.grow(found, increment)
+
+    # --- what goes ------------------------------------------------------------------------------
+
+    def take_output(self) -> bytes:
+        """All bytes that are owed to the peer."""
+        ready, self.out.ready = self.out.ready, []
+        return b"".join(ready)
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether so much waits for the peer's windows that it should get no more answers."""
+        return self.out.queued > self._limits.queued_bytes
+
+    @property
+    def open_streams(self) -> int:
+        """Requests without a whole answer."""
+        return len(self._streams)
+
+    def is_open(self, stream: int) -> bool:
+        """Whether somebody waits for an answer on it."""
+        return stream in self._streams
+
+    def ping(self, opaque: bytes) -> None:
+        """Ask whether the peer lives; `Pong` brings the same 8 bytes back."""
+        self.out.ready.append(frames.frame(Type.PING, 0, 0, opaque))
+
+    def leave(self) -> None:
+        """Say that no more requests are taken; those under way are answered."""
+        if not self._leaving and not self.closed:
+            self._leaving = True
+            self.out.ready.append(frames.go_away(self._last, Code.NO_ERROR, "the broker stops"))
+
+    def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
+        """End the connection: GOAWAY, and `Gone` for every stream in what `receive` gives next or now."""
+        if self.closed:
+            return
+        self.closed = True
+        self.out.ready.append(frames.go_away(self._last, code, why))
+        self._events += [Gone(stream) for stream in self._streams]
+        self._streams.clear()
+        self.out.queued = 0
+        self._block, self._buffer = [], b""
+
+    def check_invariants(self) -> None:
+        """What must hold between the fields."""
+        limits = self._limits
+        assert len(self._streams) <= limits.streams
+        assert self._window + self._credit == 4 * limits.window_bytes
+        assert self._window >= 0
+        assert len(self._buffer) < HEADER_BYTES + self._frame_bytes
+        assert self.closed or bool(self._block) == bool(self._block_stream)
+        assert all(0 < number <= self._last for number in self._streams)
+        assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())
+        self._decoder.check_invariants()
+        self.out.check_invariants()
+
+
+def _expect(holds: bool, why: str, code: Code = Code.PROTOCOL_ERROR) -> None:
+    """What a peer must keep to; else the connection ends."""
+    if not holds:
+        raise ConnectionFault(code, why)
+
+
+def _check_priority(stream: int, payload: bytes) -> None:
+    if int.from_bytes(payload[:4], "big") & frames.STREAM_MASK == stream:
+        raise StreamFault(stream, Code.PROTOCOL_ERROR, "a stream depends on itself")
+
+
+def _unpadded(payload: bytes) -> bytes:
+    """What a padded payload holds."""
+    _expect(bool(payload) and payload[0] < len(payload), "the padding is as long as the frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+_Taker = Callable[[Connection, int, int, bytes], None]
+_TAKERS: tuple[_Taker, ...] = (
+    Connection._take_data,
+    Connection._take_headers,
+    Connection._take_priority,
+    Connection._take_reset,
+    Connection._take_settings,
+    Connection._refuse_push,
+    Connection._take_ping,
+    Connection._take_go_away,
+    Connection._take_window_update,
+    Connection._take_continuation,
+)
+"""By frame type: looked up once a frame."""
+assert len(_TAKERS) == len(Type)

@@ -1,0 +1,69 @@
+"""What a connection may ask for, and what its bytes mean."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.protocol.http2.request_head import RequestHead
+
+
+class Limits(NamedTuple):
+    """What one connection may ask for.
+
+    streams          open at a time; more are refused
+    frame_bytes      of one frame's payload
+    window_bytes     of one stream; the connection has four times as much
+    header_bytes     of one header block, compressed; and of the list when decoded
+    header_pieces    frames of one header block
+    resets_burst …   unanswered streams that the peer may reset at once, and a second
+    frames_burst …   frames without content at once, and a second
+    queued_bytes     answers that wait for the peer's windows
+    """
+
+    streams: int = 1_024
+    frame_bytes: int = 16_384
+    window_bytes: int = 1 << 20
+    header_bytes: int = 16_384
+    header_pieces: int = 32
+    resets_burst: int = 1_000
+    resets_per_second: int = 100
+    frames_burst: int = 10_000
+    frames_per_second: int = 2_000
+    queued_bytes: int = 8 << 20
+
+
+class Head(NamedTuple):
+    """A request has begun; with `ended` it has no body."""
+
+    stream: int
+    head: RequestHead
+    ended: bool
+
+
+class Body(NamedTuple):
+    """The next bytes of a request's body; with `ended` the last ones."""
+
+    stream: int
+    content: bytes
+    ended: bool
+
+
+class Gone(NamedTuple):
+    """The peer has reset a stream: nobody waits for its answer."""
+
+    stream: int
+
+
+class Pong(NamedTuple):
+    """The answer to a ping."""
+
+    opaque: bytes
+
+
+class Done(NamedTuple):
+    """An answer that had waited for the peer's windows has gone out in whole."""
+
+    stream: int
+
+
+Event = Head | Body | Gone | Pong | Done

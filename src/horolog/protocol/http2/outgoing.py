@@ -1,0 +1,215 @@
+"""What a server owes its peer: frames that are ready, and answers that wait for the peer's windows."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from horolog.protocol.http2 import frames, hpack
+from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
+from horolog.protocol.http2.frames import Type
+from horolog.protocol.http2.streams import State, Step, Stream
+
+_OWN_RESETS_MAX = 1_024  # streams that we reset and of which frames may still be under way
+_DATA = Type.DATA << 8
+_HEAD = Type.HEADERS << 8 | frames.END_HEADERS
+_TRAILERS = _HEAD | frames.END_STREAM
+
+
+class Outgoing:
+    """The sending half of a connection.
+
+    streams    open streams by number, shared with the receiving half
+    ready      frames to be written, in order
+    queued     bytes of answers that wait for room
+    answered   streams that were answered in whole, ever
+    late       those of them that had to wait for room, since somebody looked
+    """
+
+    def __init__(self, streams: dict[int, Stream], frame_bytes: int) -> None:
+        self.streams = streams
+        self.ready: list[bytes] = []
+        self.queued = 0
+        self.answered = 0
+        self.late: list[int] = []
+        self.new_window = frames.WINDOW_INITIAL  # of a stream that begins
+        self._window = frames.WINDOW_INITIAL
+        self._frame_bytes_max = frame_bytes
+        self._frame_bytes = frames.FRAME_BYTES_INITIAL
+        self._owes_table_change = False
+        self._own_resets: OrderedDict[int, None] = OrderedDict()
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def respond(self, stream: int, head: bytes, content: bytes, trailers: bytes) -> None:
+        """A whole answer: header block, body, trailer block.  Nothing happens if nobody waits for it."""
+        found = self.streams.get(stream)
+        if found is None:
+            return
+        size = len(content)
+        if (
+            size > found.send_window
+            or size > self._window
+            or size > self._frame_bytes
+            or self._owes_table_change
+            or found.state is not State.HALF_CLOSED
+            or found.queue
+        ):
+            self.send_head(stream, head)
+            self.send_body(stream, content)
+            self.end(stream, trailers)
+            return
+        self._window -= size
+        found.move(Step.OUR_END)
+        del self.streams[stream]
+        self.answered += 1
+        number = stream.to_bytes(4, "big")
+        self.ready += (
+            (len(head) << 16 | _HEAD).to_bytes(5, "big"), number, head,
+            (size << 16 | _DATA).to_bytes(5, "big"), number, content,
+            (len(trailers) << 16 | _TRAILERS).to_bytes(5, "big"), number, trailers,
+        )  # fmt: skip
+
+    def send_head(self, stream: int, block: bytes) -> None:
+        """Begin an answer."""
+        if stream in self.streams:
+            self.ready.append(self._head_frame(stream, block, 0))
+
+    def send_body(self, stream: int, content: bytes) -> None:
+        """Go on with an answer; what the windows have no room for waits."""
+        found = self.streams.get(stream)
+        if found is None or not content:
+            return
+        assert found.trailers is None, "an answer goes on after its end"
+        found.queue.append(memoryview(content))
+        self.queued += len(content)
+        self._pump(found)
+
+    def end(self, stream: int, trailers: bytes) -> None:
+        """End an answer with a trailer block, after all of its body; of a bare answer its only block."""
+        found = self.streams.get(stream)
+        if found is not None:
+            assert found.trailers is None, "an answer ends twice"
+            found.trailers = trailers
+            self._pump(found)
+
+    def _head_frame(self, stream: int, block: bytes, flags: int) -> bytes:
+        if self._owes_table_change:
+            self._owes_table_change = False
+            block = hpack.LOWERED + block
+        assert len(block) <= frames.FRAME_BYTES_INITIAL
+        return frames.frame(Type.HEADERS, flags | frames.END_HEADERS, stream, block)
+
+    def _pump(self, stream: Stream) -> None:
+        """Send of a stream's answer what the windows have room for."""
+        queue = stream.queue
+        while queue:
+            room = min(stream.send_window, self._window, self._frame_bytes)
+            if room <= 0:
+                return
+            piece = queue[0][:room]
+            size = len(piece)
+            if size == len(queue[0]):
+                queue.popleft()
+            else:
+                queue[0] = queue[0][size:]
+            stream.send_window -= size
+            self._window -= size
+            self.queued -= size
+            self.ready += (frames.header(size, Type.DATA, 0, stream.number), bytes(piece))
+        if stream.trailers is not None:
+            self.ready.append(self._head_frame(stream.number, stream.trailers, frames.END_STREAM))
+            if stream.state is State.OPEN:
+                self._remember_reset(stream.number)
+                self.ready.append(frames.reset(stream.number, Code.NO_ERROR))
+            stream.move(Step.OUR_END)
+            self.answered += 1
+            self.forget(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """It is closed; what waited for room is dropped."""
+        assert stream.state is State.CLOSED
+        del self.streams[stream.number]
+        self.queued -= sum(map(len, stream.queue))
+        stream.queue.clear()
+
+    # --- resets ---------------------------------------------------------------------------------
+
+    def reset(self, stream: int, code: Code) -> bool:
+        """End a stream at once; whether it was open."""
+        self._remember_reset(stream)
+        self.ready.append(frames.reset(stream, code))
+        found = self.streams.get(stream)
+        if found is None:
+            return False
+        found.move(Step.OUR_RESET)
+        self.forget(found)
+        return True
+
+    def _remember_reset(self, stream: int) -> None:
+        self._own_resets[stream] = None
+        if len(self._own_resets) > _OWN_RESETS_MAX:
+            self._own_resets.popitem(last=False)
+
+    def was_reset(self, stream: int) -> bool:
+        """Whether we reset it a while ago: frames of it may still have been under way."""
+        return stream in self._own_resets
+
+    # --- the peer's windows and settings ----------------------------------------------------------
+
+    def grow_connection(self, increment: int) -> None:
+        """WINDOW_UPDATE on the connection."""
+        if not increment or self._window + increment > frames.WINDOW_MAX:
+            raise ConnectionFault(*_cannot_grow(increment, "connection"))
+        self._window += increment
+        if self.queued:
+            self._pump_all()
+
+    def grow(self, stream: Stream, increment: int) -> None:
+        """WINDOW_UPDATE on a stream."""
+        if not increment or stream.send_window + increment > frames.WINDOW_MAX:
+            raise StreamFault(stream.number, *_cannot_grow(increment, "stream"))
+        stream.send_window += increment
+        self._pump_late(stream)
+
+    def set_new_window(self, size: int) -> None:
+        """INITIAL_WINDOW_SIZE: what is open grows or shrinks as well, also below zero."""
+        if size > frames.WINDOW_MAX:
+            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
+        change, self.new_window = size - self.new_window, size
+        for stream in self.streams.values():
+            stream.send_window += change
+            if stream.send_window > frames.WINDOW_MAX:
+                raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "a stream's window overflows")
+        if self.queued:
+            self._pump_all()
+
+    def _pump_all(self) -> None:
+        for stream in [each for each in self.streams.values() if each.queue]:
+            self._pump_late(stream)
+
+    def _pump_late(self, stream: Stream) -> None:
+        self._pump(stream)
+        if stream.state is State.CLOSED:
+            self.late.append(stream.number)
+
+    def set_frame_bytes(self, size: int) -> None:
+        """MAX_FRAME_SIZE."""
+        if not frames.FRAME_BYTES_INITIAL <= size <= frames.FRAME_BYTES_MAX:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {size}")
+        self._frame_bytes = min(size, self._frame_bytes_max)
+
+    def set_table_bytes(self, size: int) -> None:
+        """HEADER_TABLE_SIZE: this end uses no table, but a lower one must be acknowledged in a block."""
+        self._owes_table_change |= size < hpack.TABLE_BYTES
+
+    def check_invariants(self) -> None:
+        """What must hold between the fields."""
+        assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue)
+        assert self._window <= frames.WINDOW_MAX
+        assert len(self._own_resets) <= _OWN_RESETS_MAX
+        assert all(s.send_window <= frames.WINDOW_MAX for s in self.streams.values())
+
+
+def _cannot_grow(increment: int, whose: str) -> tuple[Code, str]:
+    code = Code.FLOW_CONTROL_ERROR if increment else Code.PROTOCOL_ERROR
+    return code, f"the window of the {whose} cannot grow by {increment}"

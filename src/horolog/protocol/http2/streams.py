@@ -1,0 +1,92 @@
+"""The life of a stream, as the server sees it (RFC 9113 §5.1).
+
+A stream is *open* from its HEADERS on; *half-closed* once the peer has said all.  A server that has said all on an
+open stream resets it as well (NO_ERROR), so that the peer stops: there is no half-closed (local) here.  A closed
+stream is forgotten; what still comes for it is judged by its number alone (`connection`).
+
+=============  ===========  ============  ============  ==========  ============
+state          body         end           reset         our end     our reset
+=============  ===========  ============  ============  ==========  ============
+OPEN           OPEN         HALF_CLOSED   CLOSED        CLOSED      CLOSED
+HALF_CLOSED    refused      refused       CLOSED        CLOSED      CLOSED
+=============  ===========  ============  ============  ==========  ============
+
+"Refused" is a stream error STREAM_CLOSED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+
+from horolog.protocol.http2.faults import Code, StreamFault
+
+
+class State(IntEnum):
+    """Where a stream is."""
+
+    OPEN = 0
+    HALF_CLOSED = 1
+    CLOSED = 2
+
+
+class Step(IntEnum):
+    """What happens to a stream."""
+
+    BODY = 0  # DATA of the peer
+    END = 1  # END_STREAM of the peer, with or without DATA
+    RESET = 2  # RST_STREAM of the peer
+    OUR_END = 3
+    OUR_RESET = 4
+
+
+REFUSED = None
+TABLE: dict[State, tuple[State | None, ...]] = {
+    State.OPEN: (State.OPEN, State.HALF_CLOSED, State.CLOSED, State.CLOSED, State.CLOSED),
+    State.HALF_CLOSED: (REFUSED, REFUSED, State.CLOSED, State.CLOSED, State.CLOSED),
+}
+
+
+class Stream:
+    """One request and its answer."""
+
+    __slots__ = (
+        "expected",
+        "got",
+        "number",
+        "queue",
+        "receive_window",
+        "send_window",
+        "state",
+        "trailers",
+    )
+
+    def __init__(self, number: int, send_window: int, receive_window: int, expected: int) -> None:
+        self.number = number
+        self.state = State.OPEN
+        self.send_window = send_window
+        self.receive_window = receive_window
+        self.expected = expected  # bytes of the body that content-length states; −1: it does not
+        self.got = 0
+        self.queue: deque[memoryview] = deque()  # answers that wait for the peer's window
+        self.trailers: bytes | None = None  # block that ends the stream after the queue
+
+    def move(self, step: Step) -> None:
+        """Take a step of the table; a peer's illegal one is a StreamFault, ours an assertion."""
+        to = TABLE[self.state][step]
+        if to is REFUSED:
+            assert step <= Step.END
+            raise StreamFault(self.number, Code.STREAM_CLOSED, "the request had ended")
+        self.state = to
+
+    def count(self, size: int, *, ended: bool) -> None:
+        """Body bytes have come; they must add up to what content-length states."""
+        self.got += size
+        if self.expected >= 0 and (
+            self.got > self.expected or (ended and self.got != self.expected)
+        ):
+            raise StreamFault(
+                self.number,
+                Code.PROTOCOL_ERROR,
+                f"content-length says {self.expected} bytes, the body has {self.got}",
+            )

@@ -1,0 +1,133 @@
+"""Floods and mutated frames at an HTTP/2 connection: its own error for each, sound state, bounded memory (P11)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from http2_peer import (
+    BLOCK,
+    HEAD,
+    MALFORMED,
+    TRAILERS,
+    body_frame,
+    greeted,
+    headers,
+    owed,
+    resets,
+    went_away,
+)
+
+from horolog.protocol.http2 import frames, hpack
+from horolog.protocol.http2.events import Body, Head, Limits
+from horolog.protocol.http2.faults import Code
+from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type, frame
+
+SMALL = Limits(resets_burst=50, frames_burst=50, resets_per_second=10, frames_per_second=10)
+FLOODS = {
+    "rapid reset": lambda i: headers(2 * i + 1) + frame(Type.RST_STREAM, 0, 2 * i + 1, bytes(4)),
+    "streams that we must reset": lambda i: headers(2 * i + 1, hpack.encode(MALFORMED)),
+    "PING": lambda i: frame(Type.PING, 0, 0, bytes(8)),
+    "SETTINGS": lambda i: frames.settings({}),
+    "PRIORITY": lambda i: frame(Type.PRIORITY, 0, 3, bytes(5)),
+    "empty DATA": lambda i: headers(1) if i == 0 else body_frame(1),
+    "WINDOW_UPDATE": lambda i: frames.window_update(0, 1),
+    "unknown frames": lambda i: frame(77, 0, 0, b"?"),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_ends_the_connection(name) -> None:
+    connection = greeted(SMALL)
+    for i in range(1_000):
+        connection.receive(FLOODS[name](i), 0)
+        connection.check_invariants()
+        if connection.closed:
+            break
+    assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+    assert i < 60
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_the_same_at_a_modest_pace_is_fine(name) -> None:
+    connection = greeted(SMALL)
+    for i in range(1_000):
+        connection.receive(FLOODS[name](i), i * 200)
+        connection.take_output()
+    assert not connection.closed
+
+
+def test_whoever_gets_answers_may_reset_now_and_then() -> None:
+    connection = greeted(SMALL)
+    for i in range(0, 2_000, 2):
+        first, second = 2 * i + 1, 2 * i + 3
+        connection.receive(headers(first, flags=END_HEADERS | END_STREAM), 0)
+        connection.out.respond(first, HEAD, b"x", TRAILERS)
+        connection.receive(headers(second) + frame(Type.RST_STREAM, 0, second, bytes(4)), 0)
+    assert not connection.closed
+
+
+def test_a_block_in_many_pieces_ends_the_connection() -> None:
+    connection = greeted()
+    connection.receive(headers(1, BLOCK, 0), 0)
+    for _ in range(100):
+        connection.receive(frame(Type.CONTINUATION, 0, 1, b""), 0)
+    assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+
+
+def test_streams_beyond_the_limit_are_refused() -> None:
+    connection = greeted(Limits(streams=3))
+    for stream in (1, 3, 5, 7):
+        connection.receive(headers(stream), 0)
+    assert resets(connection) == [(7, Code.REFUSED_STREAM)]
+    assert connection.open_streams == 3
+    connection.check_invariants()
+
+
+def test_whoever_takes_no_answers_gets_no_more_streams() -> None:
+    connection = greeted(Limits(queued_bytes=100_000))
+    connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
+    connection.out.respond(1, HEAD, bytes(300_000), TRAILERS)
+    assert connection.wants_room
+    connection.receive(headers(3), 0)
+    assert resets(connection) == [(3, Code.ENHANCE_YOUR_CALM)]
+
+
+def mutated(random: Random, story: bytes) -> bytes:
+    raw = bytearray(story)
+    for _ in range(random.randrange(1, 6)):
+        at = random.randrange(len(raw))
+        match random.randrange(4):
+            case 0:
+                raw[at] ^= 1 << random.randrange(8)
+            case 1:
+                raw[at : at + 1] = random.randbytes(random.randrange(4))
+            case 2:
+                del raw[at : at + random.randrange(1, 12)]
+            case _:
+                raw[at:at] = raw[at : at + random.randrange(1, 40)]
+        if not raw:
+            raw += b"\0"
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mutated_frames_end_in_events_or_a_fault(seed) -> None:
+    """Any bytes: events, or the end of the connection with a code; state stays sound, and memory bounded."""
+    random = Random(seed)
+    story = b"".join(
+        headers(stream) + body_frame(stream, b"x" * 20, END_STREAM) + frames.window_update(0, 5)
+        for stream in range(1, 20, 2)
+    )
+    for _ in range(60):
+        connection = greeted()
+        raw = mutated(random, story)
+        at = 0
+        while at < len(raw) and not connection.closed:
+            size = random.randrange(1, 60)
+            for event in connection.receive(raw[at : at + size], 0):
+                if isinstance(event, Head | Body) and event.ended:
+                    connection.out.respond(event.stream, HEAD, b"ok", TRAILERS)
+            connection.check_invariants()
+            at += size
+        owed(connection)
