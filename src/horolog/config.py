@@ -112,6 +112,14 @@ class Settings(BaseSettings):
         le=FAR_BUFFER_BYTES_MAX,
         description="bytes of messages due after the near window that gather before they become a run",
     )
+    tls_cert: Path | None = Field(
+        None,
+        description="PEM file with the certificate for clients that ask for TLS; without, one is made "
+        "at each start, signed by itself",
+    )
+    tls_key: Path | None = Field(
+        None, description="PEM file with its private key; without, it is in the same file"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
     )

@@ -70,9 +70,9 @@ INPUTS_MAX = (
 INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
 
 # --- clients ----------------------------------------------------------------------------------
-STREAMS_MAX = (
-    1_000  # calls of one connection at a time; one that is reset takes 13 kB until it ends
-)
+STREAMS_MAX = 1_000  # calls of one connection at a time: the usual limit of HTTP/2 servers
+CONNECTIONS_MAX = 20_000  # of the gRPC door: one of an idle client takes some 8 kB
+BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
 
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB

@@ -103,7 +103,10 @@ class Http2Connection:
                 if content is not None:
                     piece += frame(DATA, END_STREAM, stream, message(content))
                 piece += frame(RST_STREAM, 0, stream, CANCEL)
-            self.socket.sendall(piece)
+            try:
+                self.socket.sendall(piece)
+            except OSError:
+                return  # the other side has had enough
 
     def close(self) -> None:
         """Hang up."""

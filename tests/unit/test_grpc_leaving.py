@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from http2_frames import call_headers
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -25,34 +26,18 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.http2 import frames
+from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.faults import Code
+from horolog.protocol.http2.frames import Setting, Type
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
-from horolog.server.grpc_clients import Clients
-from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_front import SERVICE, GrpcFront
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
 
 HEADERS = (("x-mq-client-id", "tester"), ("x-mq-language", "JAVA"))
 DEADLINE_S = 20
-
-
-class LeavingContext:
-    """A call's context whose client goes after some answers."""
-
-    def __init__(self, answers: int) -> None:
-        self.left = answers
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return HEADERS
-
-    def time_remaining(self) -> float:
-        return 30.0
-
-    async def write(self, answer: Any) -> None:
-        if self.left == 0:
-            raise asyncio.CancelledError
-        self.left -= 1
 
 
 def run(tmp_path: Path, story: Callable[[Engine], Awaitable[None]]) -> None:
@@ -89,51 +74,126 @@ async def attempts(engine: Engine) -> list[int]:
     return [m.attempt for m in (await engine.submit(receive)).messages]
 
 
-@pytest.mark.parametrize("answers", [0, 1, 2])
-def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, answers) -> None:
-    async def story(engine: Engine) -> None:
-        await send(engine, 3)
-        with pytest.raises(asyncio.CancelledError):
-            await ConsumerCalls(engine, Clients()).receive(request(), LeavingContext(answers))
-        assert await attempts(engine) == []
-        await engine.advance(1_000)
-        assert await attempts(engine) == [2, 2, 2]
+class RawClient:
+    """A client whose window has room for so many bytes of an answer, and who can go at any moment."""
 
-    run(tmp_path, story)
+    def __init__(self, port: int, window: int = 65_535) -> None:
+        self._port = port
+        self._window = window
+
+    async def __aenter__(self) -> RawClient:
+        self.reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        settings = frames.settings({Setting.INITIAL_WINDOW_SIZE: self._window})
+        self._writer.write(frames.PREFACE + settings)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.transport.abort()
+
+    def receive(self, asked: pb.ReceiveMessageRequest) -> None:
+        """Ask, and wait for nothing."""
+        head = call_headers(f"/{SERVICE}/ReceiveMessage")
+        content = framed(asked.SerializeToString())
+        self._writer.write(
+            frames.frame(Type.HEADERS, frames.END_HEADERS, 1, head)
+            + frames.frame(Type.DATA, frames.END_STREAM, 1, content)
+        )
+
+    def cancel(self) -> None:
+        """Wait for no answer any more."""
+        self._writer.write(frames.reset(1, Code.CANCEL))
+
+    def open_window(self, size: int) -> None:
+        """Take so many bytes more."""
+        self._writer.write(frames.window_update(1, size))
+
+
+async def until(engine: Engine, leased: int = 0, parked: int = 0) -> None:
+    """Return when so many messages are leased and so many polls wait."""
+    while True:
+        polls = (await engine.submit(DescribeBroker())).parked_polls
+        try:
+            (queue,) = await engine.submit(DescribeGroup("g", "t"))
+        except HorologError:
+            continue  # nobody has asked yet
+        if (queue.leased, polls) == (leased, parked):
+            return
+
+
+def with_port(tmp_path: Path, story: Callable[[Engine, int], Awaitable[None]]) -> None:
+    async def begin_and_end(engine: Engine) -> None:
+        front = GrpcFront(engine)
+        try:
+            await story(engine, await front.start())
+        finally:
+            await front.stop(0)
+
+    run(tmp_path, begin_and_end)
+
+
+async def until_given_back(engine: Engine, count: int) -> None:
+    """Return when the messages are for others again; they are told of within a second of simulated time."""
+    while not (got := await attempts(engine)):
+        await engine.advance(1_000)
+    assert got == [2] * count
+
+
+@pytest.mark.parametrize("window", [0, 5, 300], ids=["nothing", "a bit", "a part"])
+@pytest.mark.parametrize("how", ["cancel", "hang up"])
+def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, window, how) -> None:
+    async def story(engine: Engine, port: int) -> None:
+        await send(engine, 3)
+        async with RawClient(port, window) as client:
+            client.receive(request())
+            await until(engine, leased=3)
+            assert await attempts(engine) == []
+            if how == "cancel":
+                client.cancel()
+                await until_given_back(engine, 3)
+                return
+        await until_given_back(engine, 3)
+
+    with_port(tmp_path, story)
+
+
+def test_messages_that_were_taken_over_late_stay_with_the_client(tmp_path) -> None:
+    async def story(engine: Engine, port: int) -> None:
+        await send(engine, 3)
+        async with RawClient(port, 5) as client:
+            client.receive(request())
+            await until(engine, leased=3)
+            client.open_window(100_000)
+            while b"grpc-status" not in await client.reader.read(65_536):
+                pass
+        await engine.advance(1_000)
+        assert await attempts(engine) == []
+
+    with_port(tmp_path, story)
 
 
 def test_a_client_that_goes_while_its_receive_is_carried_out(tmp_path) -> None:
-    async def story(engine: Engine) -> None:
+    async def story(engine: Engine, port: int) -> None:
         await send(engine, 2)
-        call = asyncio.ensure_future(
-            ConsumerCalls(engine, Clients()).receive(request(), LeavingContext(9))
-        )
-        # Behind the call's first step and before the engine's turn: it has asked, nobody has answered.
-        asyncio.get_running_loop().call_soon(call.cancel)
-        await asyncio.wait([call])
-        assert call.cancelled()
-        (queue,) = await engine.submit(DescribeGroup("g", "t"))
-        assert queue.leased == 2
-        await engine.advance(1_000)
-        assert await attempts(engine) == [2, 2]
+        async with RawClient(port) as client:
+            client.receive(request())
+            client.cancel()
+            await until(engine, leased=2)
+            await until_given_back(engine, 2)
 
-    run(tmp_path, story)
+    with_port(tmp_path, story)
 
 
 def test_a_poll_whose_client_goes_takes_no_message(tmp_path) -> None:
-    async def story(engine: Engine) -> None:
-        call = asyncio.ensure_future(
-            ConsumerCalls(engine, Clients()).receive(request(15), LeavingContext(9))
-        )
-        while not (await engine.submit(DescribeBroker())).parked_polls:
-            pass
-        call.cancel()
-        await asyncio.wait([call])
-        assert (await engine.submit(DescribeBroker())).parked_polls == 0
+    async def story(engine: Engine, port: int) -> None:
+        async with RawClient(port) as client:
+            client.receive(request(15))
+            await until(engine, parked=1)
+            client.cancel()
+            await until(engine)
         await send(engine, 1)
         assert await attempts(engine) == [1]
 
-    run(tmp_path, story)
+    with_port(tmp_path, story)
 
 
 def on_the_wire(
@@ -251,7 +311,7 @@ def test_no_request_can_bring_it_down(tmp_path) -> None:
 
 
 def test_all_clients_may_come_back_in_the_same_moment(tmp_path) -> None:
-    """gRPC itself cancels calls at random when more than 1 000 of them queue up, unless it is told otherwise."""
+    """More calls than a connection may have at a time wait in the client, and all are answered."""
 
     async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
         beat = channel.unary_unary(f"/{SERVICE}/Heartbeat")

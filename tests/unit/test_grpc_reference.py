@@ -9,7 +9,8 @@ from pathlib import Path
 from horolog import limits
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, RECALL_CODES
-from horolog.server.grpc_front import NOT_IMPLEMENTED, QUEUED_CALLS_MAX, GrpcFront
+from horolog.protocol.http2.events import Limits
+from horolog.server.grpc_front import NOT_IMPLEMENTED, SERVICE, GrpcFront
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "grpc.md").read_text(encoding="utf-8")
 
@@ -33,9 +34,9 @@ def test_every_recall_status_is_on_the_page() -> None:
 
 def test_every_call_is_on_the_page() -> None:
     calls = {name.strip("`"): text for name, text in rows("Calls")}
-    assert set(calls) == set(GrpcFront(None)._handlers())  # the engine is never asked
+    assert {f"/{SERVICE}/{name}".encode() for name in calls} == GrpcFront(None).paths
     missing = {name for name, text in calls.items() if text == "`NOT_IMPLEMENTED`"}
-    assert missing == {*NOT_IMPLEMENTED, "PullMessage"}
+    assert missing == set(NOT_IMPLEMENTED)
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
@@ -70,4 +71,11 @@ def test_what_the_page_says_of_connections() -> None:
     words = " ".join(PAGE.split())
     assert f"quiet for {usual['quiet_ms'].default // 1000} s is pinged" in words
     assert f"nothing answers within {usual['unanswered_ms'].default // 1000} s" in words
-    assert f"Up to {QUEUED_CALLS_MAX} calls" in words
+    assert f"Up to {limits.CONNECTIONS_MAX} connections" in words
+    assert f"more than {limits.BYTES_UNDER_WAY_MAX >> 20} MiB are without" in words
+    floods = Limits()
+    assert f"({floods.resets_burst} at once, {floods.resets_per_second} a second" in words
+    assert f"({floods.frames_burst} at once, {floods.frames_per_second} a second)" in words
+    assert f"more than {floods.header_pieces} pieces" in words
+    assert f"more than {floods.header_bytes} bytes of header fields" in words
+    assert f"more than {floods.queued_bytes >> 20} MiB of answers" in words

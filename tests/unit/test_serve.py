@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from horolog.admin.server import bind
 from horolog.config import Settings, load
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -31,15 +32,21 @@ from horolog.testing.engine import ScriptedEngine
 
 
 class Front:
-    """A gRPC door that opens nothing."""
+    """A gRPC door that only looks whether it could open."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, events: list[str], port: int) -> None:
         self._events = events
+        self._port = port
 
     async def start(self) -> int:
         """Remember it."""
+        bind("127.0.0.1", self._port, "--grpc-port").close()
         self._events.append("grpc opened")
         return 4_711
+
+    def reload(self) -> None:
+        """Remember it."""
+        self._events.append("certificate read")
 
     async def stop(self, grace: float) -> None:
         """Remember it."""
@@ -68,7 +75,7 @@ class Process:
             return engine
 
         def make_front(engine: object, settings: Settings) -> Front:
-            return Front(self.events)
+            return Front(self.events, settings.grpc_port)
 
         return await serve(self.settings, Parts(open_engine, make_front, self.ready.set_result))
 
@@ -99,6 +106,20 @@ def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
         assert await running == 0
         assert process.events == ["grpc opened", "grpc closed"]
         assert (await process.opened).stopped
+
+    within_10_s(work())
+
+
+def test_sighup_reads_the_certificate_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        process = Process(tmp_path)
+        running = asyncio.create_task(process.run())
+        await process.ready
+        os.kill(os.getpid(), signal.SIGHUP)
+        while "certificate read" not in process.events:
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running == 0
 
     within_10_s(work())
 

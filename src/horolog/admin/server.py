@@ -30,7 +30,8 @@ def port_in_use(flag: str, port: int, why: str) -> HorologError:
 
 def bind(host: str, port: int, flag: str) -> socket.socket:
     """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))

@@ -116,6 +116,21 @@ FarBufferBytes = Annotated[
         show_default=False,
     ),
 ]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without, one is made"
+        " at each start, signed by itself.  [default: none]",
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Its private key (PEM); without, it is in the same file.  [default: none]",
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
@@ -145,6 +160,8 @@ def serve(
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     far_buffer_bytes: FarBufferBytes = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     log_level: LogLevel = None,
     config: Config = None,
 ) -> int:
@@ -182,6 +199,8 @@ def serve(
             "retention": retention,
             "retention_bytes": retention_bytes,
             "far_buffer_bytes": far_buffer_bytes,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
             "log_level": log_level,
         },
         config_file=config,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
-import grpc.aio
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError
@@ -28,13 +28,14 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of, to_delivered
+from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.call import Call, expected
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no message within the polling time")
 
 
@@ -45,24 +46,40 @@ class ConsumerCalls:
         self._engine = engine
         self._clients = clients
 
-    async def receive(self, request: pb.ReceiveMessageRequest, context: Context) -> None:
+    def receive(self, request: pb.ReceiveMessageRequest, call: Call) -> None:
         """Status, then messages, then the delivery time; answered before the caller's deadline."""
-        try:
-            client_id = client_id_of(context)
-            poll_ms = self._polling_ms(request, client_id, context.time_remaining())
-            command = _to_receive(request, client_id, poll_ms)
-            received = await self._poll(command)
-        except HorologError as error:
-            await context.write(pb.ReceiveMessageResponse(status=status_of(error)))
+        client_id = client_id_of(call)
+        poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
+        command = _to_receive(request, client_id, poll_ms)
+        future = self._engine.submit(command)
+        topic = request.message_queue.topic
+        call.on_dropped = partial(self._left, command, future)
+        future.add_done_callback(lambda given: self._received(command, topic, call, given))
+
+    def _received(
+        self, command: Receive, topic: pb.Resource, call: Call, given: asyncio.Future[Received]
+    ) -> None:
+        if given.cancelled():
             return
-        try:
-            await self._deliver(request.message_queue.topic, received, context)
-        except BaseException:
-            self._give_back(command, received)
-            raise
+        error = given.exception()
+        if error is not None:
+            status = status_of(expected(error))
+            call.answer(framed(pb.ReceiveMessageResponse(status=status).SerializeToString()))
+        elif call.is_open:
+            call.answer(self._answer(topic, given.result()))
+        else:
+            self._give_back(command, given.result())
+
+    def _left(self, command: Receive, future: asyncio.Future[Received]) -> None:
+        """The caller has gone; what it was given, or could not be given, is for others."""
+        if future.done():
+            if future.exception() is None:
+                self._give_back(command, future.result())
+        else:
+            self._engine.submit(CancelReceive(future)).add_done_callback(_ignore)
 
     def _polling_ms(
-        self, request: pb.ReceiveMessageRequest, client_id: str, remaining_s: float | None
+        self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
     ) -> int:
         """As the request says, else the client's settings, else the longest; always before the deadline."""
         wanted = self._clients.poll_ms(client_id)
@@ -72,37 +89,26 @@ class ConsumerCalls:
                 duration_ms(timeout, "long_polling_timeout", ErrorCode.ILLEGAL_POLLING_TIME)
             )
         poll_ms = POLL_MAX_MS if wanted is None else min(wanted, POLL_MAX_MS)
-        if remaining_s is not None:
-            poll_ms = min(poll_ms, int(remaining_s * 1000) - POLL_MARGIN_MS)
+        if remaining_ms is not None:
+            poll_ms = min(poll_ms, remaining_ms - POLL_MARGIN_MS)
         if self._clients.is_gone(client_id):
             poll_ms = 0
         return max(0, poll_ms)
 
-    async def _deliver(self, topic: pb.Resource, received: Received, context: Context) -> None:
-        status = OK if received.messages else _NOTHING
-        await context.write(pb.ReceiveMessageResponse(status=status))
-        for delivered in received.messages:
-            await context.write(pb.ReceiveMessageResponse(message=to_delivered(topic, delivered)))
+    def _answer(self, topic: pb.Resource, received: Received) -> bytes:
         now = self._engine.clock.wall_ms()
-        await context.write(
-            pb.ReceiveMessageResponse(
-                delivery_timestamp=Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
+        stamp = Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
+        return b"".join(
+            framed(part.SerializeToString())
+            for part in (
+                pb.ReceiveMessageResponse(status=OK if received.messages else _NOTHING),
+                *(
+                    pb.ReceiveMessageResponse(message=to_delivered(topic, delivered))
+                    for delivered in received.messages
+                ),
+                pb.ReceiveMessageResponse(delivery_timestamp=stamp),
             )
         )
-
-    async def _poll(self, command: Receive) -> Received:
-        future = self._engine.submit(command)
-        try:
-            received: Received = await asyncio.shield(future)
-        except asyncio.CancelledError:  # the caller has gone; what it was given is for others
-            self._engine.submit(CancelReceive(future)).add_done_callback(_ignore)
-            future.add_done_callback(lambda given: self._give_back_late(command, given))
-            raise
-        return received
-
-    def _give_back_late(self, command: Receive, given: asyncio.Future[Any]) -> None:
-        if not given.cancelled() and given.exception() is None:
-            self._give_back(command, given.result())
 
     def _give_back(self, command: Receive, received: Received) -> None:
         """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""
@@ -112,7 +118,7 @@ class ConsumerCalls:
             )
             self._engine.submit(back).add_done_callback(_ignore)
 
-    async def ack(self, request: pb.AckMessageRequest, context: Context) -> pb.AckMessageResponse:
+    def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
         """Consume messages; every handle has its entry."""
         if not request.entries:
             raise HorologError(
@@ -123,21 +129,10 @@ class ConsumerCalls:
             check_topic(name_of(request.topic)),
             [entry.receipt_handle for entry in request.entries],
         )
-        acked: Acked = await self._engine.submit(command)
-        entries = [
-            pb.AckMessageResultEntry(
-                message_id=entry.message_id,
-                receipt_handle=entry.receipt_handle,
-                status=OK if refused is None else status_of(refused),
-            )
-            for entry, refused in zip(request.entries, acked.refused, strict=True)
-        ]
-        return pb.AckMessageResponse(
-            status=common_status(entry.status for entry in entries), entries=entries
-        )
+        self._engine.submit(command).add_done_callback(lambda result: _acked(request, call, result))
 
     async def change_invisible_duration(
-        self, request: pb.ChangeInvisibleDurationRequest, context: Context
+        self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
         """Renew or give back a message."""
         changed: Changed = await self._engine.submit(
@@ -153,6 +148,26 @@ class ConsumerCalls:
             )
         )
         return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
+
+
+def _acked(request: pb.AckMessageRequest, call: Call, result: asyncio.Future[Acked]) -> None:
+    if result.cancelled():
+        return
+    error = result.exception()
+    if error is not None:
+        answer = pb.AckMessageResponse(status=status_of(expected(error)))
+    else:
+        entries = [
+            pb.AckMessageResultEntry(
+                message_id=entry.message_id,
+                receipt_handle=entry.receipt_handle,
+                status=OK if refused is None else status_of(refused),
+            )
+            for entry, refused in zip(request.entries, result.result().refused, strict=True)
+        ]
+        status = common_status(entry.status for entry in entries)
+        answer = pb.AckMessageResponse(status=status, entries=entries)
+    call.answer(framed(answer.SerializeToString()))
 
 
 def _ignore(future: asyncio.Future[Any]) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from ipaddress import IPv4Address, ip_address
-from typing import Any
-from urllib.parse import unquote
-
-import grpc.aio
+import asyncio
+from functools import partial
 
 from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
@@ -16,33 +12,23 @@ from horolog.protocol.commands import (
     NewMessage,
     Recall,
     RecallStatus,
+    SendMessages,
     Sent,
     TopicType,
     TopicView,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
-from horolog.protocol.grpc.translate import Peer, name_of, to_send
+from horolog.protocol.grpc.translate import name_of, to_send
+from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
     decode_recall_handle,
     encode_recall_handle,
 )
+from horolog.server.call import Call, expected
 from horolog.server.loop import Engine
-
-Context = grpc.aio.ServicerContext[Any, Any]
-
-
-@lru_cache(maxsize=4096)
-def peer_of(text: str) -> Peer:
-    """IPv4 and port of gRPC's peer text, e.g. `ipv4:127.0.0.1:5000`; zeros for anything else."""
-    host, _, port = unquote(text).partition(":")[2].rpartition(":")
-    try:
-        address = ip_address(host.strip("[]"))
-        return Peer(address.packed if isinstance(address, IPv4Address) else b"\0\0\0\0", int(port))
-    except ValueError:
-        return Peer()
 
 
 class ProducerCalls:
@@ -52,20 +38,40 @@ class ProducerCalls:
         self._engine = engine
         self._broker_name = broker_name
 
-    async def send(
-        self, request: pb.SendMessageRequest, context: Context
-    ) -> pb.SendMessageResponse:
+    def send(self, request: pb.SendMessageRequest, call: Call) -> None:
         """Store the messages of one request; every one has its entry."""
         ids = [message.system_properties.message_id for message in request.messages]
         try:
-            command, refused = to_send(request, peer_of(context.peer()))
-            sent = Sent([], [], [])
-            if command.messages:
-                sent = await self._engine.submit(command)
+            command, refused = to_send(request, call.peer)
         except HorologError as error:
-            status = status_of(error)
-            entries = [pb.SendResultEntry(status=status, message_id=i) for i in ids]
-            return pb.SendMessageResponse(status=status, entries=entries)
+            call.answer(_all_refused(ids, error))
+            return
+        if not command.messages:
+            call.answer(self._answer(ids, command, refused, Sent([], [], [])))
+            return
+        self._engine.submit(command).add_done_callback(
+            partial(self._sent, call, ids, command, refused)
+        )
+
+    def _sent(
+        self,
+        call: Call,
+        ids: list[str],
+        command: SendMessages,
+        refused: dict[int, HorologError],
+        result: asyncio.Future[Sent],
+    ) -> None:
+        if result.cancelled():
+            return
+        error = result.exception()
+        if error is None:
+            call.answer(self._answer(ids, command, refused, result.result()))
+        else:
+            call.answer(_all_refused(ids, expected(error)))
+
+    def _answer(
+        self, ids: list[str], command: SendMessages, refused: dict[int, HorologError], sent: Sent
+    ) -> bytes:
         entries = []
         stored = 0
         for place, message_id in enumerate(ids):
@@ -76,9 +82,8 @@ class ProducerCalls:
                 continue
             entries.append(self._entry(command.topic, command.messages[stored], sent, stored))
             stored += 1
-        return pb.SendMessageResponse(
-            status=common_status(entry.status for entry in entries), entries=entries
-        )
+        status = common_status(entry.status for entry in entries)
+        return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
 
     def _entry(self, topic: str, message: NewMessage, sent: Sent, at: int) -> pb.SendResultEntry:
         if at in sent.refused:
@@ -101,7 +106,7 @@ class ProducerCalls:
         return entry
 
     async def recall(
-        self, request: pb.RecallMessageRequest, context: Context
+        self, request: pb.RecallMessageRequest, call: Call
     ) -> pb.RecallMessageResponse:
         """Cancel a scheduled message by its handle."""
         topic = check_topic(name_of(request.topic))
@@ -132,3 +137,9 @@ class ProducerCalls:
                 f"topic: {topic!r} takes {view.type} messages; none of them can be recalled",
                 field="topic",
             )
+
+
+def _all_refused(ids: list[str], error: HorologError) -> bytes:
+    status = status_of(error)
+    entries = [pb.SendResultEntry(status=status, message_id=i) for i in ids]
+    return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Callable
 from typing import Any
-
-import grpc
-import grpc.aio
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
@@ -15,23 +13,14 @@ from horolog.protocol.grpc.settings import merged_settings, polling_ms, route
 from horolog.protocol.grpc.status import OK, status_of
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.call import Call
 from horolog.server.grpc_clients import Clients, ClientSettings
 from horolog.server.loop import Engine
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-def header(context: Context, name: str) -> str:
-    """A request header, "" if it is not there."""
-    for key, value in context.invocation_metadata() or ():
-        if key == name:
-            return value if isinstance(value, str) else value.decode("utf-8", "replace")
-    return ""
-
-
-def client_id_of(context: Context) -> str:
+def client_id_of(call: Call) -> str:
     """Who calls; CLIENT_ID_REQUIRED if it does not say."""
-    client_id = header(context, "x-mq-client-id")
+    client_id = call.header(b"x-mq-client-id")
     if not client_id.strip():
         raise HorologError(
             ErrorCode.CLIENT_ID_REQUIRED,
@@ -39,6 +28,53 @@ def client_id_of(context: Context) -> str:
             field="x-mq-client-id",
         )
     return client_id
+
+
+class Conversation:
+    """A client's Telemetry stream: its settings are answered in the order they came."""
+
+    def __init__(self, sessions: SessionCalls, call: Call, client_id: str) -> None:
+        self._sessions = sessions
+        self._call = call
+        self._client_id = client_id
+        self._language = call.header(b"x-mq-language")
+        self._unanswered = 0
+        self._then: Callable[[], None] | None = None
+
+    def hear(self, command: pb.TelemetryCommand) -> None:
+        """Answer settings with the merged settings; a HorologError ends the stream."""
+        if not command.HasField("settings"):
+            return  # answers to commands that this broker never sends
+        if command.settings.WhichOneof("pub_sub") is None:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST, "settings: neither publishing nor subscription is set"
+            )
+        try:
+            answer, seen = self._sessions.settle(self._client_id, command.settings, self._language)
+        except HorologError as error:
+            self._say(pb.TelemetryCommand(status=status_of(error)))
+            return
+        self._unanswered += 1
+        seen.add_done_callback(lambda result: self._seen(result, answer))
+
+    def _seen(self, result: asyncio.Future[Any], answer: pb.TelemetryCommand) -> None:
+        self._unanswered -= 1
+        error = None if result.cancelled() else result.exception()
+        if isinstance(error, HorologError):
+            answer = pb.TelemetryCommand(status=status_of(error))
+        self._say(answer)
+        if self._then is not None and not self._unanswered:
+            self._then()
+
+    def _say(self, answer: pb.TelemetryCommand) -> None:
+        if self._call.is_open:
+            self._call.say(answer.SerializeToString())
+
+    def then(self, end: Callable[[], None]) -> None:
+        """The client has said all: end the stream when everything is answered."""
+        self._then = end
+        if not self._unanswered:
+            end()
 
 
 class SessionCalls:
@@ -49,34 +85,19 @@ class SessionCalls:
         self._broker_name = broker_name
         self._clients = clients
 
-    async def telemetry(
-        self, requests: AsyncIterator[pb.TelemetryCommand], context: Context
-    ) -> AsyncIterator[pb.TelemetryCommand]:
-        """Answer every settings command with the merged settings; the stream stays open."""
-        try:
-            client_id = client_id_of(context)
-        except HorologError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
-        language = header(context, "x-mq-language")
-        async for command in requests:
-            if not command.HasField("settings"):
-                continue  # answers to commands that this broker never sends
-            settings = command.settings
-            if settings.WhichOneof("pub_sub") is None:
-                await context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT,
-                    "settings: neither publishing nor subscription is set",
-                )
-            try:
-                self._check(settings)
-                merged = merged_settings(settings, language)
-                poll_ms = polling_ms(merged)
-            except HorologError as error:
-                yield pb.TelemetryCommand(status=status_of(error))
-                continue
-            self._clients.settle(client_id, ClientSettings(settings.client_type, poll_ms))
-            await self._engine.submit(ClientSeen(client_id))
-            yield pb.TelemetryCommand(status=OK, settings=merged)
+    def converse(self, call: Call) -> Conversation:
+        """A Telemetry stream begins; CLIENT_ID_REQUIRED if nobody says whose it is."""
+        return Conversation(self, call, client_id_of(call))
+
+    def settle(
+        self, client_id: str, settings: pb.Settings, language: str
+    ) -> tuple[pb.TelemetryCommand, asyncio.Future[Any]]:
+        """Take over a client's settings; gives the answer, and what it has to wait for."""
+        self._check(settings)
+        merged = merged_settings(settings, language)
+        self._clients.settle(client_id, ClientSettings(settings.client_type, polling_ms(merged)))
+        answer = pb.TelemetryCommand(status=OK, settings=merged)
+        return answer, self._engine.submit(ClientSeen(client_id))
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:
@@ -88,11 +109,9 @@ class SessionCalls:
         for entry in settings.subscription.subscriptions:
             check_topic(name_of(entry.topic))
 
-    async def heartbeat(
-        self, request: pb.HeartbeatRequest, context: Context
-    ) -> pb.HeartbeatResponse:
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         """The client lives."""
-        client_id = client_id_of(context)
+        client_id = client_id_of(call)
         if not self._clients.beat(client_id, request.client_type):
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
@@ -103,10 +122,10 @@ class SessionCalls:
         return pb.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
-        self, request: pb.NotifyClientTerminationRequest, context: Context
+        self, request: pb.NotifyClientTerminationRequest, call: Call
     ) -> pb.NotifyClientTerminationResponse:
         """The client goes: its polls are answered now, what it holds becomes visible soon."""
-        client_id = client_id_of(context)
+        client_id = client_id_of(call)
         self._clients.forget(client_id)
         await self._engine.submit(ClientGone(client_id))
         return pb.NotifyClientTerminationResponse(status=OK)
@@ -127,9 +146,7 @@ class SessionCalls:
         view: TopicView = await self._engine.submit(describe)
         return view
 
-    async def query_route(
-        self, request: pb.QueryRouteRequest, context: Context
-    ) -> pb.QueryRouteResponse:
+    async def query_route(self, request: pb.QueryRouteRequest, call: Call) -> pb.QueryRouteResponse:
         """All queues of a topic."""
         endpoints = self._endpoints(request.endpoints)
         view = await self._view(request.topic)
@@ -139,7 +156,7 @@ class SessionCalls:
         )
 
     async def query_assignment(
-        self, request: pb.QueryAssignmentRequest, context: Context
+        self, request: pb.QueryAssignmentRequest, call: Call
     ) -> pb.QueryAssignmentResponse:
         """One assignment: any queue of this broker (messages are balanced, not queues)."""
         endpoints = self._endpoints(request.endpoints)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from horolog.admin.app import make_app
 from horolog.admin.engine import Engine
-from horolog.admin.server import ADMIN_HOST, AdminServer, bind, port_in_use
+from horolog.admin.server import ADMIN_HOST, AdminServer, port_in_use
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -40,6 +40,10 @@ class Door(Protocol):
 
     async def start(self) -> int:
         """Open the port; gives its real number."""
+        ...
+
+    def reload(self) -> None:
+        """Read the files of the certificate again; CONFIG if they cannot be used."""
         ...
 
     async def stop(self, grace_s: float, /) -> None:
@@ -75,6 +79,7 @@ def real_parts() -> Parts:
     from horolog.server.auto_create import AutoCreate
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.open_broker import open_engine
+    from horolog.server.tls import Certificate
 
     async def open_real_engine(settings: Settings) -> RunningEngine:
         core = CoreSettings(
@@ -93,7 +98,14 @@ def real_parts() -> Parts:
     def make_front(engine: Any, settings: Settings) -> Door:
         if settings.auto_create_topics:
             engine = AutoCreate(engine)
-        return GrpcFront(engine, settings.host, settings.grpc_port, settings.broker_name)
+        certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
+        return GrpcFront(
+            engine,
+            settings.host,
+            settings.grpc_port,
+            settings.broker_name,
+            certificate=certificate,
+        )
 
     return Parts(open_real_engine, make_front)
 
@@ -145,6 +157,7 @@ async def _serve_doors(
     app = make_app(engine, broker_name=settings.broker_name, hosts=settings.admin_host_names)
     admin = AdminServer(app, settings.admin_port)
     grpc_port = await _start_grpc(front, settings)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, front)
     try:
         admin_port = await admin.start()
         try:
@@ -161,15 +174,17 @@ async def _serve_doors(
 
 
 async def _start_grpc(front: Door, settings: Settings) -> int:
-    """Start the gRPC door.
-
-    gRPC itself shares a taken port silently or says little, so it is tried before.
-    """
     try:
-        bind(settings.host, settings.grpc_port, "--grpc-port").close()
         return await front.start()
     except (OSError, RuntimeError) as error:
         raise port_in_use("--grpc-port", settings.grpc_port, str(error)) from None
+
+
+def _reload(front: Door) -> None:
+    try:
+        front.reload()
+    except HorologError as error:
+        log.error("%s; the certificate in use stays", error)
 
 
 async def _announce(

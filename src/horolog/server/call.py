@@ -1,0 +1,125 @@
+"""One gRPC call, as its handler sees it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from ipaddress import IPv4Address, ip_address
+from typing import Protocol
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.grpc.translate import Peer
+from horolog.protocol.http2.calls import OK, Calls, framed, timeout_ms
+from horolog.protocol.http2.request_head import RequestHead
+
+_log = logging.getLogger("horolog.grpc")
+
+
+class Line(Protocol):
+    """The connection that a call came by."""
+
+    calls: Calls
+    peer: Peer
+
+    def owes(self) -> None:
+        """Something was said: write it soon."""
+        ...
+
+    def answered(self, stream: int) -> None:
+        """A call has its answer: it is over once the peer has room for it."""
+        ...
+
+    def give_up(self, stream: int) -> None:
+        """The peer does not take its answers: it gets none to this call."""
+        ...
+
+
+class Call:
+    """Answer it once, in whole or in pieces; after its caller has gone nothing happens.
+
+    size        bytes of the request
+    began_ns    monotonic, when the request was complete
+    on_dropped  called when the caller goes before it has taken the whole answer
+    """
+
+    __slots__ = ("_line", "began_ns", "head", "on_dropped", "size", "stream")
+
+    def __init__(self, line: Line, stream: int, head: RequestHead, size: int) -> None:
+        self._line = line
+        self.stream = stream
+        self.head = head
+        self.size = size
+        self.began_ns = time.monotonic_ns()
+        self.on_dropped: Callable[[], None] | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """Where the request came from."""
+        return self._line.peer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody waits for the answer."""
+        return self._line.calls.http.is_open(self.stream)
+
+    def header(self, name: bytes) -> str:
+        """A request header, "" if it is not there."""
+        value = self.head.fields.get(name)
+        return value.decode("utf-8", "replace") if value else ""
+
+    def remaining_ms(self) -> int | None:
+        """What is left of the caller's patience; None if it did not say."""
+        whole = timeout_ms(self.head)
+        if whole is None:
+            return None
+        return whole - (time.monotonic_ns() - self.began_ns) // 1_000_000
+
+    def answer(self, messages: bytes) -> None:
+        """The whole answer: framed messages, and success."""
+        line = self._line
+        if line.calls.http.wants_room:
+            line.give_up(self.stream)
+            return
+        line.calls.answer(self.stream, messages)
+        line.answered(self.stream)
+
+    def begin(self) -> None:
+        """Begin an answer of many messages."""
+        self._line.calls.begin(self.stream)
+        self._line.owes()
+
+    def say(self, message: bytes) -> None:
+        """Go on with an answer that was begun."""
+        self._line.calls.say(self.stream, framed(message))
+        self._line.owes()
+
+    def finish(self, status: int = OK, why: str = "") -> None:
+        """End an answer that was begun."""
+        self._line.calls.finish(self.stream, status, why)
+        self._line.answered(self.stream)
+
+    def fail(self, status: int, why: str) -> None:
+        """An answer that is a gRPC error only."""
+        self._line.calls.fail(self.stream, status, why)
+        self._line.answered(self.stream)
+
+
+def peer_of(address: object) -> Peer:
+    """IPv4 and port of a socket's peer name; zeros for anything else."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return Peer()
+    try:
+        host = ip_address(str(address[0]))
+    except ValueError:
+        return Peer()
+    mapped = host if isinstance(host, IPv4Address) else host.ipv4_mapped
+    return Peer(mapped.packed if mapped else b"\0\0\0\0", int(address[1]))
+
+
+def expected(error: BaseException) -> HorologError:
+    """A refusal as it is; anything else is our own mistake, and logged."""
+    if isinstance(error, HorologError):
+        return error
+    _log.error("unexpected %r", error, exc_info=error)
+    return HorologError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}")

@@ -1,0 +1,164 @@
+"""TLS on connections whose first byte asks for it: the records are turned here, the socket stays the door's.
+
+A certificate comes from files (`--tls-cert`, `--tls-key`); when none is configured one is made for this process, and
+signed by itself: the RocketMQ clients that insist on TLS do not check it (protocol notes §1.5).
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from horolog.errors import ErrorCode, HorologError
+
+HANDSHAKE = 0x16  # first byte of a TLS connection
+_SIGNED_DAYS = 3_650
+_READ_BYTES = 65_536
+
+
+class TlsEnd(Exception):
+    """The peer has broken, or ended, the TLS connection."""
+
+
+class Tls:
+    """The server's end of one TLS connection: records in, plain bytes out, and the other way round."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.established = False
+        self._early: list[bytes] = []  # said before the handshake was done
+
+    def take(self, records: bytes) -> bytes:
+        """Plain bytes of what has come; `to_write` may be owed after it.  TlsEnd if that was the end."""
+        self._incoming.write(records)
+        try:
+            if not self.established:
+                self._object.do_handshake()
+                self.established = True
+                for plain in self._early:
+                    self._object.write(plain)
+                self._early.clear()
+            found = []
+            while piece := self._object.read(_READ_BYTES):
+                found.append(piece)
+        except ssl.SSLWantReadError:
+            return b"".join(found) if self.established else b""
+        except ssl.SSLError as error:
+            raise TlsEnd(str(error)) from None
+        raise TlsEnd("the peer has closed")
+
+    def give(self, plain: bytes) -> None:
+        """Turn plain bytes into records."""
+        if self.established:
+            self._object.write(plain)
+        else:
+            self._early.append(plain)
+
+    def to_write(self) -> bytes:
+        """Records that are owed to the peer."""
+        return self._outgoing.read() if self._outgoing.pending else b""
+
+
+class Certificate:
+    """What connections that ask for TLS get: ALPN `h2`, TLS 1.2 or newer.
+
+    certificate, key  PEM files; CONFIG if they cannot be used.  Without, one is made when it is first needed
+    host              name or address that a certificate made here is for
+    """
+
+    def __init__(self, certificate: Path | None, key: Path | None, host: str) -> None:
+        if key is not None and certificate is None:
+            raise HorologError(
+                ErrorCode.CONFIG, "--tls-key: needs --tls-cert as well", field="--tls-key"
+            )
+        self._files = (certificate, key)
+        self._host = host
+        self._made: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._made = self._load(certificate, key)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        if self._made is None:
+            self._made = _new_context()
+            _load_own(self._made, self._host)
+        return self._made
+
+    def reload(self) -> bool:
+        """Read the files again, for connections to come; whether there are any.  CONFIG: the old ones stay."""
+        certificate, key = self._files
+        if certificate is None:
+            return False
+        self._made = self._load(certificate, key)
+        return True
+
+    @staticmethod
+    def _load(certificate: Path, key: Path | None) -> ssl.SSLContext:
+        context = _new_context()
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise HorologError(
+                ErrorCode.CONFIG,
+                f"--tls-cert: {certificate} with key {key or certificate} cannot be used: "
+                f"{error.strerror or error}",
+                field="--tls-cert",
+            ) from error
+        return context
+
+
+def _new_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _load_own(context: ssl.SSLContext, host: str) -> None:
+    certificate, key = _self_signed(host)
+    # The ssl module reads files only; these are gone before anybody connects.
+    with tempfile.TemporaryDirectory() as place:
+        chain = Path(place) / "own.pem"
+        chain.touch(mode=0o600)
+        chain.write_bytes(key + certificate)
+        context.load_cert_chain(chain)
+
+
+def _self_signed(host: str) -> tuple[bytes, bytes]:
+    """Certificate and private key, as PEM."""
+    # Large, and needed only where no certificate is configured.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "horolog")])
+    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    addresses = {ip_address("127.0.0.1"), ip_address("::1")}
+    try:
+        addresses.add(ip_address(host))
+    except ValueError:
+        names.append(x509.DNSName(host))
+    names += [x509.IPAddress(address) for address in sorted(addresses, key=str)]
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=_SIGNED_DAYS))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return certificate.public_bytes(pem), key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,185 @@
+"""TLS and plaintext on one port: by the first byte, with a certificate of ours or of files, read again on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from horolog.admin.server import bind
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.http2 import frames
+from horolog.protocol.http2.frames import Type, frame
+from horolog.server.call import Call
+from horolog.server.http2_door import Http2Door
+from horolog.server.tls import Certificate, _self_signed
+
+DEADLINE_S = 20
+GREETING = frames.PREFACE + frames.settings({})
+
+
+class Nobody:
+    """Handles no call: these tests are of connections."""
+
+    streaming: frozenset[bytes] = frozenset()
+
+    def asked(self, call: Call, message: bytes) -> None: ...
+    def opened(self, call: Call) -> None: ...
+    def said(self, call: Call, message: bytes) -> None: ...
+    def said_all(self, call: Call) -> None: ...
+
+
+def with_door(
+    certificate: Certificate | None, story: Callable[[int], Awaitable[None]], **settings: int
+) -> None:
+    async def begin_and_end() -> None:
+        listener = bind("127.0.0.1", 0, "--grpc-port")
+        door = Http2Door(Nobody(), listener, certificate=certificate, **settings)
+        port = await door.start()
+        try:
+            await story(port)
+        finally:
+            await door.stop(0)
+
+    asyncio.run(asyncio.wait_for(begin_and_end(), DEADLINE_S))
+
+
+def files(place: Path, name: str) -> tuple[Path, Path, str]:
+    """A certificate and its key as files, and its text."""
+    certificate, key = _self_signed(name)
+    paths = place / f"{name}.crt", place / f"{name}.key"
+    paths[0].write_bytes(certificate)
+    paths[1].write_bytes(key)
+    return *paths, certificate.decode()
+
+
+async def pinged(port: int, context: ssl.SSLContext | None, host: str = "localhost") -> str:
+    """Connect, ping over HTTP/2; gives the protocol agreed on by ALPN."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=host if context else None
+    )
+    writer.write(GREETING + frame(Type.PING, 0, 0, b"12345678"))
+    answer = frame(Type.PING, frames.ACK, 0, b"12345678")
+    got = b""
+    while answer not in got:
+        piece = await reader.read(65_536)
+        assert piece, "closed"
+        got += piece
+    agreed = ""
+    if context is not None:
+        agreed = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+    writer.close()
+    return agreed
+
+
+def trusting(certificate: str | None = None) -> ssl.SSLContext:
+    """A client that trusts that certificate; without one it checks nothing, as RocketMQ's clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    if certificate is None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def test_plaintext_and_tls_share_the_port() -> None:
+    async def story(port: int) -> None:
+        assert await pinged(port, None) == ""
+        assert await pinged(port, trusting()) == "h2"
+        assert await pinged(port, None) == ""
+
+    with_door(Certificate(None, None, "127.0.0.1"), story)
+
+
+def test_a_certificate_of_files_is_checked_by_its_name(tmp_path) -> None:
+    certificate, key, text = files(tmp_path, "broker.test")
+
+    async def story(port: int) -> None:
+        assert await pinged(port, trusting(text), "broker.test") == "h2"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await pinged(port, trusting(text), "another.test")
+
+    with_door(Certificate(certificate, key, "127.0.0.1"), story)
+
+
+def test_the_files_are_read_again_and_bad_ones_change_nothing(tmp_path) -> None:
+    certificate, key, old = files(tmp_path, "old.test")
+    new_certificate, new_key, new = files(tmp_path, "new.test")
+    served = Certificate(certificate, key, "127.0.0.1")
+
+    async def story(port: int) -> None:
+        assert await pinged(port, trusting(old), "old.test") == "h2"
+        certificate.write_text("rubbish")
+        with pytest.raises(HorologError, match=r"old\.test\.crt") as caught:
+            served.reload()
+        assert caught.value.code is ErrorCode.CONFIG
+        assert await pinged(port, trusting(old), "old.test") == "h2"
+        certificate.write_bytes(new_certificate.read_bytes())
+        key.write_bytes(new_key.read_bytes())
+        assert served.reload()
+        assert await pinged(port, trusting(new), "new.test") == "h2"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await pinged(port, trusting(old), "old.test")
+
+    with_door(served, story)
+
+
+def test_files_that_cannot_be_used_name_the_flag(tmp_path) -> None:
+    certificate, key, _ = files(tmp_path, "a.test")
+    _, other, _ = files(tmp_path, "b.test")
+    for wrong in ((tmp_path / "none", key), (certificate, other), (key, key)):
+        with pytest.raises(HorologError) as caught:
+            Certificate(*wrong, "127.0.0.1")
+        assert caught.value.code is ErrorCode.CONFIG
+        assert caught.value.field == "--tls-cert"
+    with pytest.raises(HorologError) as caught:
+        Certificate(None, key, "127.0.0.1")
+    assert caught.value.field == "--tls-key"
+    assert not Certificate(None, None, "127.0.0.1").reload()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"\x16\x03\x01\x02\0\x01", b"\x16", b"\x16" + b"\xff" * 200, b"GET / HTTP/1.1\r\n\r\n"],
+    ids=["half a hello", "one byte", "garbage", "HTTP/1"],
+)
+def test_half_a_handshake_keeps_nobody_waiting(words) -> None:
+    async def story(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(words)
+        assert await pinged(port, trusting()) == "h2"
+        assert await pinged(port, None) == ""
+        while await reader.read(65_536):
+            pass  # until it is closed
+        writer.close()
+
+    with_door(Certificate(None, None, "127.0.0.1"), story, quiet_ms=100, unanswered_ms=100)
+
+
+def test_connections_beyond_the_limit_are_refused_and_the_others_go_on() -> None:
+    async def story(port: int) -> None:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for _, writer in held:
+            writer.write(GREETING)
+        for reader, _ in held:
+            assert await reader.read(100)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await reader.read(100) == b""
+        writer.close()
+        held[0][1].close()
+        while True:
+            try:
+                await pinged(port, None)
+            except (ConnectionError, AssertionError):
+                continue  # the one that left is not noticed yet
+            break
+        for _, writer in held[1:]:
+            writer.close()
+
+    with_door(None, story, connections=3)
