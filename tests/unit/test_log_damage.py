@@ -270,3 +270,29 @@ def test_a_part_of_an_entry_left_by_a_full_disk_does_no_harm(world) -> None:
     world.clock.advance(61_000)
     world.broker.settle()
     assert world.broker.ask(DescribeBroker()).handed_over == 2
+
+
+@pytest.mark.parametrize("flush", ["os", "interval", "sync"])
+def test_what_a_checkpoint_covers_is_no_torn_tail(make_world, flush) -> None:
+    """Without syncs no frame says what is durable; but a checkpoint syncs the log up to its position (P2)."""
+    world = make_world(flush=flush)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    for name in "abc":
+        send(world, name)
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    send(world, "d")
+    (index,) = [path for path in world.disk.names() if path.endswith("delay.idx")]
+    (state,) = [path for path in world.disk.names() if "/state." in path]
+    bad = frames(world)[2]
+    before = world.disk.open(LOG).read(0, 65_536)
+    world.disk.flip(LOG, bad.base + HEADER_BYTES + 3, 1)
+    world.disk.flip(index, 5, 1)
+    world.disk.flip(state, 70, 1)  # so that all would be made anew from the log
+    rotten = world.disk.open(LOG).read(0, 65_536)
+    assert rotten != before
+    with pytest.raises(HorologError, match="which the checkpoint says was durable") as caught:
+        world.reopen()
+    assert caught.value.code is ErrorCode.DAMAGED
+    assert world.disk.open(LOG).read(0, 65_536) == rotten

@@ -80,6 +80,8 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         pieces.append(control)
         pieces += part.records
         at += len(control)
+        assert len(part.refs) == len(part.entries) == len(part.records), part.hour
+        assert int(part.entries["due_ms"].max()) <= wall_ms, f"P1: hour {part.hour} at {wall_ms}"
         sizes = part.entries["size"].astype(np.int64)
         ends = at + np.cumsum(sizes)
         starts.append(ends - sizes)

@@ -172,7 +172,7 @@ class _Opening:
         """Look at the whole tail, ask the table, and carry its answer out."""
         rebuild = chosen.shard is None or (chosen.damaged and facts.bases[0] == 0)
         used = None if rebuild else chosen.checkpoint
-        scan = self._scan(used, chosen.checkpoint, facts)
+        scan = self._scan(used, facts)
         for _ in scan.frames():
             pass
         behind = scan.end > (used.position if used else 0)
@@ -182,7 +182,7 @@ class _Opening:
         shard = self._prepare(row, chosen)
         self._restore_keys(shard, used, facts)
         replay = Replay(shard, self._wall_ms, self._mono_ms)
-        again = self._scan(used, used, facts, judge=False)
+        again = self._scan(used, facts, judge=False)
         for header, body in again.frames():
             replay.apply(header, body)
         self._sweep_adoptions(shard)
@@ -267,7 +267,6 @@ class _Opening:
     def _scan(
         self,
         start: Checkpoint | None,
-        newest: Checkpoint | None,
         facts: Facts,
         *,
         judge: bool = True,
@@ -278,7 +277,8 @@ class _Opening:
             start=start.position if start else facts.bases[0],
             limit=facts.bases[-1] + self._meta.segment_bytes,
             epoch=start.epoch if start else 0,
-            durable=newest.durable if newest else 0,
+            # The job of a checkpoint syncs the log up to its position, whatever the flush policy.
+            durable=max((each.position for each in facts.checkpoints), default=0),
             judge=judge,
         )
 

@@ -132,6 +132,7 @@ class Shard:
 
     def apply(self, change: Applied) -> None:
         """A frame is committed: make what it holds visible."""
+        assert self.applied <= change.end, (self.applied, change.end)
         for topic, queue_id, units in change.units:
             queue = topic.queues[queue_id]
             queue.append(units)
@@ -205,7 +206,12 @@ class Shard:
 
     def switch_far(self) -> None:
         """Exchange sources if a job is done; what the window holds of them is loaded anew."""
+        before = self.delay.far.waiting
         self._moved(self.delay.switch())
+        after = self.delay.far.waiting
+        assert after <= before, (
+            f"a job has made {after} messages of {before}"
+        )  # fewer: damaged ones
 
     def _moved(self, moved_ms: int | None) -> None:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:

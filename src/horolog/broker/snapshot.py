@@ -164,6 +164,10 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
 
     DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
     """
+    position = checkpoint.position
+    assert shard.applied <= position <= shard.log.commit_position, (shard.applied, position)
+    assert not shard.stalled, "what waits to be filed would be missing"
+    assert all(change.end > position for change in shard.uncommitted), position
     size = shard.log.segment_bytes
     first = shard.checkpoint_position - shard.checkpoint_position % size
     sync = [
@@ -234,6 +238,7 @@ def _sync_queues(shard: Shard) -> list[str]:
 
 def done(shard: Shard, job: CheckpointJob) -> None:
     """The job has been carried out."""
+    assert shard.checkpoint_position < job.checkpoint.position <= shard.applied
     shard.checkpoint_position = job.checkpoint.position
     shard.checkpoint_bytes = job.written
     shard.key_index.synced()

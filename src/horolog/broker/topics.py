@@ -144,10 +144,12 @@ class Topics:
 
         Returns the offsets, and the rows of each queue as (topic, queue id, row numbers).
         """
+        assert len(topics) == len(queues), (len(topics), len(queues))
         offsets = np.empty(len(topics), np.int64)
         groups = []
         for topic, queue_id, rows in self.by_queue(topics, queues):
             tail = topic.tails[queue_id]
+            assert tail >= topic.queues[queue_id].length, (topic.name, queue_id, tail)
             offsets[rows] = np.arange(tail, tail + len(rows))
             topic.tails[queue_id] = tail + len(rows)
             groups.append((topic, queue_id, rows))

@@ -103,7 +103,9 @@ class CommitLog:
 
         The frame is durable only after the Sync effect of the same turn.
         """
+        assert bool(count) == bool(body), (count, len(body))
         at = self.place(len(body)) - HEADER_BYTES
+        assert at >= self.end, (at, self.end)
         if at != self.end:
             self._pad(at - self.end, append_ms)
         header = seal(

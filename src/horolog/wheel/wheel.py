@@ -127,6 +127,7 @@ class Wheel:
                 self._loading = self._source.open_span(second, target + 1, limit)
                 self.loaded_until = self._loading.stop
                 self._slot(second).loading = True
+            assert self._loading.second < self.loaded_until, self.loaded_until
             steps, done = self._loading.walk(limit)
             limit -= steps + 1
             if done:
@@ -212,6 +213,7 @@ class Wheel:
 
     def give_back(self, taken: Taken) -> None:
         """Rows that `take` gave and that could not be handed over in this turn."""
+        assert not len(taken.second) or int(taken.second[-1]) < self.loaded_until, "given back late"
         self._put(*taken)
 
     def next_due_in(self, wall_ms: int) -> int | None:
