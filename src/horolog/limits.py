@@ -57,6 +57,7 @@ TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies
 TURN_COMMANDS_MAX = 2_048  # commands of one step
 LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
+TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn

@@ -88,7 +88,8 @@ def test_topics() -> None:
     status, answer, engine = exchange("PATCH", "/v1/topics/reminders", {"queues": 2})
     assert (status, answer) == (200, {"result": created})
     assert engine.asked == [ChangeTopic("reminders", 2)]
-    assert exchange("GET", "/v1/topics")[1] == {"result": {"topics": [created]}}
+    counts = answering(CountPending, PendingCounts(5, [], [("reminders", 5)]))
+    assert exchange("GET", "/v1/topics", None, counts)[1] == {"result": {"topics": [created]}}
     assert exchange("GET", "/v1/topics/reminders")[1] == {"result": created}
     group = exchange("GET", "/v1/topics/reminders/groups/me")[1]["result"]
     assert (group["waiting"], group["leased"]) == (4, 1)

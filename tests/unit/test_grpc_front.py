@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from tests.support.grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
+from grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BODY_MAX, MAX_DELAY_MS

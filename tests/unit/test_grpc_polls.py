@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from tests.support.grpc_door import HEADERS, Door, message, sending, with_door
+from grpc_door import HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.commands import DescribeBroker
 from horolog.protocol.grpc import messaging_pb2 as pb

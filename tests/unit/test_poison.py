@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from tests.support.grpc_door import Door, message, sending, with_door
+from grpc_door import Door, message, sending, with_door
 
 from horolog.log.record import GRANTED
 from horolog.protocol.grpc import messaging_pb2 as pb

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,16 +23,21 @@ from horolog.limits import (
     ADMIN_READ_BYTES,
     ADMIN_READ_MAX,
     QUEUES_MAX,
+    TOPICS_MAX,
     TURN_READ_BYTES,
     TURN_READ_MAX,
+    TURN_TOPICS_MAX,
 )
 from horolog.protocol.commands import (
     ChangeTopic,
+    CountBy,
+    CountPending,
     CreateTopic,
     DescribeGroup,
     DescribeTopic,
     GroupQueueView,
     ListTopics,
+    PendingCounts,
     QueueRead,
     ReadQueue,
     TopicView,
@@ -41,10 +47,25 @@ from horolog.protocol.rocketmq.names import check_group, check_topic
 
 
 async def list_topics(request: Request) -> Response:
-    """GET /v1/topics."""
-    query(request)
-    topics: list[TopicView] = await engine_of(request).submit(ListTopics())
-    return answer({"topics": [topic_view(topic) for topic in topics]})
+    """GET /v1/topics: all, or `limit` of those behind `after`."""
+    parameters = query(request, "after", "limit")
+    left = query_int(parameters, "limit", TOPICS_MAX, 1, TOPICS_MAX)
+    after = parameters.get("after", "")
+    engine = engine_of(request)
+    counts: PendingCounts = await engine.submit(CountPending(by=CountBy.TOPIC))
+    pending = dict(counts.topics)
+    pieces: list[bytes] = []  # as JSON: so many objects at a time would only wake the collector
+    while left > 0:
+        topics: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
+        for topic in topics:
+            topic.pending = pending.get(topic.name, 0)
+        if topics:
+            pieces.append(orjson.dumps([topic_view(topic) for topic in topics[:left]])[1:-1])
+        left -= len(topics)
+        if len(topics) < TURN_TOPICS_MAX:
+            break
+        after = topics[-1].name
+    return answer({"topics": orjson.Fragment(b"[" + b",".join(pieces) + b"]")})
 
 
 async def create_topic(request: Request) -> Response:

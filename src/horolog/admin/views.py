@@ -131,7 +131,14 @@ def recalled_view(recalled: Recalled) -> dict[str, Any]:
 
 def topic_view(topic: TopicView) -> dict[str, Any]:
     """A topic."""
-    return {**asdict(topic), "type": topic.type.value}
+    return {
+        "name": topic.name,
+        "type": topic.type.value,
+        "queues": topic.queues,
+        "queue_offsets": topic.queue_offsets,
+        "pending": topic.pending,
+        "min_offsets": topic.min_offsets,
+    }
 
 
 def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> dict[str, Any]:

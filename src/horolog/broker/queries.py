@@ -8,7 +8,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX
+from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX, TURN_TOPICS_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
@@ -51,8 +51,8 @@ def answer(shard: Shard, query: Query) -> object:
     match query:
         case DescribeTopic(name, with_pending):
             return view_topic(shard, shard.topics.get(name), with_pending=with_pending)
-        case ListTopics():
-            return _topics(shard)
+        case ListTopics(after, with_pending):
+            return _topics(shard, after, with_pending=with_pending)
         case DescribeGroup():
             return _group(shard, query)
         case CountPending():
@@ -75,10 +75,12 @@ def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> Topi
     return _view(topic, waiting)
 
 
-def _topics(shard: Shard) -> list[TopicView]:
-    """All topics; what waits is counted once for all of them."""
+def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
+    """A turn's worth of topics; what waits is counted once for all of them."""
+    topics = shard.topics.page(after, TURN_TOPICS_MAX)
+    if not with_pending:
+        return [_view(topic, NOT_COUNTED) for topic in topics]
     waiting = pending.by_topic(shard.delay)
-    topics = [topic for _, topic in sorted(shard.topics.by_name.items())]
     return [_view(topic, waiting.get(topic.number, 0)) for topic in topics]
 
 
@@ -147,11 +149,11 @@ def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
 
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
     counts = pending.by_topic(shard.delay)
-    topics = [
-        (topic.name, counts[topic.number])
-        for _, topic in sorted(shard.topics.by_name.items())
-        if counts.get(topic.number) and only in (None, topic.number)
-    ]
+    topics = sorted(
+        (shard.topics.by_number[number].name, n)
+        for number, n in counts.items()
+        if n and only in (None, number)
+    )
     return PendingCounts(sum(n for _, n in topics), [], topics)
 
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from horolog.broker.shard import Named, Shard
 from horolog.delay.far_names import named_files
 from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
@@ -98,10 +96,8 @@ def describe(shard: Shard, checkpoint: Checkpoint) -> Named:
     """Write the log's start and ages into a checkpoint; gives what deletions must know of it."""
     log = shard.log
     checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}
-    firsts = [
-        (t.number, q, queue.first) for t, q, queue in shard.topics.all_queues() if queue.first
-    ]
-    checkpoint.columns["firsts"] = np.array(firsts, FIRST)
+    firsts = shard.topics.of_queues("first", FIRST)
+    checkpoint.columns["firsts"] = firsts[firsts["first"] > 0]
     return _named(checkpoint)
 
 

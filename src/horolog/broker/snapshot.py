@@ -124,10 +124,7 @@ class CheckpointJob:
 def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     """Copy the decided state at the log end of this step; completed by `capture` when all below is applied."""
     registry: dict[str, Any] = {
-        "topics": [
-            {"number": t.number, "name": t.name, "type": t.type.value, "queues": len(t.queues)}
-            for t in shard.topics.by_number.values()
-        ],
+        "topics": shard.topics.registry(),
         "groups": [{"number": n, "name": name} for name, n in shard.ready.groups.items()],
         "adoptions": list(shard.adoptions.items()),
         "wall_ms": wall_ms,
@@ -176,8 +173,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     ]
     sync += shard.key_index.sync_paths()
     sync += _sync_queues(shard)
-    lengths = [(t.number, queue_id, q.length) for t, queue_id, q in shard.topics.all_queues()]
-    checkpoint.columns["queues"] = np.array(lengths, QUEUE)
+    checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)
     shard.delay.drop_finished(now_ms, shard.named.position)
     shard.delay.far.lake.forget(shard.log.start)
     captured = shard.delay.capture()
@@ -229,7 +225,7 @@ def _may_go(shard: Shard, name: str) -> bool:
 
 
 def _sync_queues(shard: Shard) -> list[str]:
-    queues = [queue for _, _, queue in shard.topics.all_queues()]
+    queues = list(shard.topics.changed)
     for queue in queues:  # all or none: what is told to be synced is not told again
         if not queue.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +43,15 @@ class Topic:
         self.tails: list[int] = []
         self.next_queue = 0
 
+    def row(self) -> dict[str, Any]:
+        """What a checkpoint's registry says of it."""
+        return {
+            "number": self.number,
+            "name": self.name,
+            "type": self.type.value,
+            "queues": len(self.queues),
+        }
+
 
 class Topics:
     """All topics of a shard, by name and by number."""
@@ -49,7 +61,16 @@ class Topics:
         self._directory = directory
         self.by_name: dict[str, Topic] = {}
         self.by_number: dict[int, Topic] = {}
+        self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
         self._last = 0  # the highest number that was ever given
+        self._rows: dict[
+            int, dict[str, Any]
+        ] = {}  # of the registry, by number; replaced, not changed
+        self._queues: list[ConsumeQueue] = []  # of all topics; the next two say whose, and which
+        self._topic_of = array("I")
+        self._id_of = array("I")
+        self._names: list[str] = []  # in order if `_sorted`
+        self._sorted = True
 
     def get(self, name: str) -> Topic:
         """The topic, or TOPIC_NOT_FOUND."""
@@ -110,11 +131,40 @@ class Topics:
         if topic is None:
             topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
             self._last = max(self._last, number)
+            self._names.append(name)
+            self._sorted = False
         while len(topic.queues) < queues:
-            directory = f"{self._directory}/{queue_dir_name(number, len(topic.queues))}"
-            topic.queues.append(ConsumeQueue(self._storage, directory))
+            queue_id = len(topic.queues)
+            directory = f"{self._directory}/{queue_dir_name(number, queue_id)}"
+            queue = ConsumeQueue(self._storage, directory, self.changed)
+            topic.queues.append(queue)
             topic.tails.append(0)
+            self._queues.append(queue)
+            self._topic_of.append(number)
+            self._id_of.append(queue_id)
+        self._rows[number] = topic.row()
         return topic
+
+    def page(self, after: str, limit: int) -> list[Topic]:
+        """The first `limit` topics whose names come after that one, by name."""
+        if not self._sorted:
+            self._names.sort()
+            self._sorted = True
+        first = bisect_right(self._names, after)
+        return [self.by_name[name] for name in self._names[first : first + limit]]
+
+    def registry(self) -> list[dict[str, Any]]:
+        """The rows of all topics for a checkpoint, which is written while topics change."""
+        return list(self._rows.values())
+
+    def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A column of a checkpoint: (topic, queue, `name`) of every queue, `name` being `length` or `first`."""
+        found = np.empty(len(self._queues), dtype)
+        found["topic"] = self._topic_of
+        found["queue"] = self._id_of
+        numbers = map(attrgetter(name), self._queues)  # no step of Python's own for each queue
+        found[name] = np.fromiter(numbers, np.uint64, len(self._queues))
+        return found
 
     def first_offset(self, topic: int, queue: int) -> int:
         """The lowest queue offset whose message the log still has."""
@@ -123,7 +173,12 @@ class Topics:
     def check_invariants(self) -> None:
         """Names and numbers tell the same topics; what a queue holds lies below its next offset."""
         assert len(self.by_name) == len(self.by_number), "a topic has two names or two numbers"
+        assert sorted(self._names) == sorted(self.by_name), "a list does not name all topics"
+        assert [row["number"] for row in self._rows.values()] == list(self.by_number)
+        assert len(self._queues) == len(self._topic_of) == len(self._id_of)
+        assert len(self._queues) == sum(row["queues"] for row in self._rows.values())
         for number, topic in self.by_number.items():
+            assert self._rows[number] == topic.row(), topic.name
             assert topic.number == number > 0, (topic.number, number)
             assert self.by_name.get(topic.name) is topic, topic.name
             assert 1 <= len(topic.queues) == len(topic.tails) <= QUEUES_MAX, topic.name

@@ -50,7 +50,27 @@ def queue_file_name(first: int) -> str:
 class ConsumeQueue:
     """Units `first` … length − 1 of one queue."""
 
-    def __init__(self, storage: Storage, directory: str, length: int = 0) -> None:
+    __slots__ = (
+        "_changed",
+        "_directory",
+        "_dirty",
+        "_file",
+        "_file_first",
+        "_storage",
+        "_tail",
+        "_written",
+        "files_from",
+        "first",
+        "length",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        changed: dict[ConsumeQueue, None] | None = None,
+    ) -> None:
+        """An empty queue.  One that has something to sync puts itself into `changed`, which queues share."""
         self.first = 0
         self.files_from = 0  # first offset of the oldest file
         self._storage = storage
@@ -58,12 +78,14 @@ class ConsumeQueue:
         self._file: File | None = None
         self._file_first = -1
         self._tail: list[npt.NDArray[Any]] = []
-        self._written = length
+        self._written = 0
         self._dirty: set[int] = set()
-        self.length = length
+        self._changed = {} if changed is None else changed
+        self.length = 0
 
     def append(self, units: npt.NDArray[Any]) -> None:
         """Add UNIT rows at the end."""
+        self._changed[self] = None
         self._tail.append(units)
         self.length += len(units)
         if self.length - self._written >= _WRITE_UNITS:
@@ -74,6 +96,7 @@ class ConsumeQueue:
         assert 0 <= self.files_from <= self.first <= self.length, (self.files_from, self.first)
         assert self.files_from % QUEUE_FILE_UNITS == 0, self.files_from
         assert 0 <= self._written <= self.length, (self._written, self.length)
+        assert self in self._changed or not (self._tail or self._dirty), "it would not be synced"
         in_memory = sum(len(units) for units in self._tail)
         assert in_memory == self.length - self._written, (in_memory, self.length, self._written)
 
@@ -169,12 +192,14 @@ class ConsumeQueue:
         if not self.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
         dirty, self._dirty = sorted(self._dirty), set()
+        self._changed.pop(self, None)
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]
 
     def not_synced(self, paths: list[str]) -> None:
         """A checkpoint that was to sync these files has failed: the next one must."""
         for first in range(self.files_from, self._written, QUEUE_FILE_UNITS):
             if f"{self._directory}/{queue_file_name(first)}" in paths:
+                self._changed[self] = None
                 self._dirty.add(first)
 
     # --- at start -------------------------------------------------------------------------------

@@ -272,7 +272,10 @@ NOT_COUNTED = -1  # `pending` of a view that was not to count it
 
 @dataclass(slots=True, frozen=True)
 class ListTopics:
-    """Gives list[TopicView], by name."""
+    """Gives list[TopicView], by name: at most 1 024 (TURN_TOPICS_MAX) of those behind `after`."""
+
+    after: str = ""
+    with_pending: bool = True
 
 
 @dataclass(slots=True)
