@@ -88,6 +88,10 @@ FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is
 FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
 DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
 HOLES_TOLD_MAX = 65_536  # queue offsets that cannot be read, each named once
+QUEUE_SEARCH_UNITS = (
+    4_096  # damaged units of a queue in a row whose messages are searched for in the log
+)
+QUEUE_SEARCH_BYTES = 64 * MIB  # of log between their sound neighbours: some 50 ms, once
 
 # --- the far store (docs/decisions/0009-runs.md has the measurements) ---------------------------
 FAR_BUFFER_BYTES = 128 * MIB  # of records; then they become a run

@@ -267,17 +267,30 @@ def queue_file(world) -> str:
     return f"shard-00/queues/{directory}/{name}"
 
 
-def test_a_unit_that_points_to_nothing_is_a_hole(world) -> None:
-    """Past the log, into a body, to another message, of another size."""
+def test_a_message_whose_unit_leads_nowhere_is_found_in_the_log(world) -> None:
+    """Past the log, into a body, to another message, of another size, at both ends, a whole stretch, cut and blank."""
     filled(world)
-    for offset, byte in ((3, 5), (5, 0), (7, 1), (9, 8)):
+    flips = [(0, 1), (3, 5), (5, 0), (7, 1), (9, 8), (N - 1, 0), *((i, 1) for i in range(50, 90))]
+    for offset, byte in flips:
         world.disk.flip(queue_file(world), offset * 20 + byte, 4)
+    world.disk.open(queue_file(world)).write(120 * 20, bytes(400))
     world.reopen()
-    got = consume(world)
-    assert set(got) >= {f"m{i}" for i in range(N) if i not in (3, 5, 7, 9)}
-    assert len(got) == len(set(got)), "P3"
-    assert progress(world, "g")[0] == N
-    assert len(world.broker.ask(ReadQueue("t", 0, 0, 1_000, 1 << 30)).records) == len(got)
+    assert consume(world) == [f"m{i}" for i in range(N)]
+    assert len(world.broker.ask(ReadQueue("t", 0, 0, 1_000, 1 << 30)).records) == N
+    assert problems(world) == []
+
+
+def test_a_search_finds_what_the_log_has(world) -> None:
+    """Units and frames are damaged: only what lies in the frames is lost."""
+    filled(world)
+    for offset in range(30, 100):
+        world.disk.flip(queue_file(world), offset * 20 + 2, 4)
+    flip_body(world, 2)
+    flip_body(world, 3)
+    world.reopen()
+    assert consume(world) == [f"m{i}" for i in range(N) if not 40 <= i < 80]
+    assert any("offsets 40 to 79 cannot be read" in each for each in problems(world))
+    same_after_a_restart(world, "g")
 
 
 def test_a_queue_file_that_is_cut_while_running_costs_nothing_for_good(world) -> None:

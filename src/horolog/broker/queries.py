@@ -204,12 +204,10 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
         for position, length, _ in units.tolist():
             if records and size + length > query.max_bytes:
                 return QueueRead(records, at, queue.first, queue.length)
-            record = shard.queued.record(
-                topic.number, topic.name, query.queue_id, at, position, length
-            )
+            record = shard.queued.record(topic, query.queue_id, at, position, length)
             if record is not None:  # not a hole
                 records.append(record)
-                size += length
+                size += len(record)
             at += 1
         if len(records) >= TURN_READ_MAX or not len(units):
             break

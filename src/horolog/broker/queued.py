@@ -1,24 +1,35 @@
 """Messages by their queue offset: a unit of a consume queue → the record of that message, or a hole.
 
 A consume queue is rebuilt and has no check sums, so a unit is only a pointer: what it points to must be a message
-of this topic and queue that bears this offset, else it is not served.  Holes are named once each, those of one
-step that follow each other in one sentence, however many groups come by.
+of this topic and queue that bears this offset, else it is not served.  Where units lead nowhere the log between
+their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log positions.
+
+Holes are named once each, those of one step that follow each other in one sentence, however many groups come by.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import struct
+from typing import NamedTuple, TypeAlias
 
-from horolog.errors import Problem
-from horolog.limits import HOLES_TOLD_MAX
+import numpy as np
+
+from horolog.broker.topics import Topic
+from horolog.errors import HorologError, Problem
+from horolog.limits import HOLES_TOLD_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
+from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
-from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind
+from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, kinds_of, offsets_of
 from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
 _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
+_VISIBLE_KINDS = np.zeros(256, np.bool_)
+_VISIBLE_KINDS[list(_VISIBLE)] = True
+_SIZE = struct.Struct("<I")
+_Place: TypeAlias = tuple[int, int, int]  # number of the topic, queue id, queue offset
 
 
 class _Lost(NamedTuple):
@@ -35,50 +46,112 @@ class QueuedMessages:
     def __init__(self, log: CommitLog) -> None:
         self.holes = 0  # met since the start
         self._log = log
-        self._told: set[tuple[int, int, int]] = set()
+        self._found: dict[
+            _Place, tuple[int, int]
+        ] = {}  # units that were searched for; size 0: lost
+        self._told: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
 
     def record(
-        self, topic: int, name: str, queue: int, offset: int, position: int, size: int
+        self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
-        """The record of the message at a queue offset, by its unit; None: a hole.
-
-        topic, name  number and name of the topic
-        """
-        if not size:
-            return None  # its log was damaged when the queue was mended, which was told then
-        found = self._log.message(position, size)
-        if not isinstance(found, Hole):
-            if (
-                int.from_bytes(found[_OFFSET_AT : _OFFSET_AT + 8], "big") == offset
-                and int.from_bytes(found[_QUEUE_AT : _QUEUE_AT + 4], "big") == queue
-                and int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little") == topic
-                and found[KIND_AT] in _VISIBLE
-            ):
-                return found
-            why = f"log position {position} holds another message"
-            self._hole(topic, _Lost(name, queue, offset, why, position))
-        elif not found.dropped:
-            self._hole(topic, _Lost(name, queue, offset, found.why, position))
+        """The record of the message at a queue offset, by its unit; None: a hole."""
+        found = self._read(topic, queue, offset, position, size)
+        if isinstance(found, bytes):
+            return found
+        again = self._searched(topic, queue, offset)
+        if again is not None:
+            return again
+        if not found.dropped:
+            self._hole(topic, _Lost(topic.name, queue, offset, found.why, position))
         return None
 
-    def _hole(self, topic: int, lost: _Lost) -> None:
-        if self._is_new((topic, lost.queue, lost.offset)):
+    def _read(
+        self, topic: Topic, queue: int, offset: int, position: int, size: int
+    ) -> bytes | Hole:
+        if not size:
+            return Hole(position, "the unit of the consume queue is empty")
+        found = self._log.message(position, size)
+        if isinstance(found, Hole) or (
+            int.from_bytes(found[_OFFSET_AT : _OFFSET_AT + 8], "big") == offset
+            and int.from_bytes(found[_QUEUE_AT : _QUEUE_AT + 4], "big") == queue
+            and int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little") == topic.number
+            and found[KIND_AT] in _VISIBLE
+        ):
+            return found
+        return Hole(position, f"log position {position} holds another message")
+
+    # --- units that lead nowhere ------------------------------------------------------------------
+
+    def _searched(self, topic: Topic, queue: int, offset: int) -> bytes | None:
+        """The message at an offset whose unit leads nowhere, if the log has it between the neighbours."""
+        place = topic.number, queue, offset
+        if place not in self._found:
+            self._search(topic, queue, offset)
+        position, size = self._found.get(place, (0, 0))
+        found = self._read(topic, queue, offset, position, size)
+        return None if isinstance(found, Hole) else found
+
+    def _search(self, topic: Topic, queue: int, offset: int) -> None:
+        """Search for all messages whose units lead nowhere, from that one on to the next sound ones."""
+        units = topic.queues[queue]
+        if len(self._found) > HOLES_TOLD_MAX:
+            self._found.clear()
+        first, stop = offset, offset + 1
+        start, end = self._log.start, self._log.commit_position
+        while first > units.first and offset - first < QUEUE_SEARCH_UNITS:
+            if sound := self._sound(topic, queue, first - 1):
+                start = sound
+                break
+            first -= 1
+        while stop < units.length and stop - offset < QUEUE_SEARCH_UNITS:
+            if sound := self._sound(topic, queue, stop):
+                end = sound
+                break
+            stop += 1
+        for lost in range(first, stop):
+            self._found[topic.number, queue, lost] = (0, 0)
+        if end - start > QUEUE_SEARCH_BYTES:
+            return
+        frame = self._log.frame(start)
+        base = start if isinstance(frame, Hole) else frame.base
+        for header, body in self._log.intact_frames(base, end):
+            offsets = offsets_of(body, header.count)
+            for at in offsets[_VISIBLE_KINDS[kinds_of(body, offsets)]].tolist():
+                number, of_queue, of_offset = _place_of(body, at)
+                if number == topic.number and of_queue == queue and first <= of_offset < stop:
+                    (size,) = _SIZE.unpack_from(body, at)
+                    place = number, of_queue, of_offset
+                    self._found[place] = header.base + HEADER_BYTES + at, size
+
+    def _sound(self, topic: Topic, queue: int, offset: int) -> int:
+        """Log position of the message at an offset, if its unit leads to it; else 0."""
+        try:
+            position, size, _ = topic.queues[queue].read(offset, 1)[0].tolist()
+        except HorologError:
+            return 0
+        found = self._read(topic, queue, offset, position, size)
+        return 0 if isinstance(found, Hole) else position
+
+    # --- what is said -----------------------------------------------------------------------------
+
+    def _hole(self, topic: Topic, lost: _Lost) -> None:
+        if self._is_new((topic.number, lost.queue, lost.offset)):
             self.holes += 1
             self._new.append(lost)
 
-    def _is_new(self, told: tuple[int, int, int]) -> bool:
+    def _is_new(self, told: _Place) -> bool:
         if told in self._told or len(self._told) >= HOLES_TOLD_MAX:
             return False
         self._told.add(told)
         return True
 
-    def unreadable(self, topic: int, name: str, queue: int, why: str) -> None:
+    def unreadable(self, topic: Topic, queue: int, why: str) -> None:
         """A queue itself cannot be read until the next start, which makes it anew; told once."""
-        if self._is_new((topic, queue, -1)):
-            text = f"topic {name}: queue {queue} cannot be read: {why}"
-            self._unreadable.append(Problem(text, key=unreadable_key(topic, queue)))
+        if self._is_new((topic.number, queue, -1)):
+            text = f"topic {topic.name}: queue {queue} cannot be read: {why}"
+            self._unreadable.append(Problem(text, key=unreadable_key(topic.number, queue)))
 
     def take_problems(self) -> list[Problem]:
         """The holes met since the last call."""
@@ -96,6 +169,13 @@ class QueuedMessages:
                 found.append(Problem(text, self._log.segment_path(first.position)))
                 first = following or first
         return found
+
+
+def _place_of(body: bytes, at: int) -> _Place:
+    """(Number of the topic, queue id, queue offset) of a message record at `at`."""
+    (topic,) = _SIZE.unpack_from(body, at + TOPIC_AT)
+    queue = int.from_bytes(body[at + _QUEUE_AT : at + _QUEUE_AT + 4], "big")
+    return topic, queue, int.from_bytes(body[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big")
 
 
 def unreadable_key(topic: int, queue: int) -> str:

@@ -117,7 +117,7 @@ class Receives:
         for queue_id in order:
             queue = topic.queues[queue_id]
             progress = ready.of(group, topic.number, queue_id)
-            record_at = partial(self._shard.queued.record, topic.number, topic.name, queue_id)
+            record_at = partial(self._shard.queued.record, topic, queue_id)
             while len(delivered) < limit:
                 chosen = ready.pick(
                     progress,
@@ -130,9 +130,7 @@ class Receives:
                 )
                 delivered += self._grant(topic, group, queue_id, progress, chosen, command, now)
                 if chosen.unreadable:
-                    self._shard.queued.unreadable(
-                        topic.number, topic.name, queue_id, chosen.unreadable
-                    )
+                    self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
                 if chosen.picked or chosen.unreadable or chosen.upto >= queue.length:
                     break
             if len(delivered) >= limit:

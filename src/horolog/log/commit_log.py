@@ -11,10 +11,13 @@ far the log is committed and durable.  Nothing above `commit_position` is visibl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from horolog.errors import ErrorCode, HorologError, Problem
-from horolog.log.frame import HEADER_BYTES, seal
+from horolog.log.frame import HEADER_BYTES, FrameHeader, seal
 from horolog.log.frame_reader import FrameReader, Hole, OpenFrame
 from horolog.log.record import KIND_AT, MESSAGE_KINDS
+from horolog.log.scan import Identity, SalvageScan
 from horolog.log.segment import SegmentReader, Write
 from horolog.storage.api import Storage
 
@@ -178,6 +181,12 @@ class CommitLog:
     def frame(self, position: int) -> OpenFrame | Hole:
         """The whole frame in whose body a position lies, or why there is none."""
         return self._hole_at(position) or self._frames.frame(position, self.commit_position)
+
+    def intact_frames(self, start: int, stop: int) -> Iterator[tuple[FrameHeader, bytes]]:
+        """Frames that verify, from the one at `start` on, that begin below `stop`; gaps are passed over."""
+        identity = Identity(self.log_id, self.shard)
+        stop = min(stop, self.commit_position)
+        return SalvageScan(self._segments, identity, start=start, stop=stop).frames()
 
     def _hole_at(self, position: int) -> Hole | None:
         if position < self.start:
