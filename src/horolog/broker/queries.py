@@ -202,10 +202,10 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
     while at < queue.length and len(records) < query.limit:
         units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX))
         for position, length, _ in units.tolist():
-            if records and size + length > query.max_bytes:
-                return QueueRead(records, at, queue.first, queue.length)
             record = shard.queued.record(topic, query.queue_id, at, position, length)
             if record is not None:  # not a hole
+                if records and size + len(record) > query.max_bytes:
+                    return QueueRead(records, at, queue.first, queue.length)
                 records.append(record)
                 size += len(record)
             at += 1

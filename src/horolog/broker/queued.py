@@ -29,6 +29,7 @@ _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
 _VISIBLE_KINDS = np.zeros(256, np.bool_)
 _VISIBLE_KINDS[list(_VISIBLE)] = True
 _SIZE = struct.Struct("<I")
+_QUEUE_AND_OFFSET = struct.Struct(">i4xq")
 _Place: TypeAlias = tuple[int, int, int]  # number of the topic, queue id, queue offset
 
 
@@ -72,13 +73,11 @@ class QueuedMessages:
     ) -> bytes | Hole:
         if not size:
             return Hole(position, "the unit of the consume queue is empty")
-        found = self._log.message(position, size)
-        if isinstance(found, Hole) or (
-            int.from_bytes(found[_OFFSET_AT : _OFFSET_AT + 8], "big") == offset
-            and int.from_bytes(found[_QUEUE_AT : _QUEUE_AT + 4], "big") == queue
-            and int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little") == topic.number
-            and found[KIND_AT] in _VISIBLE
-        ):
+        found = self._log.record(position, size)
+        if isinstance(found, Hole):
+            return found
+        is_message = found[KIND_AT] in _VISIBLE
+        if is_message and _place_of(found, 0) == (topic.number, queue, offset):
             return found
         return Hole(position, f"log position {position} holds another message")
 
@@ -174,8 +173,8 @@ class QueuedMessages:
 def _place_of(body: bytes, at: int) -> _Place:
     """(Number of the topic, queue id, queue offset) of a message record at `at`."""
     (topic,) = _SIZE.unpack_from(body, at + TOPIC_AT)
-    queue = int.from_bytes(body[at + _QUEUE_AT : at + _QUEUE_AT + 4], "big")
-    return topic, queue, int.from_bytes(body[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big")
+    queue, offset = _QUEUE_AND_OFFSET.unpack_from(body, at + _QUEUE_AT)
+    return topic, queue, offset
 
 
 def unreadable_key(topic: int, queue: int) -> str:

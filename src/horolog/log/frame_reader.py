@@ -42,15 +42,18 @@ class OpenFrame:
         self.base = base
         self.start = base + HEADER_BYTES
         self.end = self.start + len(body)
-        self.body = memoryview(body)
+        self.body = body
         self.count = count
-        self._ends: dict[int, int] = {}  # where a record begins → where it ends, once asked for
+        self._ends: dict[int, int] | None = None  # where a record begins → where it ends
 
     def ends(self) -> dict[int, int]:
         """Where the records begin and end, as offsets in the body."""
-        if not self._ends and self.count:
-            offsets = offsets_of(self.body, self.count).tolist()
-            self._ends = dict(zip(offsets, [*offsets[1:], len(self.body)], strict=True))
+        if self._ends is None:
+            if self.count == 1:
+                self._ends = {0: len(self.body)}
+            else:
+                offsets = offsets_of(self.body, self.count).tolist()
+                self._ends = dict(zip(offsets, [*offsets[1:], len(self.body)], strict=True))
         return self._ends
 
 
@@ -74,13 +77,17 @@ class FrameReader:
 
     def record(self, position: int, size: int, end: int) -> bytes | Hole:
         """The record at a position below log position `end`; `size` is what it must have, 0: any."""
-        frame = self.frame(position, end)
-        if isinstance(frame, Hole):
-            return frame
+        frame = self._last
+        if frame is None or not frame.start <= position < frame.end:
+            opened = self.frame(position, end)
+            if isinstance(opened, Hole):
+                return opened
+            frame = opened
         at = position - frame.start
-        stop = frame.ends().get(at)
-        if stop is None or (size and stop - at != size):
-            what = "no record begins" if stop is None else f"no record of {size} bytes begins"
+        ends = frame.ends()
+        stop = ends.get(at, 0)
+        if not stop or (size and stop - at != size):
+            what = f"no record of {size} bytes begins" if stop else "no record begins"
             return Hole(position, f"commit log: {what} at log position {position}")
         return bytes(frame.body[at:stop])
 
@@ -89,16 +96,19 @@ class FrameReader:
         last = self._last
         if last is not None and last.start <= position < last.end:
             return last
-        base = self.index.find(position, end)
+        base = (
+            position - HEADER_BYTES
+        )  # where small frames follow each other, it is their first record
         frame = self._open.get(base)
+        if frame is None:
+            base = self.index.find(position, end)
+            frame = self._open.get(base)
         if frame is None:
             if base in self._damaged:
                 return Hole(position, self._damaged[base])
             frame = self._read(base) if base >= 0 else None
             if frame is None and base in self._damaged:
                 return Hole(position, self._damaged[base])
-        else:
-            self._open.move_to_end(base)
         if frame is None or not frame.start <= position < frame.end:
             return Hole(position, f"commit log: no intact frame holds log position {position}")
         self._last = frame

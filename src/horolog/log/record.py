@@ -245,7 +245,7 @@ def encode_epoch() -> bytes:
     return _control(Kind.EPOCH, b"")
 
 
-def decode_hand_over(payload: bytes | memoryview) -> HandOver:
+def decode_hand_over(payload: bytes | bytearray | memoryview) -> HandOver:
     """Payload of a HAND_OVER."""
     hour, n = _HAND_OVER.unpack_from(payload)
     return HandOver(hour, np.frombuffer(payload, ORIGIN, n, _HAND_OVER.size))

@@ -196,7 +196,7 @@ class Ready:
                 chosen.upto += 1
                 if offset in progress.acked or offset in progress.leases:
                     continue
-                if tags.tags is not None and size and code not in tags.codes:
+                if tags.tags is not None and size and code not in tags.codes and _is_code(code):
                     continue
                 record = record_at(offset, position, size)
                 if record is None:
@@ -307,6 +307,11 @@ class Ready:
         while self._polls and not self._polls[0][2].live:
             heapq.heappop(self._polls)
         return self._polls[0][0] if self._polls else None
+
+
+def _is_code(code: int) -> bool:
+    """Whether it can be a tag's code; else its unit is damaged, and the message itself has to say its tag."""
+    return -(1 << 31) <= code < 1 << 31
 
 
 def _tag_of(record: bytes) -> str:
