@@ -22,7 +22,7 @@ test: check .venv-client/ready java  ## lint, types and the quick tests
 	$(PYTEST) -m "not slow and not full" --durations=20
 
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
-	$(PYTEST) -m slow -v --durations=0
+	$(PYTEST) -m "slow and not full" -v --durations=0
 
 test-full: check .venv-client/ready java  ## everything, without a limit of time
 	$(PYTEST) -v --durations=0

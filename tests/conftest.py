@@ -52,6 +52,14 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     return Spread(config, log)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what the tests that run for a time have done in it: `record_property("figures", …)`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, told in report.user_properties:
+            if name == "figures":
+                terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {told}")
+
+
 def open_files() -> list[str]:
     """The paths of the files that this process has open; sockets and pipes are not among them.
 

@@ -9,26 +9,32 @@ import time
 import pytest
 
 from horolog.testing.broker import BrokerProcess
-from horolog.testing.ring import run_ring
+from horolog.testing.ring import Budget, run_ring
 
 pytestmark = pytest.mark.process
 
 
-def test_7_kills(tmp_path) -> None:
-    print(run_ring(7, 1, tmp_path / "data"))
+def test_7_kills(tmp_path, record_property) -> None:
+    record_property("figures", run_ring(7, 1, tmp_path / "data"))
 
 
 @pytest.mark.slow
+def test_kills_for_four_minutes(tmp_path, record_property) -> None:
+    """The first of the 200 below; at least forty, so that starts begin from a checkpoint as well."""
+    record_property("figures", run_ring(200, 2, tmp_path / "data", budget=Budget(240, 40)))
+
+
+@pytest.mark.full
 @pytest.mark.timeout(2_400)
-def test_200_kills(tmp_path) -> None:
-    print(run_ring(200, 2, tmp_path / "data"))
+def test_200_kills(tmp_path, record_property) -> None:
+    record_property("figures", run_ring(200, 2, tmp_path / "data"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["interval", "os"])
-def test_kills_with_a_weaker_flush(tmp_path, flush) -> None:
+def test_kills_with_a_weaker_flush(tmp_path, record_property, flush) -> None:
     """A kill -9 loses nothing acknowledged by any flush policy; only a power cut could."""
-    print(run_ring(20, 3, tmp_path / "data", flush))
+    record_property("figures", run_ring(20, 3, tmp_path / "data", flush))
 
 
 @pytest.mark.slow

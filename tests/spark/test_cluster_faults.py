@@ -1,4 +1,7 @@
-"""Offload, promotion and bulk load on a real cluster: whoever is killed, every message is there once."""
+"""Offload, promotion and bulk load on a real cluster: whoever is killed, every message is there once.
+
+One of each class of fault is slow; its twin at the other side of a commit, or at another step, is full.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from horolog.pipeline.offload import offload
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
+BEFORE = pytest.param("before", marks=pytest.mark.full)
+BEHIND = pytest.param("behind", marks=pytest.mark.full)
 SCRIPT = Path(lake_job.__file__)
 OFFLOADED, ADOPTED = "/v1/offloads/commit", "/v1/adoptions/commit"
 COUNT = 60
@@ -130,7 +135,9 @@ def test_an_executor_dies_in_the_middle_of_a_file(cluster, broker, tmp_path, uri
     handed_over_once(broker, made)
 
 
-@pytest.mark.parametrize("point", ["runs are frozen", "files are written"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("runs are frozen", marks=pytest.mark.full), "files are written"]
+)
 def test_the_broker_dies_while_a_job_offloads(cluster, broker, tmp_path, uri, made, point) -> None:
     killed = []
 
@@ -148,7 +155,7 @@ def test_the_broker_dies_while_a_job_offloads(cluster, broker, tmp_path, uri, ma
     handed_over_once(broker, made)
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("when", [BEFORE, "behind"])
 def test_the_broker_dies_at_the_commit_of_an_offload(
     cluster, broker, tmp_path, uri, made, when
 ) -> None:
@@ -182,7 +189,9 @@ def test_the_driver_dies_and_its_task_does_not_know(cluster, broker, tmp_path, u
     handed_over_once(broker, made)
 
 
-@pytest.mark.parametrize("when", ["written", "before", "behind"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("written", marks=pytest.mark.full), "before", BEHIND]
+)
 def test_the_driver_dies_at_the_commit_of_an_offload(
     cluster, broker, tmp_path, uri, made, when
 ) -> None:
@@ -251,7 +260,7 @@ def test_an_executor_dies_in_the_middle_of_a_run(
     all_back(broker, uri, made)
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("when", [BEFORE, "behind"])
 def test_the_broker_dies_at_a_commit_of_a_promotion(
     cluster, broker, tmp_path, uri, made, waiting, when
 ) -> None:
@@ -262,7 +271,7 @@ def test_the_broker_dies_at_a_commit_of_a_promotion(
     all_back(broker, uri, made)
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("when", ["before", BEHIND])
 def test_the_driver_dies_in_the_middle_of_a_promotion(
     cluster, broker, tmp_path, uri, made, waiting, when
 ) -> None:

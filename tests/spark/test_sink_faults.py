@@ -1,4 +1,7 @@
-"""Faults of a real cluster, of the broker and of the driver: exactly the rows, once, every time."""
+"""Faults of a real cluster, of the broker and of the driver: exactly the rows, once, every time.
+
+One of each class of fault is slow, its twins are full.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,12 @@ def exactly_the_rows(broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "way"), [("executor", "batch"), ("executor", "load"), ("speculative", "batch")]
+    ("fault", "way"),
+    [
+        ("executor", "batch"),
+        pytest.param("executor", "load", marks=pytest.mark.full),
+        ("speculative", "batch"),
+    ],
 )
 def test_tasks_that_run_again(cluster, broker, tmp_path, fault, way) -> None:
     ends_well(job(cluster, broker, broker.admin_url, tmp_path, fault, way))
@@ -73,6 +81,7 @@ def test_the_broker_is_killed_between_staging_and_commit(cluster, broker, tmp_pa
     exactly_the_rows(broker)
 
 
+@pytest.mark.full
 def test_the_reply_of_the_commit_is_lost(cluster, broker, tmp_path) -> None:
     commits = []
 
@@ -89,7 +98,7 @@ def test_the_reply_of_the_commit_is_lost(cluster, broker, tmp_path) -> None:
     exactly_the_rows(broker)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.full)])
 def test_the_driver_is_killed_at_the_commit(cluster, broker, tmp_path, when) -> None:
     running = []
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import CONF, SPECULATION
+from stepped import SHORT_LIFE
 
 from horolog.admin.client import AdminClient
 from horolog.spark import bulk_load, make_session
@@ -65,10 +66,7 @@ def wait_for_commit(broker: str, job_id: str) -> None:
 def main() -> None:
     """One job."""
     master, broker, job_id, now, folder, fault, way = sys.argv[1:8]
-    conf = CONF | {
-        "spark.driver.memory": "512m",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
-    }
+    conf = SHORT_LIFE | CONF | {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
     if fault == "speculative":
         conf |= SPECULATION
     session = make_session("sink job", master=master, conf=conf)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import grpc
 import grpc.aio
@@ -51,6 +52,16 @@ _LOOK_S = 0.5
 _DAY_MS = 86_400_000
 _PAGE = 1_000
 _Place = tuple[int, int]  # queue, offset
+
+
+class Budget(NamedTuple):
+    """How long a ring may kill: so many seconds, and at least so many kills."""
+
+    seconds: float
+    kills_min: int
+
+
+UNLIMITED = Budget(math.inf, 0)
 
 
 class RingBroken(AssertionError):
@@ -210,8 +221,13 @@ class Ring:
 
     # --- the run --------------------------------------------------------------------------------
 
-    async def run(self, kills: int) -> str:
-        """Kill and restart `kills` times under load, then compare; gives a line of figures."""
+    async def run(self, kills: int, budget: Budget = UNLIMITED) -> str:
+        """Kill and restart under load, `kills` times or until the budget is used; then compare.
+
+        Gives a line of figures.
+        """
+        ends = time.monotonic() + budget.seconds
+        done = 0
         endpoint = self.broker.grpc_endpoint
         async with grpc.aio.insecure_channel(endpoint, options=_OPTIONS) as channel:
             self._channel = channel
@@ -224,6 +240,9 @@ class Ring:
                     if i % _CHECKPOINT_EVERY == _CHECKPOINT_EVERY - 1:
                         await self._next_checkpoint()
                     await self._kill_after(self.random.randrange(20, 150), clients)
+                    done += 1
+                    if done >= budget.kills_min and time.monotonic() > ends:
+                        break
                 self._closing = True
                 await asyncio.wait_for(asyncio.gather(*clients), _DRAIN_S)
             finally:
@@ -234,7 +253,7 @@ class Ring:
         waiting = await asyncio.to_thread(self._compare_far)
         cancelled = sum(status == "CANCELLED" for status in self.recalls.values())
         return (
-            f"{kills} kills: {len(self.due)} sent, {len(self.stored)} acknowledged, {cancelled} recalled, "
+            f"{done} kills: {len(self.due)} sent, {len(self.stored)} acknowledged, {cancelled} recalled, "
             f"{len(delivered)} delivered once, none early, {len(self.consumed)} consumed, {waiting} far ahead"
         )
 
@@ -322,7 +341,9 @@ class Ring:
         return len(found)
 
 
-def run_ring(kills: int, seed: int, directory: Path, flush: str = "sync") -> str:
+def run_ring(
+    kills: int, seed: int, directory: Path, flush: str = "sync", budget: Budget = UNLIMITED
+) -> str:
     """Run a whole ring on a new data directory; gives its figures, raises RingBroken."""
     with BrokerProcess(
         directory,
@@ -333,7 +354,7 @@ def run_ring(kills: int, seed: int, directory: Path, flush: str = "sync") -> str
         for topic in (TOPIC, FAR_TOPIC):
             broker.create_topic(topic, type="mixed", queues=3)
         try:
-            return asyncio.run(Ring(broker, seed).run(kills))
+            return asyncio.run(Ring(broker, seed).run(kills, budget))
         except RingBroken as error:
             replay = f"python -m horolog.testing.ring --kills {kills} --seed {seed} --flush {flush}"
             raise RingBroken(f"{error}\nreplay: {replay}") from error

@@ -10,6 +10,7 @@ Every seed runs a whole shard (core, log, recovery) on `FaultyDisk` and checks P
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 import traceback
@@ -43,26 +44,30 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay one seed and tell its story")
     parser.add_argument("--rot", action="store_true", help="flip bits of files meanwhile")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more after these")
+    parser.add_argument("--at-least", type=int, default=0, help="seeds, however long they take")
     options = parser.parse_args(argv)
     if options.seed is not None:
         failure = run_seed(options.seed, story=True, rot=options.rot)
         print(failure or f"seed {options.seed}: all promises held")
         return 1 if failure else 0
     began = time.monotonic()
-    failed = 0
+    done = failed = 0
     run = partial(run_seed, rot=options.rot)
     again = "--rot --seed" if options.rot else "--seed"
     seeds = range(options.first, options.first + options.seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
         for seed, failure in zip(seeds, pool.map(run, seeds, chunksize=8), strict=True):
+            done += 1
             if failure:
                 failed += 1
                 print(f"seed {seed} failed\n{failure}")
                 print(f"replay: python -m horolog.testing.simulator {again} {seed}\n", flush=True)
-            if failed == 10:
+            took = time.monotonic() - began
+            if failed == 10 or (done >= options.at_least and took > options.seconds):
                 break
     took = time.monotonic() - began
-    print(f"{options.seeds} seeds, {failed} failed, {took:.0f} s")
+    print(f"{done} seeds from {options.first}, {failed} failed, {took:.0f} s")
     return 1 if failed else 0
 
 
