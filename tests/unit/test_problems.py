@@ -67,7 +67,11 @@ def test_a_problem_goes_with_its_part_or_its_time() -> None:
     problems += [Problem("of a", "dir/a"), Problem("of b", "dir/b"), Problem("till 5", until_ms=5)]
     assert list(again(problems, lambda path: path == "dir/b", 4)) == ["of b", "till 5"]
     problems.sweep(lambda path: path == "dir/a", 5)
-    assert list(problems) == ["of a"]
+    assert list(problems) == ["of a", "till 5"], "a day is left to see it"
+    kept = again(problems, now_ms=4 + DAY_MS)
+    assert list(kept) == list(problems)
+    kept.sweep(always, 5 + DAY_MS)
+    assert list(kept) == ["of a"]
 
 
 def test_a_repair_is_counted_and_told_but_no_problem() -> None:

@@ -189,10 +189,19 @@ def _waiting_only(
     """What the delay store has of a message (due at that time), for those of which the log has nothing."""
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, due_ms)
     entries = shard.delay.entries(refs)
-    for i, raw in enumerate(shard.delay.records(refs, entries)):
+    records, good = shard.delay.intact(refs, entries)
+    rotten = ~good & (shard.delay.states(refs) == EntryState.WAITING)
+    if bool(rotten.any()):
+        shard.delay.quarantine(refs[rotten], entries[rotten])
+    for i, record in enumerate(records):
         origin = int(entries["origin"][i]), int(entries["row"][i])
         state = _settled(shard, refs[i : i + 1])
-        view = waiting_view(topic.name, bytes(raw), state, int(entries["due_ms"][i]), origin[0])
+        try:
+            view = waiting_view(
+                topic.name, bytes(record), state, int(entries["due_ms"][i]), origin[0]
+            )
+        except HorologError:
+            continue  # it is rotten
         if view.message_id == message_id:
             yield origin, view
 

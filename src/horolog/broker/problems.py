@@ -5,7 +5,7 @@ each step what is in them moves here (`Shard.gather_problems`).
 
 * One problem is listed once, however often it is met: `Problem.key`.
 * It is durable with the next checkpoint, and goes when it is repaired (`repaired`), when the file or directory that
-  it is about is gone, or when its time has passed (`sweep`, at every checkpoint and start).
+  it is about is gone, or when its time has passed and a day to see it (`sweep`, at every checkpoint and start).
 * At most PROBLEMS_MAX are listed.  What is found beyond that is counted, and the count is said.  The count goes with
   the last listed problem: of what was not listed nobody knows when it ends.
 * Every problem is told to the log of the process once in its life: `take_untold`.  What a checkpoint has kept is told
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from horolog.errors import Problem
-from horolog.limits import PROBLEM_TEXT_MAX, PROBLEMS_MAX
+from horolog.limits import PROBLEM_KEEP_MS, PROBLEM_TEXT_MAX, PROBLEMS_MAX
 
 
 class Problems:
@@ -26,6 +26,7 @@ class Problems:
 
     def __init__(self) -> None:
         self._listed: dict[str, Problem] = {}  # by key
+        self._met_ms: dict[str, int] = {}  # key → wall clock at the first sweep
         self._more = 0  # met while the list was full
         self._untold: list[str] = []
         self.repairs = 0  # messages and other things made whole again, since the directory was made
@@ -62,9 +63,14 @@ class Problems:
     def _about_more(self) -> str:
         return f"more than {PROBLEMS_MAX} problems: {self._more} that were met after them are not listed"
 
+    def has(self, key: str) -> bool:
+        """Whether a problem with that key is listed."""
+        return key in self._listed
+
     def remove(self, key: str) -> None:
         """A problem is no more; nothing if it is not listed."""
         self._listed.pop(key, None)
+        self._met_ms.pop(key, None)
         if not self._listed:
             self._more = 0
 
@@ -75,14 +81,12 @@ class Problems:
             self._untold.append(text)
 
     def sweep(self, exists: Callable[[str], bool], now_ms: int) -> None:
-        """Forget those whose part is gone or whose time has passed."""
-        gone = [
-            key
-            for key, problem in self._listed.items()
-            if (problem.part and not exists(problem.part)) or 0 < problem.until_ms <= now_ms
-        ]
-        for key in gone:
-            self.remove(key)
+        """Forget those whose part is gone, or whose time has passed since they have been listed for a day."""
+        for key, problem in list(self._listed.items()):
+            met_ms = self._met_ms.setdefault(key, now_ms)
+            is_over = 0 < problem.until_ms <= now_ms and met_ms + PROBLEM_KEEP_MS <= now_ms
+            if is_over or (problem.part and not exists(problem.part)):
+                self.remove(key)
 
     def take_untold(self) -> list[str]:
         """What has to be told to the log of the process since the last call."""
@@ -93,14 +97,19 @@ class Problems:
 
     def captured(self) -> dict[str, Any]:
         """For the registry of a checkpoint."""
-        listed = [problem._asdict() for problem in self._listed.values()]
+        listed = [
+            {**problem._asdict(), "met_ms": self._met_ms.get(key, 0)}
+            for key, problem in self._listed.items()
+        ]
         return {"listed": listed, "more": self._more, "repairs": self.repairs}
 
     def restore(self, captured: dict[str, Any], exists: Callable[[str], bool], now_ms: int) -> None:
         """At start: what a checkpoint has kept; one of an older horolog has kept nothing (an empty dict)."""
         self.repairs = captured.get("repairs", 0)
-        for problem in problems_in(captured):
+        for problem, fields in zip(problems_in(captured), captured.get("listed", []), strict=True):
             self.append(problem)
+            if fields["met_ms"]:
+                self._met_ms[problem.key or problem.text] = fields["met_ms"]
         self._more = captured.get("more", 0)
         self.sweep(exists, now_ms)
         self._untold = list(self)
@@ -114,4 +123,5 @@ class Problems:
 
 def problems_in(captured: dict[str, Any]) -> list[Problem]:
     """The problems in the registry of a checkpoint."""
-    return [Problem(**fields) for fields in captured.get("listed", [])]
+    names = Problem._fields
+    return [Problem(*(fields[n] for n in names)) for fields in captured.get("listed", [])]

@@ -55,9 +55,8 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     key = key_hash(topic_name, message_id)
     refs = shard.delay.find_key(key, topic.number, due_ms)
     entries = shard.delay.entries(refs)
-    records = shard.delay.records(refs, entries)
     # What does not verify will be quarantined when it is due, and is as if it were not there.
-    same = shard.delay.are_intact(refs, entries, records)
+    records, same = shard.delay.intact(refs, entries)
     for i in np.flatnonzero(same).tolist():
         stored = layout.properties_of(records[i][HEAD_BYTES:])
         same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)

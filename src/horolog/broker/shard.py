@@ -101,6 +101,7 @@ class Shard:
             log_id=log.log_id,
             far_settings=settings.far,
         )
+        self.delay.read_log = log.read
         self.wheel = Wheel(self.delay)
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.key_index = KeyIndex(
@@ -244,6 +245,9 @@ class Shard:
                 self.problems += found
                 found.clear()
         self.problems += self.queued.take_problems()
+        for repair in delay.repairs:
+            self.problems.repaired(repair.text, repair.times)
+        delay.repairs.clear()
 
     def close(self) -> None:
         """Close all files of the core."""

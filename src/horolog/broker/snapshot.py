@@ -18,7 +18,7 @@ from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
 from horolog.delay import far_checkpoint
 from horolog.delay.adopted import is_adopted_name
-from horolog.delay.damage import ASIDE, Damaged
+from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key
 from horolog.delay.far_buffer import is_buffer
 from horolog.delay.far_names import files_of_job
 from horolog.delay.state import state_name
@@ -307,6 +307,9 @@ def restore(
     shard.checkpoint_position = checkpoint.position
     retention.restore(shard, checkpoint)
     shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
+    for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
+        if source.quarantined and not shard.problems.has(quarantined_key(source)):
+            shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
     return damaged
 
 

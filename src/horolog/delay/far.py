@@ -120,6 +120,10 @@ class FarStore:
             self._opened.move_to_end(name)
         return run
 
+    def forget_file(self, name: str) -> None:
+        """The file of a run was mended: it is mapped anew; whoever reads it still keeps what it has."""
+        self._opened.pop(name, None)
+
     # --- filing -----------------------------------------------------------------------------------
 
     def file(self, filing: Filing) -> tuple[FarBuffer, Rows]:

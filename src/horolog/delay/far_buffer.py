@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
 from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing
 from horolog.delay.source import Loaded, Rows, loaded
@@ -74,6 +75,31 @@ class FarBuffer:
     def in_flight(self) -> bool:
         """Whether something appended about these rows is not committed yet."""
         return self._marked > 0
+
+    @property
+    def label(self) -> str:
+        """What problems call it."""
+        return f"far buffer {self.file_number}"
+
+    @property
+    def records_path(self) -> str:
+        """The file of its records."""
+        return f"{self.directory}/{LOG_NAME}"
+
+    @property
+    def quarantined(self) -> int:
+        """Messages that are quarantined; counted anew, a byte each."""
+        states = self._states[: self.count] & np.uint8(EntryState.SETTLED_BITS)
+        return int(np.count_nonzero(states == EntryState.QUARANTINED))
+
+    @property
+    def until_ms(self) -> int:
+        """The last due time."""
+        return self.last_ms
+
+    def reread(self) -> None:
+        """The files were mended."""
+        self._log_view = self._index_view = memoryview(b"")
 
     # --- filing and opening -----------------------------------------------------------------------
 
@@ -361,9 +387,7 @@ class BufferLoad:
             bad = rows[~good & (self._buffer.states_at(rows) == EntryState.WAITING)]
             if len(bad):
                 self._buffer.settle(bad, EntryState.QUARANTINED)
-                place = self._buffer.directory
-                told = f"{place}: {len(bad)} index entries are damaged and quarantined"
-                self.problem = Problem(told, place)
+                self.problem = quarantine_problem(self._buffer)
             waits = good & (self._buffer.states_at(rows) == EntryState.WAITING)
             self._pieces.append(loaded(self._buffer.number, entries[waits], rows[waits]))
         return len(rows), self._at == len(self._rows)

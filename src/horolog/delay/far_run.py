@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import entry_sums
-from horolog.delay.far_state import MAPPED_STATES, RunState
+from horolog.delay.far_state import RunState
+from horolog.delay.row_states import RowStates, bits_of
 from horolog.delay.run import Run, RunInfo
-from horolog.delay.source import Loaded, Rows, loaded
+from horolog.delay.run_load import RunLoad
+from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS, EntryState
-from horolog.errors import Problem
 from horolog.limits import HOUR_MS
 
 _STEP_ROWS = 8_192
@@ -28,138 +29,80 @@ _FIRST_STEP_ROWS = 64  # most often one of the next rows waits
 _NO_ROWS: Rows = np.empty(0, np.int64)
 
 
-class FarRun:
+class FarRun(RowStates):
     """Rows [0, limit) of one run file."""
 
     def __init__(
         self, info: RunInfo, number: int, level: int, open_run: Callable[[str], Run]
     ) -> None:
+        super().__init__(info.rows)
         self.info = info
         self.number = number  # as a source
         self.level = level  # 0: from a far buffer; 1: from a merge
-        self.cursor = self.decided = 0  # handed over by what is committed; by what is appended
-        self.limit = info.rows
         self.limit_ms = info.last_ms + 1
         self.waiting = info.rows
         self.version = 0  # of the state file; 0: none
         self.changed = False
         self.frozen = False  # for an offload: no merge takes it
         self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
-        self.maps: dict[EntryState, npt.NDArray[np.uint8]] = {}
         self.gone_by: dict[tuple[int, int], int] = {}
-        self.behind: set[int] = set()  # rows below `decided` that wait
-        self._handing: set[int] = set()  # rows in flight that were behind
-        self._going: npt.NDArray[np.uint8] | None = None  # bits of rows in flight to be recalled
-        self._going_rows = 0
         self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
         self._open_run = open_run
         self._first: int | None = info.first_ms  # first due time that waits
         self._first_known = True
 
     @property
+    def label(self) -> str:
+        """What problems call it."""
+        return f"run {self.info.name}"
+
+    @property
+    def records_path(self) -> str:
+        """The file of its records."""
+        return self.file.path
+
+    @property
+    def quarantined(self) -> int:
+        """Messages that are quarantined."""
+        bits = self.maps.get(EntryState.QUARANTINED)
+        return 0 if bits is None else int(np.bitwise_count(bits).sum())
+
+    @property
+    def until_ms(self) -> int:
+        """The last due time."""
+        return self.limit_ms
+
+    @property
     def file(self) -> Run:
         """The open file."""
         return self._open_run(self.info.name)
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether something appended about this run is not committed yet."""
-        return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
-
-    @property
-    def recalling(self) -> bool:
-        """Whether a recall of some of its rows is appended but not committed yet."""
-        return self._going_rows > 0
-
     # --- states -------------------------------------------------------------------------------------
-
-    def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): recalled, moved or quarantined."""
-        gone = np.zeros(stop - first, bool)
-        for bits in self.maps.values():
-            gone |= _bits_between(bits, first, stop)
-        return gone
-
-    def _left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): neither gone nor in flight to be; they wait if they are not handed over."""
-        gone = self.gone_between(first, stop)
-        if self._going is not None:
-            gone |= _bits_between(self._going, first, stop)
-        return ~gone
-
-    def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each row, with its in-flight bits."""
-        states = np.zeros(len(rows), np.uint8)
-        states[rows < self.decided] = EntryState.HANDING_OVER
-        states[rows < self.cursor] = EntryState.HANDED_OVER
-        if self.behind or self._handing:
-            states[np.isin(rows, list(self.behind))] = EntryState.WAITING
-            states[np.isin(rows, list(self._handing))] = EntryState.HANDING_OVER
-        for kind, bits in self.maps.items():
-            states[_bits_at(bits, rows)] = kind
-        if self._going is not None:
-            states[_bits_at(self._going, rows)] = (
-                EntryState.RECALLING
-            )  # also when `decided` passed it
-        return states
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
         """Note what has been appended for these rows but is not committed yet."""
-        if not len(rows):
-            return
-        if bits is EntryState.HANDING_OVER:
-            if self.behind:
-                self._handing.update(self.behind.intersection(rows.tolist()))
-            self._pass(rows)
-        else:
-            assert bits is EntryState.RECALLING
-            if self._going is None:
-                self._going = np.zeros((self.info.rows + 7) // 8, np.uint8)
-            _set_bits(self._going, rows)
-            self._going_rows += len(rows)
-        self._first_known = False
+        if len(rows):
+            self.mark(rows, bits)
+            self._first_known = False
 
     def settle(self, rows: Rows, state: EntryState) -> None:
         """These waiting rows are now settled for good."""
         if not len(rows):
             return
+        if state is EntryState.QUARANTINED:
+            entries = self.file.entries(rows)
+            readable = entry_sums(entries) == entries["sum"]
+            if not bool(readable.all()):
+                self.quarantine_damaged(rows[~readable])
+                self.settle(rows[readable], state)
+                return
         self.waiting -= len(rows)
         self.changed = True
         self._first_known = False
-        entries = self.file.entries(rows)
-        self._note_gone(entries)
-        if state is EntryState.HANDED_OVER:
-            self._pass(rows)
-            if self._handing:
-                self._handing.difference_update(rows.tolist())
-            self.cursor = max(self.cursor, int(rows.max()) + 1)
-        else:
-            self.set_bits(rows, state)
-            self.behind.difference_update(rows.tolist() if self.behind else ())
-            self._settle_going(rows)
+        self._note_gone(self.file.entries(rows))
+        self.put(rows, state)
         if self.journal is not None:
             self.journal.append((rows.copy(), state))
-
-    def _pass(self, rows: Rows) -> None:
-        """Hand-over takes these rows; what it leaves out stays behind."""
-        if self.behind:
-            self.behind.difference_update(rows.tolist())
-        stop = int(rows.max()) + 1
-        if stop <= self.decided:
-            return
-        left = self._left_between(self.decided, stop)
-        left[rows[rows >= self.decided] - self.decided] = False
-        if bool(left.any()):
-            self.behind.update((np.flatnonzero(left) + self.decided).tolist())
-        self.decided = stop
-
-    def _settle_going(self, rows: Rows) -> None:
-        if self._going is not None:
-            rows = rows[_bits_at(self._going, rows)]
-            np.bitwise_and.at(self._going, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
-            self._going_rows -= len(rows)
-            if not self._going_rows:
-                self._going = None
 
     def _note_gone(self, entries: npt.NDArray[Any]) -> None:
         both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
@@ -167,14 +110,6 @@ class FarRun:
         for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
             key = (number >> 32, number & 0xFFFFFFFF)
             self.gone_by[key] = self.gone_by.get(key, 0) + n
-
-    def set_bits(self, rows: Rows, state: EntryState) -> None:
-        """Set the bits of these rows in the map of that state."""
-        assert state in MAPPED_STATES
-        bits = self.maps.get(state)
-        if bits is None:
-            bits = self.maps[state] = np.zeros((self.info.rows + 7) // 8, np.uint8)
-        _set_bits(bits, rows)
 
     def quarantine_damaged(self, rows: Rows) -> None:
         """Rows whose index entry can't be read: not counted any more either, as far as can be told.
@@ -192,11 +127,6 @@ class FarRun:
             self.behind.difference_update(rows.tolist() if self.behind else ())
             self.changed = True
             self._first_known = False
-
-    def _behind_cursor(self) -> Rows:
-        """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
-        rows = self.behind | self._handing
-        return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
 
     def capture(self) -> RunState:
         """A copy of the state for a new state file."""
@@ -434,65 +364,3 @@ class FarRun:
             return 0
         rows, counts = self._directory(to_ms)
         return int((rows["bytes"] / np.maximum(rows["count"], 1) * counts).sum())
-
-
-def bits_of(rows: Rows, count: int) -> npt.NDArray[np.uint8]:
-    """A bit map of `count` rows in which these are set."""
-    flags = np.zeros(count, np.uint8)
-    flags[rows] = 1
-    return np.packbits(flags, bitorder="little")
-
-
-def _bits_between(bits: npt.NDArray[np.uint8], first: int, stop: int) -> npt.NDArray[np.bool_]:
-    low = first >> 3
-    part = np.unpackbits(bits[low : (stop + 7) >> 3], bitorder="little")
-    return part[first - low * 8 : stop - low * 8].view(np.bool_)
-
-
-def _bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1
-    return found
-
-
-def _set_bits(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
-    np.bitwise_or.at(bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
-
-
-class RunLoad:
-    """The rows of some seconds of a run."""
-
-    def __init__(self, run: FarRun, seconds: tuple[int, int], first: int, stop: int) -> None:
-        self.problem: Problem | None = None
-        self._run = run
-        self._seconds = seconds  # from, to before
-        self._at = first
-        self._stop = stop
-        self._bad = 0
-        self._pieces: list[Loaded] = []
-
-    def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` rows: (rows taken, whether done)."""
-        stop = min(self._stop, self._at + limit)
-        taken = max(0, stop - self._at)
-        if taken:
-            rows = np.arange(self._at, stop)
-            entries = self._run.entries(rows)
-            good = entry_sums(entries) == entries["sum"]
-            if not bool(good.all()):
-                self._run.quarantine_damaged(rows[~good])
-                self._bad += int((~good).sum())
-                told = (
-                    f"run {self._run.info.name}: {self._bad} index rows in or beside second "
-                    f"{self._seconds[0]} are damaged and quarantined"
-                )
-                self.problem = Problem(told, self._run.file.path)
-            second, end = self._seconds
-            mine = good & (entries["due_ms"] >= second * 1000) & (entries["due_ms"] < end * 1000)
-            mine &= self._run.states_at(rows) == EntryState.WAITING
-            self._pieces.append(loaded(self._run.number, entries[mine], rows[mine]))
-            self._at = stop
-        return taken, self._at >= self._stop
-
-    def pieces(self) -> list[Loaded]:
-        """What waits."""
-        return self._pieces

@@ -77,6 +77,31 @@ class Hour:
         """Messages that are neither handed over nor recalled nor quarantined, by what is committed."""
         return sum(self.by_topic.values())
 
+    @property
+    def label(self) -> str:
+        """What problems call it."""
+        return f"hour {self.hour}"
+
+    @property
+    def records_path(self) -> str:
+        """The file of its records."""
+        return f"{self.directory}/{LOG_NAME}"
+
+    @property
+    def quarantined(self) -> int:
+        """Messages that are quarantined; counted anew, a byte each."""
+        states = self.states[: self.count] & np.uint8(EntryState.SETTLED_BITS)
+        return int(np.count_nonzero(states == EntryState.QUARANTINED))
+
+    @property
+    def until_ms(self) -> int:
+        """Its end."""
+        return (self.hour + 1) * SECONDS * 1000
+
+    def reread(self) -> None:
+        """The files were mended."""
+        self._log_view = self._index_view = memoryview(b"")
+
     def restore(self, state: HourState, version: int) -> bool:
         """Take over a state file; False if the files are shorter than it says.  `cut` them before filing."""
         if self._index.size() < state.count * ENTRY_BYTES or self._log.size() < state.log_bytes:

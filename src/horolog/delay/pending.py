@@ -86,6 +86,6 @@ def between(
             rows = (entries["due_ms"] >= from_ms) & (entries["due_ms"] < to_ms)
             if topic is not None:
                 rows &= entries["topic"] == topic
-            records = store.records(part[rows], entries[rows])
-            yield from zip(entries[rows], records, strict=True)
+            _, intact, records = store.verified(part[rows], entries[rows])
+            yield from zip(intact, records, strict=True)
         after = load.stop

@@ -61,6 +61,29 @@ class EntryState(IntEnum):
     RECALLING = 0x20  # in memory only
 
 
+# event → the states, in-flight bits included, in which a message may be when it comes
+LEGAL: dict[EntryState, frozenset[int]] = {
+    EntryState.HANDING_OVER: frozenset({EntryState.WAITING}),
+    EntryState.RECALLING: frozenset({EntryState.WAITING}),
+    # a replay has nothing in flight, and settles what waits
+    EntryState.HANDED_OVER: frozenset({EntryState.WAITING, EntryState.HANDING_OVER}),
+    EntryState.RECALLED: frozenset({EntryState.WAITING, EntryState.RECALLING}),
+    EntryState.MOVED: frozenset({EntryState.WAITING, EntryState.RECALLING}),
+    EntryState.QUARANTINED: frozenset({EntryState.WAITING}),
+}
+_IS_LEGAL = np.zeros((256, 256), np.bool_)  # [event, state], for columns
+for _event, _states in LEGAL.items():
+    _IS_LEGAL[_event, list(_states)] = True
+
+
+def check_event(states: npt.NDArray[np.uint8], event: EntryState) -> None:
+    """Assert that `event` may come to messages in these states."""
+    legal = _IS_LEGAL[event][states]
+    assert bool(legal.all()), (
+        f"{event.name} of a message that is {int(states[int(np.argmin(legal))]):#x}"
+    )
+
+
 RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED)  # what a recall or a reschedule has left
 
 

@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from horolog.delay import far_checkpoint
 from horolog.delay.adopted import AdoptedRun, Adoption
-from horolog.delay.damage import Damaged
+from horolog.delay.damage import Damaged, quarantine_problem
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.far import FarSettings, FarStore
 from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Filing, Hour
+from horolog.delay.mend import ReadLog, Repair, mend_records
 from horolog.delay.near_far import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
@@ -70,11 +71,13 @@ class DelayStore:
         log_id: int = 0,
         far_settings: FarSettings | None = None,
     ) -> None:
-        self._storage = storage
+        self.storage = storage
         self._directory = directory
         self.hours: dict[int, Hour] = {}
         self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
         self.problems: list[Problem] = []
+        self.repairs: list[Repair] = []
+        self.read_log: ReadLog | None = None  # what is damaged is mended from there
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._numbers = 0
         self.far = FarStore(
@@ -93,8 +96,8 @@ class DelayStore:
         """The hour, made if it is not there."""
         found = self.hours.get(hour)
         if found is None:
-            self._storage.remove_dir(self.path(hour))  # of a former life of this hour
-            found = Hour(self._storage, self.path(hour), hour, self._take_number())
+            self.storage.remove_dir(self.path(hour))  # of a former life of this hour
+            found = Hour(self.storage, self.path(hour), hour, self._take_number())
             self.hours[hour] = self._sources[found.number] = found
         return found
 
@@ -108,12 +111,12 @@ class DelayStore:
         if path.rpartition("/")[2] in aside:
             return damaged_hour(row, f"hour {number} is in quarantine")
         try:
-            state = decode_state(read_file(self._storage, f"{path}/{state_name(version)}"))
+            state = decode_state(read_file(self.storage, f"{path}/{state_name(version)}"))
         except FileNotFoundError:
             state = None
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
-        hour = Hour(self._storage, path, number, self._take_number())
+        hour = Hour(self.storage, path, number, self._take_number())
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
@@ -131,7 +134,7 @@ class DelayStore:
 
     def on_disk(self) -> list[int]:
         """Hours that have a directory."""
-        return [int(name) for name in self._storage.list(self._directory) if name.isdigit()]
+        return [int(name) for name in self.storage.list(self._directory) if name.isdigit()]
 
     # --- filing -------------------------------------------------------------------------------
 
@@ -280,23 +283,34 @@ class DelayStore:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
         """Of these messages those whose record verifies: (references, ENTRY rows, records).
 
-        The others are quarantined: reported, counted, never handed over.
+        Those that do not are mended from the log; the others are quarantined: reported, counted, never handed over.
         """
-        records = self.records(refs, entries)
-        good = self.are_intact(refs, entries, records) & (entry_sums(entries) == entries["sum"])
+        records, good = self.intact(refs, entries)
         if not bool(good.all()):
-            self.settle(refs[~good], EntryState.QUARANTINED)
-            bad = entries[~good]
-            told = (
-                f"hour {int(bad['due_ms'][0]) // HOUR_MS}: {len(bad)} messages do not verify and are "
-                f"quarantined (first: log position {int(bad['origin'][0])})"
-            )
-            self.problems.append(Problem(told))
+            self.quarantine(refs[~good], entries[~good])
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
             refs, entries = refs[good], entries[good]
         return refs, entries, records
 
-    def are_intact(
+    def intact(
+        self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
+    ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
+        """The records of these messages, mended from the log where they can be; and which of them verify."""
+        records = self.records(refs, entries)
+        good = self._are_intact(refs, entries, records)
+        good &= entry_sums(entries) == entries["sum"]
+        if not bool(good.all()):
+            mend_records(self, refs, entries, records, good)
+        return records, good
+
+    def quarantine(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> None:
+        """These cannot be read, here or in the log: they are set aside where they are, counted and told."""
+        for source, at, rows in self.by_source(refs):
+            assert source is not None
+            source.settle(rows, EntryState.QUARANTINED)
+            self.problems.append(quarantine_problem(source, int(entries["origin"][at][-1])))
+
+    def _are_intact(
         self,
         refs: npt.NDArray[np.int64],
         entries: npt.NDArray[Any],

@@ -1,0 +1,189 @@
+"""Rot while running: mended from the log where it has a copy, else quarantined for good, over every restart."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from worlds import checkpoint, take_all
+
+from horolog.delay.far import FarSettings
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeBroker,
+    FindMessages,
+    ListPending,
+    MessageState,
+    MessageType,
+    Recall,
+    RecallStatus,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+from horolog.storage.api import replace_file
+from horolog.verify.directory import verify_directory
+
+N = 12
+KINDS = ["hour", "buffer", "run"]
+
+
+def made(message_id: str, due_ms: int):
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    body = message_id.encode() * 40
+    return encode(topic="t", body=body, message_id=message_id, type=kind, due_ms=due_ms)
+
+
+def waiting_world(make_world, kind: str, *, log_is_gone: bool = False, keep: int = 0):
+    """Messages m0, m1 … that wait in an hour, a far buffer or a run, and perhaps nothing of them in the log."""
+    world = make_world()
+    world.broker.settings = world.broker.settings._replace(
+        far=FarSettings(buffer_bytes=2_000 if kind == "run" else 1 << 20),
+        retention_bytes=2 * 65_536 if log_is_gone else 0,
+        dedup_ms=0,
+    )
+    world.broker.open()
+    meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
+    replace_file(world.disk, "", "meta", orjson.dumps({**meta, "segment_bytes": 65_536}))
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    world.due = world.clock.wall_ms() + (2 * HOUR_MS if kind == "hour" else 3 * DAY_MS)
+    world.ids = [f"m{i:02}" for i in range(N)]
+    world.broker.ask(SendMessages("t", [made(each, world.due) for each in world.ids]))
+    checkpoint(world)
+    if log_is_gone:
+        for i in range(6):
+            fill = [made(f"n{i}-{j:03}", 0) for j in range(150)]
+            world.broker.ask(SendMessages("t", fill))
+            checkpoint(world)
+        assert view(world).log_start > 0
+    assert view(world).pending == N
+    assert bool(world.broker.shard.delay.far.runs) == (kind == "run")
+    return world
+
+
+def view(world):
+    return world.broker.ask(DescribeBroker())
+
+
+def records_file(world, kind: str) -> str:
+    part = {"hour": "hours/", "buffer": "runs/buffer", "run": ".run"}[kind]
+    name = "delay.log" if kind != "run" else ".run"
+    return next(path for path in world.disk.names() if part in path and path.endswith(name))
+
+
+def rot(world, kind: str, message_id: str) -> None:
+    """Flip a bit in the body of that message, under the running broker."""
+    path = records_file(world, kind)
+    file = world.disk.open(path)
+    at = file.read(0, file.size()).index((message_id * 40).encode()) + 7
+    world.disk.flip(path, at, 3)
+    forget_views(world)
+
+
+def forget_views(world) -> None:
+    """Views of the simulated disk are copies."""
+    delay = world.broker.shard.delay
+    for source in (*delay.hours.values(), *delay.far.buffers):
+        source.reread()
+    delay.far._opened.clear()
+
+
+def hand_over(world) -> list[str]:
+    world.clock.advance(world.due + 1 - world.clock.wall_ms())
+    world.broker.settle()
+    return [each for each in take_all(world) if each.startswith("m")]
+
+
+def findings(world):
+    return [each.what for each in verify_directory(world.disk).findings.kept]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rotten_record_is_handed_over_from_the_log(make_world, kind) -> None:
+    world = waiting_world(make_world, kind)
+    rot(world, kind, "m05")
+    world.broker.want_checkpoint()
+    assert hand_over(world) == world.ids, "P2, P7"
+    assert view(world).problems == []
+    assert view(world).repairs == 1
+    checkpoint(world)
+    assert findings(world) == [], "the file is what it was"
+    world.reopen(power_cut=True)
+    assert view(world).repairs == 1
+    assert take_all(world) == [], "P3"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_hand_over_of_a_mended_record_is_neither_lost_nor_doubled(
+    make_world, kind
+) -> None:
+    world = waiting_world(make_world, kind)
+    rot(world, kind, "m05")
+    world.clock.advance(world.due + 1 - world.clock.wall_ms())
+    for _ in range(6):
+        world.broker.step([])
+        world.reopen(power_cut=True)
+    assert hand_over(world) == world.ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rot_is_mended_for_listing_look_up_and_recall(make_world, kind) -> None:
+    world = waiting_world(make_world, kind)
+    for each in ("m03", "m07"):
+        rot(world, kind, each)
+    pending = world.broker.ask(ListPending(world.due, world.due + 1, "t", 100))
+    assert [each.message_id for each in pending] == world.ids
+    assert view(world).repairs == 2
+    rot(world, kind, "m03")
+    assert world.broker.ask(Recall("t", "m03", world.due)).status is RecallStatus.CANCELLED
+    assert view(world).problems == []
+    assert hand_over(world) == [each for each in world.ids if each != "m03"]
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_quarantine_survives_restarts(make_world, kind, between) -> None:
+    """The log has it no more: health, `find` and `verify` say so, whether or not a checkpoint came in between."""
+    world = waiting_world(make_world, kind, log_is_gone=True)
+    rot(world, kind, "m05")
+    assert "m05" not in hand_over(world)
+    for life in range(3):
+        told = view(world).problems
+        assert len(told) == 1, life
+        assert "1 messages do not verify and are quarantined" in told[0]
+        assert view(world).pending == 0
+        found = world.broker.ask(FindMessages("t", "m05"))
+        assert [each.state for each in found] == [MessageState.QUARANTINED]
+        if between:
+            checkpoint(world)
+        world.reopen(power_cut=bool(life % 2))
+        world.broker.settle()
+    checkpoint(world)
+    assert any("m" in what for what in findings(world))
+    assert [each for each in take_all(world, "other") if each.startswith("m")] == [
+        each for each in world.ids if each != "m05"
+    ]
+
+
+def test_a_loss_stays_in_health_for_a_day_when_its_hour_has_gone(make_world) -> None:
+    world = waiting_world(make_world, "hour", log_is_gone=True)
+    rot(world, "hour", "m05")
+    hand_over(world)
+    for _ in range(3):
+        world.clock.advance(6 * HOUR_MS)
+        checkpoint(world)
+        world.reopen()
+    assert not world.broker.shard.delay.hours
+    assert len(view(world).problems) == 1
+    world.clock.advance(DAY_MS)
+    checkpoint(world)
+    assert view(world).problems == []
+
+
+def test_a_listing_shows_nothing_that_does_not_verify(make_world) -> None:
+    world = waiting_world(make_world, "hour", log_is_gone=True)
+    rot(world, "hour", "m05")
+    pending = world.broker.ask(ListPending(world.due, world.due + 1, "t", 100))
+    assert [each.message_id for each in pending] == [e for e in world.ids if e != "m05"]
+    assert len(view(world).problems) == 1
+    assert view(world).pending == N - 1
