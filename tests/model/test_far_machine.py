@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from horolog.delay import far_checkpoint, pending
 from horolog.delay.far import FarSettings
+from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.limits import DAY_MS, HOUR_MS
@@ -112,8 +113,8 @@ class FarMachine(RuleBasedStateMachine):
         refs = found[self.store.states(found) == EntryState.WAITING]
         entries = self.store.entries(refs)
         assert set(entries["origin"].tolist()) == expected
-        by_origin = self.store.resolve(
-            entries["due_ms"], origins_of(entries["origin"], entries["row"])
+        by_origin = resolve(
+            self.store, entries["due_ms"], origins_of(entries["origin"], entries["row"])
         )
         assert by_origin.tolist() == refs.tolist()
         state = EntryState.MOVED if moved else EntryState.RECALLED

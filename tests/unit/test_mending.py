@@ -6,7 +6,9 @@ import orjson
 import pytest
 from worlds import checkpoint, take_all
 
+from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.far import FarSettings
+from horolog.delay.run_format import HEADER_BYTES
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     CreateTopic,
@@ -187,3 +189,89 @@ def test_a_listing_shows_nothing_that_does_not_verify(make_world) -> None:
     assert [each.message_id for each in pending] == [e for e in world.ids if e != "m05"]
     assert len(view(world).problems) == 1
     assert view(world).pending == N - 1
+
+
+# --- index entries ------------------------------------------------------------------------------------
+
+
+def rot_entry(world, kind: str, row: int, at: int) -> None:
+    """Flip a bit of an index entry."""
+    path, base = records_file(world, kind), 0
+    if kind == "run":
+        base = HEADER_BYTES
+    else:
+        path = path.replace("delay.log", "delay.idx")
+    world.disk.flip(path, base + ENTRY_BYTES * row + at, 2)
+    forget_views(world)
+
+
+FIELDS = [at for _, at in ENTRY.fields.values()]  # the first byte of each
+
+
+@pytest.mark.parametrize("at", FIELDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_index_entry_is_made_anew(make_world, kind, at) -> None:
+    if kind == "run":  # several runs of two rows or so
+        row = 0
+    else:
+        row = 5
+    world = waiting_world(make_world, kind)
+    rot_entry(world, kind, row, at)
+    assert hand_over(world) == world.ids
+    told = view(world)
+    assert (told.problems, told.repairs) == ([], 1)
+    checkpoint(world)
+    assert findings(world) == []
+    world.reopen(power_cut=True)
+    assert take_all(world, "other") == world.ids, "P3"
+
+
+@pytest.mark.parametrize("at", [32, 56])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_index_entry_is_made_anew_without_the_log(make_world, kind, at) -> None:
+    """By the CRC of the entry itself, which is intact."""
+    world = waiting_world(make_world, kind, log_is_gone=True)
+    rot_entry(world, kind, 0 if kind == "run" else 5, at)
+    assert hand_over(world) == world.ids
+    assert view(world).repairs == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_entry_that_cannot_be_made_anew_is_quarantined_and_not_waited_for(
+    make_world, kind
+) -> None:
+    world = waiting_world(make_world, kind, log_is_gone=True)
+    rot(world, kind, "m00")
+    rot_entry(world, kind, 0, 33)
+    assert hand_over(world) == world.ids[1:]
+    for _ in range(2):
+        told = view(world)
+        assert told.pending == 0
+        assert len(told.problems) == 1
+        assert "1 messages do not verify and are quarantined" in told.problems[0]
+        checkpoint(world)
+        world.reopen()
+    assert hand_over(world) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_finds_what_was_handed_over_although_its_entry_rotted(make_world, kind) -> None:
+    """The tail of the log names an origin that a damaged entry hides: it was refused as a broken invariant."""
+    world = waiting_world(make_world, kind)
+    got = hand_over(world)
+    assert got == world.ids
+    rot_entry(world, kind, 0 if kind == "run" else 5, 34)
+    world.disk.crash(power_cut=False)
+    world.broker.open()
+    world.broker.settle()
+    assert take_all(world, "other") == world.ids
+    assert view(world).pending == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
+    world = waiting_world(make_world, kind)
+    rot_entry(world, kind, 0, 24)
+    status = world.broker.ask(Recall("t", "m00", world.due)).status
+    assert status is RecallStatus.CANCELLED
+    assert hand_over(world) == world.ids[1:]

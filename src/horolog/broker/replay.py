@@ -20,6 +20,7 @@ from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.snapshot import restored_lease
 from horolog.delay.adopted import Adoption
 from horolog.delay.offload import Step, step_of
+from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.consume_queue import UNIT
@@ -163,17 +164,17 @@ class Replay:
                 origins = decode_hand_over(payload).origins
                 first = int(np.searchsorted(offsets, at)) + 1  # the messages follow their record
                 dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
-                refs = shard.delay.resolve(dues, origins)
+                refs = resolve(shard.delay, dues, origins)
                 settled.append(Settled(refs, EntryState.HANDED_OVER))
             case Kind.RECALL:
                 origins = decode_recall(payload).origins
                 dues = np.full(len(origins), due_ms, np.int64)
-                refs = shard.delay.resolve(dues, origins)
+                refs = resolve(shard.delay, dues, origins)
                 state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
                 settled.append(Settled(refs, state))
             case Kind.RECALL_MANY:
                 gone = decode_recall_many(payload).messages
-                refs = shard.delay.resolve(gone["due_ms"], gone)
+                refs = resolve(shard.delay, gone["due_ms"], gone)
                 settled.append(Settled(refs, EntryState.RECALLED))
             case Kind.TOPIC:
                 row = orjson.loads(payload)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import entry_sums
 from horolog.delay.hour import Hour
 from horolog.delay.source import Loaded, loaded
@@ -59,14 +60,25 @@ class ChainLoad:
         return loaded(self._hour.number, entries[waits], index[waits])
 
     def _scan(self) -> None:
+        """Read the whole index; what cannot be read or made anew of this second is quarantined."""
+        hour = self._hour
+        bad = hour.unreadable()
+        if len(bad) and hour.mend is not None:
+            hour.mend(hour, bad)
+            bad = hour.unreadable()
         self._pieces = []
         readable = 0
-        for first, entries in self._hour.scan():
+        for first, entries in hour.scan():
             rows = np.flatnonzero(self._are_mine(entries))
             readable += len(rows)
             self._pieces.append(self._waiting(entries[rows], rows + first))
+        if readable == self._expected:
+            return
+        if hour.quarantine_unreadable(self.second % SECONDS, bad):
+            self.problem = quarantine_problem(hour)
+            return
         told = (
-            f"hour {self._hour.hour}: delay index of second {self.second % SECONDS} is damaged, "
+            f"hour {hour.hour}: delay index of second {self.second % SECONDS} is damaged, "
             f"{readable} of {self._expected} entries are readable"
         )
-        self.problem = Problem(told, self._hour.directory)
+        self.problem = Problem(told, hour.directory)

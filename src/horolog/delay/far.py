@@ -28,7 +28,7 @@ from horolog.delay.far_jobs import (
 )
 from horolog.delay.far_run import FarRun
 from horolog.delay.far_upkeep import finish_flush, finish_merge, flush_job, merge_job
-from horolog.delay.hour import Filing
+from horolog.delay.hour import Filing, MendRows
 from horolog.delay.lake import Lake
 from horolog.delay.run import Run, RunInfo
 from horolog.delay.source import Rows
@@ -71,6 +71,7 @@ class FarStore:
         self.missing: list[Missing] = []  # adopted files that a replay did not find
         self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[Problem] = []
+        self.mend: MendRows | None = None  # of all sources
         self.job: FarJob | None = None
         self.moved_ms: int | None = (
             None  # first due time of what changed its source since last asked
@@ -131,7 +132,9 @@ class FarStore:
         if not self.buffers or self.buffers[-1].sealed:
             number = self.take_file_number()
             self.storage.remove_dir(f"{self.directory}/{buffer_name(number)}")  # of a former life
-            self.buffers.append(FarBuffer(self.storage, self.directory, number, self.take_number()))
+            buffer = FarBuffer(self.storage, self.directory, number, self.take_number())
+            buffer.mend = self.mend
+            self.buffers.append(buffer)
         buffer = self.buffers[-1]
         rows = buffer.file(filing)
         if buffer.log_bytes >= self.settings.buffer_bytes:
@@ -223,6 +226,7 @@ class FarStore:
         """A run that a job has made."""
         run = FarRun(info, self.take_number(), level, self.open_run)
         run.frozen = frozen
+        run.mend = self.mend
         self.runs[info.name] = run
         return run
 

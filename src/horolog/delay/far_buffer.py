@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
-from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing
+from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing, MendRows
 from horolog.delay.source import Loaded, Rows, loaded
 from horolog.delay.state import SECONDS, EntryState
 from horolog.errors import Problem
@@ -62,6 +62,8 @@ class FarBuffer:
         storage.make_dir(self.directory)
         self._log: File = storage.open(f"{self.directory}/{LOG_NAME}", create=True)
         self._index: File = storage.open(f"{self.directory}/{INDEX_NAME}", create=True)
+        self.mend: MendRows | None = None  # makes damaged entries anew
+        self.records_at = self.index_at = 0  # where they begin in their files
         self._log_view = memoryview(b"")
         self._index_view = memoryview(b"")
         self._keys = KeyRuns(storage, self.directory)
@@ -85,6 +87,11 @@ class FarBuffer:
     def records_path(self) -> str:
         """The file of its records."""
         return f"{self.directory}/{LOG_NAME}"
+
+    @property
+    def index_path(self) -> str:
+        """The file of its entries."""
+        return f"{self.directory}/{INDEX_NAME}"
 
     @property
     def quarantined(self) -> int:
@@ -304,6 +311,13 @@ class FarBuffer:
         at = np.minimum(low, self.count - 1)
         return np.where((low < self.count) & (column[at] == origin), at, -1)
 
+    def damaged_at(self, due_ms: int) -> Rows:
+        """Damaged entries that may be those of messages due then."""
+        if not self.count or not self.first_ms <= due_ms <= self.last_ms:
+            return np.empty(0, np.int64)
+        entries = self._column()
+        return np.flatnonzero(entry_sums(entries) != entries["sum"])
+
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
         """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).
 
@@ -384,6 +398,10 @@ class BufferLoad:
         if len(rows):
             entries = self._buffer.entries(rows)
             good = entry_sums(entries) == entries["sum"]
+            if self._buffer.mend is not None and not bool(good.all()):
+                self._buffer.mend(self._buffer, rows[~good])
+                entries = self._buffer.entries(rows)
+                good = entry_sums(entries) == entries["sum"]
             bad = rows[~good & (self._buffer.states_at(rows) == EntryState.WAITING)]
             if len(bad):
                 self._buffer.settle(bad, EntryState.QUARANTINED)

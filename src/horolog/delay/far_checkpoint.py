@@ -94,6 +94,7 @@ def restore(
     for row in registry.get("buffers", []):
         mine = settled[settled["buffer"] == row["number"]]
         buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_number())
+        buffer.mend = far.mend
         why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
         if why:
             buffer.close()
@@ -118,6 +119,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         return f"run {name} cannot be opened ({error})"
     run = _run_of(far, info, row)
     run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
+    run.mend = far.mend
     run.version, run.frozen = row["version"], row.get("frozen", False)
     if run.version:
         try:

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import entry_sums
+from horolog.delay.damage import quarantine_problem
+from horolog.delay.entry import ENTRY_BYTES, entry_sums
 from horolog.delay.far_state import RunState
+from horolog.delay.hour import MendRows
 from horolog.delay.row_states import RowStates, bits_of
 from horolog.delay.run import Run, RunInfo
+from horolog.delay.run_format import HEADER_BYTES
 from horolog.delay.run_load import RunLoad
 from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS, EntryState
@@ -47,6 +50,9 @@ class FarRun(RowStates):
         self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
         self.gone_by: dict[tuple[int, int], int] = {}
         self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
+        self.mend: MendRows | None = None  # makes damaged entries anew
+        self.index_at = HEADER_BYTES
+        self.records_at = HEADER_BYTES + ENTRY_BYTES * info.rows
         self._open_run = open_run
         self._first: int | None = info.first_ms  # first due time that waits
         self._first_known = True
@@ -60,6 +66,16 @@ class FarRun(RowStates):
     def records_path(self) -> str:
         """The file of its records."""
         return self.file.path
+
+    @property
+    def index_path(self) -> str:
+        """The file of its entries."""
+        return self.file.path
+
+    @property
+    def count(self) -> int:
+        """Rows of the file."""
+        return self.info.rows
 
     @property
     def quarantined(self) -> int:
@@ -127,6 +143,8 @@ class FarRun(RowStates):
             self.behind.difference_update(rows.tolist() if self.behind else ())
             self.changed = True
             self._first_known = False
+            if (tell := self.file.tell) is not None:
+                tell(quarantine_problem(self))
 
     def capture(self) -> RunState:
         """A copy of the state for a new state file."""
@@ -210,12 +228,20 @@ class FarRun(RowStates):
             stop = min(self.limit, row + step)
             waits = self._left_between(row, stop)
             for at in np.flatnonzero(waits)[:, np.newaxis] + row:
-                entry = self.file.entries(at)
-                if bool((entry_sums(entry) == entry["sum"]).all()):
+                if self._is_readable(at) or self._is_mended(at):
                     return int(at[0])
                 self.quarantine_damaged(at)
             row, step = stop, min(2 * step, _STEP_ROWS)
         return None
+
+    def _is_readable(self, row: Rows) -> bool:
+        entry = self.file.entries(row)
+        return bool((entry_sums(entry) == entry["sum"]).all())
+
+    def _is_mended(self, row: Rows) -> bool:
+        if self.mend is not None:
+            self.mend(self, row)
+        return self._is_readable(row)
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
         """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
@@ -252,6 +278,15 @@ class FarRun(RowStates):
             rows = self.file.find(due_ms[inside], origin[inside])
             found[inside] = np.where(rows < self.limit, rows, -1)
         return found
+
+    def damaged_at(self, due_ms: int) -> Rows:
+        """Damaged rows that may be those of messages due then."""
+        if not self.info.first_ms <= due_ms < self.limit_ms:
+            return _NO_ROWS
+        first, stop = self.file.row_at(due_ms), self.file.row_at(due_ms + 1)
+        first, stop = max(0, first - _FIRST_STEP_ROWS), min(self.limit, stop + _FIRST_STEP_ROWS)
+        entries = self.file.slice(first, stop)
+        return np.flatnonzero(entry_sums(entries) != entries["sum"]) + first
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
         """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).

@@ -7,7 +7,7 @@ to that length and files the rest anew from the commit log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,9 @@ INDEX_NAME = "delay.idx"
 _FEW = 8  # origins for which plain Python is faster than numpy
 _LONGS = ENTRY_BYTES // 8
 _ORIGIN_AT = 32 // 8  # as 8-byte words of an entry
+
+
+MendRows = Callable[[Any, npt.NDArray[np.int64]], None]  # (source, rows whose entries are damaged)
 
 
 class Filing(NamedTuple):
@@ -68,6 +71,8 @@ class Hour:
         storage.make_dir(directory)
         self._log: File = storage.open(f"{directory}/{LOG_NAME}", create=True)
         self._index: File = storage.open(f"{directory}/{INDEX_NAME}", create=True)
+        self.mend: MendRows | None = None  # makes damaged entries anew
+        self.records_at = self.index_at = 0  # where they begin in their files
         self._log_view = memoryview(b"")
         self._index_view = memoryview(b"")
         self.keys = KeyRuns(storage, directory)
@@ -86,6 +91,11 @@ class Hour:
     def records_path(self) -> str:
         """The file of its records."""
         return f"{self.directory}/{LOG_NAME}"
+
+    @property
+    def index_path(self) -> str:
+        """The file of its entries."""
+        return f"{self.directory}/{INDEX_NAME}"
 
     @property
     def quarantined(self) -> int:
@@ -220,6 +230,42 @@ class Hour:
         for first in range(0, self.count, chunk):
             stop = min(self.count, first + chunk)
             yield first, self.entries(np.arange(first, stop))
+
+    def damaged_at(self, due_ms: int) -> npt.NDArray[np.int64]:
+        """Damaged entries that may be those of messages due then."""
+        del due_ms  # damage may hide it
+        return self.unreadable()
+
+    def unreadable(self) -> npt.NDArray[np.int64]:
+        """Global indexes of all entries that are damaged."""
+        found = [np.empty(0, np.int64)]
+        for first, entries in self.scan():
+            found.append(np.flatnonzero(entry_sums(entries) != entries["sum"]) + first)
+        return np.concatenate(found)
+
+    def quarantine_unreadable(self, second: int, rows: npt.NDArray[np.int64]) -> int:
+        """Quarantine as many of these damaged entries as are missing in a second (0 to 3 599); gives how many.
+
+        Their own second and topic cannot be trusted: the count of what waits in the second says how many it lacks,
+        and one with another topic may be counted for theirs.
+        """
+        waits = 0
+        for first, entries in self.scan():
+            mine = entries["due_ms"] // 1000 - self.hour * SECONDS == second
+            mine &= entry_sums(entries) == entries["sum"]
+            states = self.states[first : first + len(entries)] & np.uint8(EntryState.SETTLED_BITS)
+            waits += int(np.count_nonzero(mine & (states == EntryState.WAITING)))
+        lost = int(self.heads["waiting"][second]) - waits
+        rows = rows[self.states[rows] == EntryState.WAITING]
+        seconds = self.entries(rows)["due_ms"] // 1000 - self.hour * SECONDS
+        rows = rows[np.argsort(seconds != second, kind="stable")][: max(0, lost)]
+        self.heads["waiting"][second] -= np.uint32(len(rows))
+        self.states[rows] = EntryState.QUARANTINED
+        for topic in self.entries(rows)["topic"].tolist():
+            known = topic if topic in self.by_topic else next(iter(self.by_topic))
+            self._count_topics(np.array([known]), -1)
+        self.changed = self.changed or bool(len(rows))
+        return len(rows)
 
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Global index of each origin, −1 where no entry has it; a binary search in log order."""

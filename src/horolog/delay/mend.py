@@ -11,7 +11,7 @@ A write that fails leaves the file as it is: the copy is handed over all the sam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.adopted import AdoptedRun
-from horolog.delay.entry import entry_sums, origin_seed
+from horolog.delay.entry import entry_sums, origin_seed, record_crcs
 from horolog.delay.far_run import FarRun
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Storage
@@ -50,6 +50,25 @@ def from_log(read: ReadLog | None, entry: Any) -> bytes | None:
             raise
         return None
     return found if crc32(found, origin_seed(origin)) == entry["crc"] else None
+
+
+def are_intact(
+    store: DelayStore,
+    refs: npt.NDArray[np.int64],
+    entries: npt.NDArray[Any],
+    records: Sequence[memoryview],
+) -> npt.NDArray[np.bool_]:
+    """Which of these messages' records are as they were written, and what their entries say."""
+    origins, origin_rows = entries["origin"].copy(), entries["row"].copy()
+    adopted = []
+    for source, at, _ in store.by_source(refs):
+        if isinstance(source, AdoptedRun):
+            origins[at], origin_rows[at] = source.crc_origins(entries[at])
+            adopted.append((source, np.arange(len(refs))[at]))
+    good: npt.NDArray[np.bool_] = record_crcs(records, origins, origin_rows) == entries["crc"]
+    for run, rows in adopted:
+        good[rows] &= run.agree(entries[rows], [records[row] for row in rows.tolist()])
+    return good
 
 
 def rewrite(storage: Storage, path: str, pieces: Iterable[tuple[int, bytes]]) -> None:

@@ -35,6 +35,10 @@ class RunLoad:
             rows = np.arange(self._at, stop)
             entries = self._run.entries(rows)
             good = entry_sums(entries) == entries["sum"]
+            if self._run.mend is not None and not bool(good.all()):
+                self._run.mend(self._run, rows[~good])
+                entries = self._run.entries(rows)
+                good = entry_sums(entries) == entries["sum"]
             if not bool(good.all()):
                 self._run.quarantine_damaged(rows[~good])
                 self.problem = quarantine_problem(self._run)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay import far_checkpoint
-from horolog.delay.adopted import AdoptedRun, Adoption
+from horolog.delay.adopted import Adoption
 from horolog.delay.damage import Damaged, quarantine_problem
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.far import FarSettings, FarStore
 from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Filing, Hour
-from horolog.delay.mend import ReadLog, Repair, mend_records
+from horolog.delay.mend import ReadLog, Repair, are_intact, mend_records
+from horolog.delay.mend_entries import mend_rows
 from horolog.delay.near_far import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
@@ -83,6 +84,7 @@ class DelayStore:
         self.far = FarStore(
             storage, far_directory, log_id, self._take_number, far_settings or FarSettings()
         )
+        self.far.mend = partial(mend_rows, self)
 
     def _take_number(self) -> int:
         self._numbers += 1
@@ -98,6 +100,7 @@ class DelayStore:
         if found is None:
             self.storage.remove_dir(self.path(hour))  # of a former life of this hour
             found = Hour(self.storage, self.path(hour), hour, self._take_number())
+            found.mend = self.far.mend
             self.hours[hour] = self._sources[found.number] = found
         return found
 
@@ -117,6 +120,7 @@ class DelayStore:
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
         hour = Hour(self.storage, path, number, self._take_number())
+        hour.mend = self.far.mend
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
@@ -297,11 +301,16 @@ class DelayStore:
     ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
         """The records of these messages, mended from the log where they can be; and which of them verify."""
         records = self.records(refs, entries)
-        good = self._are_intact(refs, entries, records)
+        good = are_intact(self, refs, entries, records)
         good &= entry_sums(entries) == entries["sum"]
         if not bool(good.all()):
             mend_records(self, refs, entries, records, good)
         return records, good
+
+    def _mend_entries(self, refs: npt.NDArray[np.int64]) -> None:
+        for source, _, rows in self.by_source(refs):
+            assert source is not None
+            mend_rows(self, source, rows)
 
     def quarantine(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> None:
         """These cannot be read, here or in the log: they are set aside where they are, counted and told."""
@@ -309,24 +318,6 @@ class DelayStore:
             assert source is not None
             source.settle(rows, EntryState.QUARANTINED)
             self.problems.append(quarantine_problem(source, int(entries["origin"][at][-1])))
-
-    def _are_intact(
-        self,
-        refs: npt.NDArray[np.int64],
-        entries: npt.NDArray[Any],
-        records: Sequence[memoryview],
-    ) -> npt.NDArray[np.bool_]:
-        """Which of these messages' records are as they were written, and what their entries say."""
-        origins, origin_rows = entries["origin"].copy(), entries["row"].copy()
-        adopted = []
-        for source, at, _ in self.by_source(refs):
-            if isinstance(source, AdoptedRun):
-                origins[at], origin_rows[at] = source.crc_origins(entries[at])
-                adopted.append((source, np.arange(len(refs))[at]))
-        good: npt.NDArray[np.bool_] = record_crcs(records, origins, origin_rows) == entries["crc"]
-        for run, rows in adopted:
-            good[rows] &= run.agree(entries[rows], [records[row] for row in rows.tolist()])
-        return good
 
     def find_key(self, key: int, topic: int, due_ms: int | None) -> npt.NDArray[np.int64]:
         """References of messages of that topic, key hash and due time (None: any), in log order.
@@ -348,55 +339,17 @@ class DelayStore:
             return np.empty(0, np.int64)
         refs = np.concatenate(found)
         entries = self.entries(refs)
-        same = (entries["topic"] == topic) & (entries["key"] == np.uint64(key))
-        same &= entry_sums(entries) == entries["sum"]
+        readable = entry_sums(entries) == entries["sum"]
+        if not bool(readable.all()):
+            self._mend_entries(refs[~readable])
+            entries = self.entries(refs)
+            readable = entry_sums(entries) == entries["sum"]
+        same = readable & (entries["topic"] == topic) & (entries["key"] == np.uint64(key))
         if due_ms is not None:
             same &= entries["due_ms"] == due_ms
         refs, entries = refs[same], entries[same]
         ordered: npt.NDArray[np.int64] = refs[np.lexsort((entries["row"], entries["origin"]))]
         return ordered
-
-    def resolve(
-        self, due_ms: npt.NDArray[np.int64], named: npt.NDArray[Any]
-    ) -> npt.NDArray[np.int64]:
-        """Replay: the references of these messages; one that no file has is a broken invariant: DAMAGED.
-
-        Those of hours in quarantine, or of adopted files that are gone, may be missing, and are left out then.
-
-        named  their origins, rows with `position` and `row`
-        """
-        origins, origin_rows = named["position"], named["row"]
-        refs = np.full(len(origins), -1, np.int64)
-        hours = due_ms // HOUR_MS
-        for number in np.unique(hours).tolist():
-            hour = self.hours.get(number)
-            if hour is not None:
-                at = np.flatnonzero(hours == number)
-                rows = hour.find_origins(origins[at])
-                refs[at] = np.where(rows >= 0, refs_of(hour.number, rows), -1)
-        for source in self.far.sources():
-            left = np.flatnonzero(refs < 0)
-            if not len(left):
-                break
-            rows = source.find(due_ms[left], origins[left], origin_rows[left])
-            if bool((rows >= 0).any()):
-                self._sources[source.number] = source
-                refs[left] = np.where(rows >= 0, refs_of(source.number, rows), -1)
-        missing = refs < 0
-        for gone in self.far.missing if bool(missing.any()) else ():
-            missing &= ~gone.take(origins, origin_rows)
-        for first_hour, last_hour in self.quarantined if bool(missing.any()) else ():
-            missing &= (hours < first_hour) | (hours > last_hour)
-        if bool(missing.any()):
-            first = int(np.argmax(missing))
-            hour_of = int(hours[first])
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"the commit log names a scheduled message at log position {int(origins[first])} of "
-                f"hour {hour_of} that neither the hour's files nor a run has",
-                field=f"hours/{hour_of}",
-            )
-        return refs[refs >= 0]
 
     def sources_between(self, from_ms: int, to_ms: int) -> list[Hour | FarBuffer | FarRun]:
         """Hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""

@@ -1,0 +1,115 @@
+"""Index entries made anew from their records.
+
+Records lie one after the other, so where the record of a damaged entry begins follows from the entry before it, and
+all that the entry says stands in the record: its size, due time, topic and key in the head, its origin (the log
+position) in the stored layout.  What is made so is taken only if the log has the very same record at that origin, or
+if the record and that origin give the CRC that the damaged entry says.
+
+Rows of adopted runs have origins that their records do not know: they are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
+
+from horolog.delay.adopted import AdoptedRun
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed
+from horolog.delay.hour import Hour
+from horolog.delay.mend import Repair, from_log, reread, rewrite
+from horolog.delay.source import Rows
+from horolog.limits import HOUR_MS, MEND_ROWS_MAX
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.protocol.rocketmq import layout
+
+if TYPE_CHECKING:
+    from horolog.delay.far_buffer import FarBuffer
+    from horolog.delay.far_run import FarRun
+    from horolog.delay.store import DelayStore
+
+_LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
+
+
+def mend_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
+    """Write anew the entries of these rows that can be made anew, at most MEND_ROWS_MAX of them."""
+    if isinstance(source, AdoptedRun):
+        return
+    made: dict[int, Any] = {}
+    for row in np.unique(rows).tolist()[:MEND_ROWS_MAX]:
+        entry = _made_anew(store, source, row, made)
+        if entry is not None:
+            made[row] = entry
+    if not made:
+        return
+    at = source.index_at
+    pieces = [(at + ENTRY_BYTES * row, entry.tobytes()) for row, entry in made.items()]
+    rewrite(store.storage, source.index_path, pieces)
+    reread(store, source)
+    what = f"{source.label}: {len(made)} damaged index entries were made anew from their records"
+    store.repairs.append(Repair(what, len(made)))
+
+
+def _made_anew(
+    store: DelayStore, source: Hour | FarBuffer | FarRun, row: int, made: dict[int, Any]
+) -> npt.NDArray[Any] | None:
+    position = source.records_at
+    if row:
+        before = _readable(source, row - 1, made)
+        if before is None:
+            return None
+        position = int(before["position"]) + int(before["size"])
+    head = np.frombuffer(_bytes_at(source, position, HEAD_BYTES).ljust(HEAD_BYTES), HEAD)[0]
+    size = int(head["size"])
+    after = _readable(source, row + 1, made) if row + 1 < source.count else None
+    if size < _LEAST_BYTES or head["kind"] != Kind.SCHEDULED:
+        return None
+    if after is not None and position + size != int(after["position"]):
+        return None
+    record = _bytes_at(source, position, size)
+    if len(record) != size:
+        return None
+    entry = np.zeros(1, ENTRY)
+    at = HEAD_BYTES + layout.POSITION_AT
+    origin = int.from_bytes(record[at : at + 8], "big")
+    entry["position"], entry["size"], entry["origin"] = position, size, origin
+    for name in ("due_ms", "key", "topic"):
+        entry[name] = head[name]
+    entry["crc"] = crc32(record, origin_seed(origin))
+    if isinstance(source, Hour):
+        if int(head["due_ms"]) // HOUR_MS != source.hour:
+            return None
+        entry["local"], entry["previous"] = _link(source, row, int(head["due_ms"]) // 1000, made)
+    else:
+        entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
+    entry["sum"] = entry_sums(entry)
+    was = source.entries(np.array([row]))[0]
+    if was["crc"] != entry["crc"][0] and from_log(store.read_log, entry[0]) != record:
+        return None
+    return entry
+
+
+def _readable(source: Any, row: int, made: dict[int, Any]) -> Any:
+    """The ENTRY row, if it can be read or was made anew."""
+    if row in made:
+        return made[row][0]
+    entry = source.entries(np.array([row]))
+    return entry[0] if entry_sums(entry) == entry["sum"] else None
+
+
+def _bytes_at(source: Any, position: int, size: int) -> bytes:
+    entry = np.zeros(1, ENTRY)
+    entry["position"], entry["size"] = position, size
+    return bytes(source.records(entry)[0])
+
+
+def _link(hour: Hour, row: int, second: int, made: dict[int, Any]) -> tuple[int, int]:
+    """The entry's number in its second, and the entry before it there."""
+    seconds = hour.entries(np.arange(row))["due_ms"] // 1000
+    for other, entry in made.items():
+        if other < row:
+            seconds[other] = entry["due_ms"][0] // 1000
+    same = np.flatnonzero(seconds == second)
+    return len(same), int(same[-1]) if len(same) else -1
