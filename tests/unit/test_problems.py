@@ -174,7 +174,8 @@ def test_listing_again_and_again_does_not_repeat_a_problem(make_world) -> None:
     entries = hour.entries(np.arange(3))
     entries["due_ms"][1] ^= 1
     world.disk.open(f"{hour.directory}/delay.idx").write(0, entries.tobytes())
-    hour._index_view = memoryview(b"")
+    world.disk.flip(f"{hour.directory}/delay.log", int(entries["position"][1]) + 4, 1)
+    hour.reread()
     for _ in range(4):
         world.broker.ask(ListPending(due - 1, due + 1_000, "t", 10))
     assert len(view(world).problems) == 1

@@ -101,7 +101,7 @@ class Shard:
             log_id=log.log_id,
             far_settings=settings.far,
         )
-        self.delay.read_log = log.read
+        self.delay.read_log = log.record
         self.wheel = Wheel(self.delay)
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.key_index = KeyIndex(

@@ -21,14 +21,14 @@ from zlib_ng.zlib_ng import crc32
 from horolog.delay.adopted import AdoptedRun
 from horolog.delay.entry import entry_sums, origin_seed, record_crcs
 from horolog.delay.far_run import FarRun
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError
+from horolog.log.frame_reader import Hole
 from horolog.storage.api import Storage
 
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
-ReadLog = Callable[[int, int], bytes]  # log position, size → that record
-_UNREADABLE = (ErrorCode.DAMAGED, ErrorCode.NOT_FOUND)
+ReadLog = Callable[[int, int], bytes | Hole]  # log position, size → that record
 
 
 class Repair(NamedTuple):
@@ -43,11 +43,8 @@ def from_log(read: ReadLog | None, entry: Any) -> bytes | None:
     if read is None or entry["row"]:
         return None
     origin = int(entry["origin"])
-    try:
-        found = read(origin, int(entry["size"]))
-    except HorologError as error:
-        if error.code not in _UNREADABLE:
-            raise
+    found = read(origin, int(entry["size"]))
+    if isinstance(found, Hole):
         return None
     return found if crc32(found, origin_seed(origin)) == entry["crc"] else None
 
