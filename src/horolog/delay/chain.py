@@ -74,7 +74,7 @@ class ChainLoad:
             self._pieces.append(self._waiting(entries[rows], rows + first))
         if readable == self._expected:
             return
-        if hour.quarantine_unreadable(self.second % SECONDS, bad):
+        if hour.quarantine_unreadable(self.second % SECONDS, bad) or hour.quarantined:
             self.problem = quarantine_problem(hour)
             return
         told = (
