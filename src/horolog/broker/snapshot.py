@@ -207,9 +207,11 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
         job.kept_states[shard.delay.path(hour)] = {state_name(v) for v in kept}
     kept_runs = job.named.runs | former.runs | files_of_job(shard.delay.far.job)
     place = f"{shard.directory}/runs"
+    on_disk = shard.storage.list(place)
+    shard.delay.far.forget_files(set(on_disk))
     job.gone += [
         f"{place}/{name}"
-        for name in shard.storage.list(place)
+        for name in on_disk
         if name not in kept_runs and not name.startswith(ASIDE) and _may_go(shard, name)
     ]
     job.gone += retention.queue_files(shard)

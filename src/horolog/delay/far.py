@@ -13,7 +13,7 @@ settled of them, and of every run the cursor, the limit and the version of its s
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -120,6 +120,24 @@ class FarStore:
         else:
             self._opened.move_to_end(name)
         return run
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between two steps; costs as much as there are buffers and runs."""
+        assert all(buffer.sealed for buffer in self.buffers[:-1]), "only the last one may be open"
+        numbers = [source.number for source in self.sources()]
+        assert len(set(numbers)) == len(numbers)
+        assert len(self._opened) <= RUNS_OPEN_MAX
+        assert not self.finished.keys() & self.runs.keys()
+        assert all(buffer.file_number < self.next_file for buffer in self.buffers)
+        if isinstance(self.job, FlushJob):
+            assert self.job.buffer in self.buffers
+        elif self.job is not None:
+            assert all(each.run.info.name in self.runs for each in self.job.inputs)
+
+    def forget_files(self, on_disk: Container[str]) -> None:
+        """Adopted runs whose files are gone need not be known as finished any more."""
+        for name in [name for name in self.finished if f"{name}.run" not in on_disk]:
+            del self.finished[name]
 
     def forget_file(self, name: str) -> None:
         """The file of a run was mended: it is mapped anew; whoever reads it still keeps what it has."""

@@ -17,7 +17,7 @@ from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
 from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing, MendRows
 from horolog.delay.source import Loaded, Rows, loaded
-from horolog.delay.state import SECONDS, EntryState
+from horolog.delay.state import SECONDS, EntryState, check_event
 from horolog.errors import Problem
 from horolog.limits import HOUR_MS
 from horolog.log.keys import KeyRuns
@@ -232,11 +232,13 @@ class FarBuffer:
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
         """Note what has been appended for these rows but is not committed yet."""
+        check_event(self._states[rows], bits)
         self._states[rows] |= np.uint8(bits)
         self._marked += len(rows)
 
     def settle(self, rows: Rows, state: EntryState) -> None:
         """These waiting rows are now settled for good."""
+        check_event(self._states[rows], state)
         marked = self._states[rows] > EntryState.SETTLED_BITS
         self._marked -= int(np.count_nonzero(marked))
         self._states[rows] = np.uint8(state)
@@ -254,6 +256,14 @@ class FarBuffer:
         states = self._states[: self.count] & np.uint8(EntryState.SETTLED_BITS)
         rows = np.flatnonzero(states)
         return rows, states[rows]
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between two steps; costs as much as there are hours and topics in it."""
+        assert 0 <= self.settled <= self.count <= len(self._dues)
+        assert 0 <= self._marked <= self.waiting
+        assert sum(self._counts.values()) == self.waiting
+        assert all(n > 0 for n in self._counts.values())
+        assert not self.count or self.first_ms <= self.last_ms
 
     # --- the wheel --------------------------------------------------------------------------------
 

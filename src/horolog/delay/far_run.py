@@ -93,6 +93,12 @@ class FarRun(RowStates):
         """The open file."""
         return self._open_run(self.info.name)
 
+    def check_invariants(self) -> None:
+        """Assert what must hold between two steps; costs as much as there are rows behind."""
+        self.check_states()
+        assert 0 <= self.waiting <= self.info.rows, (self.label, self.waiting)
+        assert self.limit == self.info.rows or self.limit_ms <= self.info.last_ms
+
     # --- states -------------------------------------------------------------------------------------
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:

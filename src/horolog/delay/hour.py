@@ -19,6 +19,7 @@ from horolog.delay.state import (
     SECONDS,
     EntryState,
     HourState,
+    check_event,
     empty_heads,
     state_name,
 )
@@ -267,6 +268,29 @@ class Hour:
         self.changed = self.changed or bool(len(rows))
         return len(rows)
 
+    def _recount(self) -> None:
+        """Count anew what waits, when entries cannot be trusted; damaged ones that wait are quarantined."""
+        self.heads["waiting"] = 0
+        self.by_topic.clear()
+        for first, entries in self.scan():
+            states = self.states[first : first + len(entries)]
+            good = entry_sums(entries) == entries["sum"]
+            states[~good & (states == EntryState.WAITING)] = EntryState.QUARANTINED
+            mine = entries[good & (states & EntryState.SETTLED_BITS == EntryState.WAITING)]
+            seconds = mine["due_ms"] // 1000 - self.hour * SECONDS
+            self.heads["waiting"] += np.bincount(seconds, minlength=SECONDS).astype(np.uint32)
+            self._count_topics(mine["topic"], 1)
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between two steps; a few microseconds, whatever waits."""
+        assert self.count <= len(self.states)
+        assert all(n > 0 for n in self.by_topic.values()), self.by_topic
+        assert int(self.heads["waiting"].sum()) == self.waiting
+        assert int(self.heads["filed"].sum()) == self.count
+        assert bool((self.heads["waiting"] <= self.heads["filed"]).all())
+        assert int(self.heads["newest"].max()) < self.count or not self.count
+        assert self.waiting + self.handed_over + self.recalled <= self.count
+
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Global index of each origin, −1 where no entry has it; a binary search in log order."""
         if len(origins) <= _FEW:
@@ -324,19 +348,27 @@ class Hour:
 
     def mark_inflight(self, index: npt.NDArray[np.int64], bits: EntryState) -> None:
         """Note what has been appended for these entries but is not committed yet."""
+        check_event(self.states[index], bits)
         self.states[index] |= np.uint8(bits)
 
     def settle(self, index: npt.NDArray[np.int64], state: EntryState) -> None:
         """These waiting entries are now handed over, recalled or quarantined, for good."""
+        check_event(self.states[index], state)
         self.states[index] = np.uint8(state)
         entries = self.entries(index)
         seconds = entries["due_ms"] // 1000 - self.hour * SECONDS
-        if len(index) and bool((seconds == seconds[0]).all()):
+        is_sound = bool(((seconds >= 0) & (seconds < SECONDS)).all())
+        if state is EntryState.QUARANTINED:
+            is_sound = is_sound and bool((entry_sums(entries) == entries["sum"]).all())
+        if not is_sound:
+            self._recount()
+        elif len(index) and bool((seconds == seconds[0]).all()):
             self.heads["waiting"][seconds[0]] -= np.uint32(len(index))
         else:
             counts = np.bincount(seconds, minlength=SECONDS)
             self.heads["waiting"] -= counts.astype(np.uint32)
-        self._count_topics(entries["topic"], -1)
+        if is_sound:
+            self._count_topics(entries["topic"], -1)
         if state is EntryState.HANDED_OVER:
             self.handed_over += len(index)
         elif state in RECALLED_STATES:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -162,6 +163,17 @@ class KeyIndex:
             self._chunks.append(chunk)
         self._dirty.add(self._chunks[-1].path)
         return self._chunks[-1]
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between two steps; costs as much as there are files."""
+        assert 0 <= self._waiting <= len(self._keys) == len(self._positions)
+        written = self.count - self._waiting
+        last = self._chunks[-1] if self._chunks else None
+        assert written == (last.header.first + last.count if last is not None else 0)
+        for before, after in pairwise(self._chunks):
+            assert after.header.first == before.header.first + before.count
+        assert len(self._mapped) <= _MAPPED_MAX
+        assert self._told <= {chunk.path for chunk in self._chunks}
 
     # --- finding --------------------------------------------------------------------------------
 
