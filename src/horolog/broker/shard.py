@@ -245,9 +245,10 @@ class Shard:
                 self.problems += found
                 found.clear()
         self.problems += self.queued.take_problems()
-        for repair in delay.repairs:
-            self.problems.repaired(repair.text, repair.times)
-        delay.repairs.clear()
+        for repairs in (delay.repairs, delay.far.repairs):
+            for repair in repairs:
+                self.problems.repaired(repair.text, repair.times)
+            repairs.clear()
 
     def close(self) -> None:
         """Close all files of the core."""

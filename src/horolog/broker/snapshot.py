@@ -21,6 +21,7 @@ from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key
 from horolog.delay.far_buffer import is_buffer
 from horolog.delay.far_names import files_of_job
+from horolog.delay.far_run import unreadable_key
 from horolog.delay.state import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
@@ -309,6 +310,8 @@ def restore(
     shard.checkpoint_position = checkpoint.position
     retention.restore(shard, checkpoint)
     shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
+    for run in shard.delay.far.runs.values():
+        shard.problems.remove(unreadable_key(run))  # it has been opened
     for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
         if source.quarantined and not shard.problems.has(quarantined_key(source)):
             shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.adopted import AdoptedRun, Adoption, Missing
+from horolog.delay.damage import Repair
 from horolog.delay.far_buffer import FarBuffer, buffer_name
 from horolog.delay.far_jobs import (
     FarJob,
@@ -31,8 +33,10 @@ from horolog.delay.far_upkeep import finish_flush, finish_merge, flush_job, merg
 from horolog.delay.hour import Filing, MendRows
 from horolog.delay.lake import Lake
 from horolog.delay.run import Run, RunInfo
+from horolog.delay.run_format import run_path
+from horolog.delay.run_mend import remake
 from horolog.delay.source import Rows
-from horolog.errors import HorologError, Problem
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import (
     FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,
@@ -71,6 +75,7 @@ class FarStore:
         self.missing: list[Missing] = []  # adopted files that a replay did not find
         self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[Problem] = []
+        self.repairs: list[Repair] = []
         self.mend: MendRows | None = None  # of all sources
         self.job: FarJob | None = None
         self.moved_ms: int | None = (
@@ -86,9 +91,9 @@ class FarStore:
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
 
     def sources(self) -> Iterator[FarBuffer | FarRun]:
-        """All of them."""
+        """All of them that can be read."""
         yield from self.buffers
-        yield from self.runs.values()
+        yield from (run for run in self.runs.values() if not run.unreadable)
 
     @property
     def waiting(self) -> int:
@@ -110,16 +115,46 @@ class FarStore:
         return sum(source.bytes_due_before(to_ms) for source in self.sources())
 
     def open_run(self, name: str) -> Run:
-        """A run's file, mapped; the least recently used ones are closed."""
+        """A run's file, mapped; the least recently used ones are closed.
+
+        One in use that is damaged behind its records is made whole from its index.  DAMAGED if it cannot be.
+        """
         run = self._opened.get(name)
         if run is None:
-            run = self._opened[name] = Run.open(self.storage, self.directory, name, self.log_id)
+            run = self._opened[name] = self._open(name)
             run.tell = self.problems.append
             if len(self._opened) > RUNS_OPEN_MAX:
                 self._opened.popitem(last=False)[1].close()
         else:
             self._opened.move_to_end(name)
         return run
+
+    def _open(self, name: str) -> Run:
+        try:
+            return Run.open(self.storage, self.directory, name, self.log_id)
+        except HorologError as error:
+            if name not in self.runs or error.code is not ErrorCode.DAMAGED:
+                raise
+            if not self.remake(name):
+                raise
+        return Run.open(self.storage, self.directory, name, self.log_id)
+
+    def remake(self, name: str) -> bool:
+        """Make a run in use whole from its index; False if that cannot be."""
+        run = self.runs[name]
+        adopted = isinstance(run, AdoptedRun)
+        self.forget_file(name)
+        done = remake(self.storage, self.directory, run.info, self.log_id, adopted=adopted)
+        if done:
+            self.repairs.append(Repair(f"{run.label}: made whole from its index", 1))
+        return done
+
+    def take_in(self, run: FarRun) -> None:
+        """A run becomes one of these."""
+        run.mend, run.tell = self.mend, self.problems.append
+        run.remake = partial(self.remake, run.info.name)
+        run.path = run_path(self.directory, run.info.name)
+        self.runs[run.info.name] = run
 
     def check_invariants(self) -> None:
         """Assert what must hold between two steps; costs as much as there are buffers and runs."""
@@ -244,8 +279,7 @@ class FarStore:
         """A run that a job has made."""
         run = FarRun(info, self.take_number(), level, self.open_run)
         run.frozen = frozen
-        run.mend = self.mend
-        self.runs[info.name] = run
+        self.take_in(run)
         return run
 
     def drop(self, name: str) -> None:
@@ -260,7 +294,7 @@ class FarStore:
     def adopt(self, adoption: Adoption) -> None:
         """Take over the files of a committed adoption, but for `missing` ones."""
         for info, origin in adoption.runs({each.file.name for each in self.missing}):
-            self.runs[info.name] = AdoptedRun(info, self.take_number(), self.open_run, origin)
+            self.take_in(AdoptedRun(info, self.take_number(), self.open_run, origin))
             self.moved(info.first_ms)
         self._asked = None
 

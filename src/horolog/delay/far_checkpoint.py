@@ -119,7 +119,6 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         return f"run {name} cannot be opened ({error})"
     run = _run_of(far, info, row)
     run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
-    run.mend = far.mend
     run.version, run.frozen = row["version"], row.get("frozen", False)
     if run.version:
         try:
@@ -129,7 +128,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         if state is None or state.rows != info.rows:
             return f"state {run.version} of run {name} is missing or damaged"
         run.take_state(state)
-    far.runs[name] = run
+    far.take_in(run)
     return ""
 
 

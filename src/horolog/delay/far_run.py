@@ -21,10 +21,12 @@ from horolog.delay.far_state import RunState
 from horolog.delay.hour import MendRows
 from horolog.delay.row_states import RowStates, bits_of
 from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_format import HEADER_BYTES
+from horolog.delay.run_format import HEADER_BYTES, TOPIC_HOUR
 from horolog.delay.run_load import RunLoad
+from horolog.delay.run_mend import BlankRun
 from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS, EntryState
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS
 
 _STEP_ROWS = 8_192
@@ -50,6 +52,10 @@ class FarRun(RowStates):
         self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
         self.gone_by: dict[tuple[int, int], int] = {}
         self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
+        self.path = ""  # of the file, for problems
+        self.unreadable = ""  # why the file cannot be read any more
+        self.tell: Callable[[Problem], None] | None = None
+        self.remake: Callable[[], bool] | None = None  # makes a damaged file whole
         self.mend: MendRows | None = None  # makes damaged entries anew
         self.index_at = HEADER_BYTES
         self.records_at = HEADER_BYTES + ENTRY_BYTES * info.rows
@@ -65,12 +71,12 @@ class FarRun(RowStates):
     @property
     def records_path(self) -> str:
         """The file of its records."""
-        return self.file.path
+        return self.path
 
     @property
     def index_path(self) -> str:
         """The file of its entries."""
-        return self.file.path
+        return self.path
 
     @property
     def count(self) -> int:
@@ -90,8 +96,43 @@ class FarRun(RowStates):
 
     @property
     def file(self) -> Run:
-        """The open file."""
-        return self._open_run(self.info.name)
+        """The open file; a blank in its place once it cannot be read any more."""
+        if self.unreadable:
+            return BlankRun(self.info, self.path)
+        try:
+            return self._open_run(self.info.name)
+        except (HorologError, FileNotFoundError) as error:
+            if isinstance(error, HorologError) and error.code is not ErrorCode.DAMAGED:
+                raise
+            return self._lose(str(error))
+
+    def _lose(self, why: str) -> Run:
+        """Nothing of it can be read: what waits in it is not served until a start has set it aside."""
+        self.unreadable = why
+        if self.tell is not None:
+            text = (
+                f"{self.label}: {self.waiting} messages that wait in it are quarantined until the next start, "
+                f"which makes anew what the log has of them ({why})"
+            )
+            self.tell(Problem(text, self.path, unreadable_key(self)))
+        return BlankRun(self.info, self.path)
+
+    @property
+    def directory(self) -> npt.NDArray[Any]:
+        """The file's directory; empty if it cannot be read."""
+        try:
+            return self.file.directory
+        except HorologError as error:
+            if self.remake is not None and self.remake():
+                return self.file.directory
+            return self._lose(error.message).directory
+
+    def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """`EntryState` of each row, with its in-flight bits; of a run that cannot be read nothing waits."""
+        states = super().states_at(rows)
+        if self.unreadable:
+            states[states == EntryState.WAITING] = EntryState.HANDED_OVER
+        return states
 
     def check_invariants(self) -> None:
         """Assert what must hold between two steps; costs as much as there are rows behind."""
@@ -138,7 +179,9 @@ class FarRun(RowStates):
 
         The hour follows from the place of the row; if it has several topics one of them is a guess.
         """
-        waits = self.states_at(rows) == EntryState.WAITING
+        waits = (
+            self.states_at(rows) == EntryState.WAITING
+        )  # nothing does once the file is unreadable
         if bool(waits.any()):
             self.waiting -= int(waits.sum())
             for row in rows[waits].tolist():
@@ -149,8 +192,8 @@ class FarRun(RowStates):
             self.behind.difference_update(rows.tolist() if self.behind else ())
             self.changed = True
             self._first_known = False
-            if (tell := self.file.tell) is not None:
-                tell(quarantine_problem(self))
+            if self.tell is not None:
+                self.tell(quarantine_problem(self))
 
     def capture(self) -> RunState:
         """A copy of the state for a new state file."""
@@ -230,7 +273,7 @@ class FarRun(RowStates):
 
     def _row_from(self, row: int) -> int | None:
         step = _FIRST_STEP_ROWS
-        while row < self.limit:
+        while row < self.limit and not self.unreadable:
             stop = min(self.limit, row + step)
             waits = self._left_between(row, stop)
             for at in np.flatnonzero(waits)[:, np.newaxis] + row:
@@ -327,7 +370,9 @@ class FarRun(RowStates):
 
     def _directory_row(self, row: int) -> Any:
         """A row of the directory with the hour of this row: rows and directory are both in order of time."""
-        directory = self.file.directory
+        directory = self.directory
+        if not len(directory):
+            return np.array([(self.limit_ms // HOUR_MS, 0, 0, 0)], TOPIC_HOUR)[0]
         ends = np.cumsum(directory["count"].astype(np.int64))
         return directory[int(np.searchsorted(ends, row, side="right"))]
 
@@ -336,7 +381,7 @@ class FarRun(RowStates):
 
         to_ms  None, or only rows of hours that begin before that moment
         """
-        rows = self.file.directory
+        rows = self.directory
         last = ((self.limit_ms if to_ms is None else min(to_ms, self.limit_ms)) - 1) // HOUR_MS
         hours = rows["hour"]
         rows = rows[hours.searchsorted(self._cursor_hour()) : hours.searchsorted(last, "right")]
@@ -405,3 +450,8 @@ class FarRun(RowStates):
             return 0
         rows, counts = self._directory(to_ms)
         return int((rows["bytes"] / np.maximum(rows["count"], 1) * counts).sum())
+
+
+def unreadable_key(run: FarRun) -> str:
+    """Of the problem that speaks of a run that cannot be read any more."""
+    return f"{run.label}: unreadable"

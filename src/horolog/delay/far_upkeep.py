@@ -54,7 +54,9 @@ def flush_job(far: FarStore) -> FlushJob | None:
 def merge_job(far: FarStore, now_ms: int) -> MergeJob | None:
     """Too many runs of buffers, or of one day or month; None if the disk has no room for it."""
     first_ms = first_merged_ms(now_ms)
-    mine = [run for run in far.runs.values() if not isinstance(run, AdoptedRun)]
+    mine = [
+        run for run in far.runs.values() if not isinstance(run, AdoptedRun) and not run.unreadable
+    ]
     whole = [run for run in mine if run.limit == run.info.rows and not run.frozen]
     chosen = [run for run in whole if run.level == 0 and run.info.last_ms >= first_ms]
     if len(chosen) <= far.settings.runs_max:

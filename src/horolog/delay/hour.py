@@ -358,8 +358,7 @@ class Hour:
         entries = self.entries(index)
         seconds = entries["due_ms"] // 1000 - self.hour * SECONDS
         is_sound = bool(((seconds >= 0) & (seconds < SECONDS)).all())
-        if state is EntryState.QUARANTINED:
-            is_sound = is_sound and bool((entry_sums(entries) == entries["sum"]).all())
+        is_sound = is_sound and bool((entry_sums(entries) == entries["sum"]).all())
         if not is_sound:
             self._recount()
         elif len(index) and bool((seconds == seconds[0]).all()):

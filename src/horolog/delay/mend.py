@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.adopted import AdoptedRun
+from horolog.delay.damage import Repair
 from horolog.delay.entry import entry_sums, origin_seed, record_crcs
 from horolog.delay.far_run import FarRun
 from horolog.errors import HorologError
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
 ReadLog = Callable[[int, int], bytes | Hole]  # log position, size → that record
-
-
-class Repair(NamedTuple):
-    """Something that was made whole again, so many times."""
-
-    text: str
-    times: int
 
 
 def from_log(read: ReadLog | None, entry: Any) -> bytes | None:

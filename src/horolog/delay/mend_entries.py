@@ -17,9 +17,10 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.adopted import AdoptedRun
+from horolog.delay.damage import Repair
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed
 from horolog.delay.hour import Hour
-from horolog.delay.mend import Repair, from_log, reread, rewrite
+from horolog.delay.mend import from_log, reread, rewrite
 from horolog.delay.source import Rows
 from horolog.limits import HOUR_MS, MEND_ROWS_MAX
 from horolog.log.record import HEAD, HEAD_BYTES, Kind

@@ -1,0 +1,136 @@
+"""Making a run whole again while it is in use, and going on without it when that cannot be.
+
+All that stands behind the records of a run (key groups, fences, both directories, footer) follows from its index.  If
+every index row is readable it is made anew, and only bytes that differ are written: what was good stays good, whatever
+happens meanwhile.  If not, or if the file is gone or cut, a blank stands in for the run until the next start, which
+sets the file aside and files anew what the log still has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import ENTRY, ENTRY_BYTES
+from horolog.delay.run import Run, RunInfo
+from horolog.delay.run_format import GROUP_ROWS, HEADER_BYTES, TOPIC_HOUR, encode_header, run_path
+from horolog.delay.run_keys import Rows
+from horolog.delay.run_search import is_readable
+from horolog.delay.run_writer import RunWriter
+from horolog.errors import HorologError
+from horolog.storage.api import Storage
+
+_NO_ROWS: Rows = np.empty(0, np.int64)
+
+
+class _Remaker(RunWriter):
+    """Writes what is missing or wrong of a file whose index and records are there."""
+
+    def __init__(self, storage: Storage, directory: str, info: RunInfo, log_id: int) -> None:
+        self.name = info.name
+        self.changed = 0
+        self._storage = storage
+        self._log_id = log_id
+        self._rows = self._added = info.rows
+        self._path = run_path(directory, info.name)
+        self._unsynced = 0
+        self._file = storage.open(self._path)
+        self._record_bytes = 0
+
+    def remake(self, size: int, *, adopted: bool) -> bool:
+        """Make the file what it was; False if its index does not tell."""
+        for first in range(0, self._rows, GROUP_ROWS):
+            count = min(GROUP_ROWS, self._rows - first)
+            raw = self._file.read(HEADER_BYTES + ENTRY_BYTES * first, ENTRY_BYTES * count)
+            if len(raw) != ENTRY_BYTES * count:
+                return False
+            entries = np.frombuffer(raw, ENTRY)
+            if not bool(is_readable(entries).all()):
+                return False
+            self._record_bytes += int(entries["size"].sum())
+        if self._file.size() != size:
+            return False
+        self._write(0, encode_header(self._log_id, self._rows, adopted=adopted))
+        self.finish()
+        return True
+
+    def _write(self, offset: int, content: bytes | memoryview) -> None:
+        if self._file.read(offset, len(content)) != content:
+            self._file.write(offset, content)
+            self.changed += 1
+
+
+def remake(storage: Storage, directory: str, info: RunInfo, log_id: int, *, adopted: bool) -> bool:
+    """Make a damaged run whole from its index; False if that cannot be, or the disk refuses."""
+    try:
+        remaker = _Remaker(storage, directory, info, log_id)
+        return remaker.remake(info.size, adopted=adopted) and remaker.changed > 0
+    except (HorologError, FileNotFoundError):
+        return False
+
+
+class BlankRun(Run):
+    """Stands for a run that cannot be read: it has its rows, and nothing can be read or found in it."""
+
+    def __init__(self, info: RunInfo, path: str) -> None:
+        self.info = info
+        self.rows = info.rows
+        self.path = path
+        self.problems = []
+        self.tell = None
+        self.view = memoryview(b"")
+
+    @property
+    def directory(self) -> npt.NDArray[Any]:
+        """Nothing."""
+        return np.empty(0, TOPIC_HOUR)
+
+    def entries(self, index: Rows) -> npt.NDArray[Any]:
+        """Rows that are not readable."""
+        return np.zeros(len(index), ENTRY)
+
+    def slice(self, first: int, stop: int) -> npt.NDArray[Any]:
+        """Rows that are not readable."""
+        return np.zeros(stop - first, ENTRY)
+
+    def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
+        """None is."""
+        return np.empty(0, ENTRY), _NO_ROWS, stop - first
+
+    def fence_ms(self, row: int) -> int | None:
+        """None is known."""
+        return None
+
+    def row_at(self, due_ms: int) -> int:
+        """Nothing is due."""
+        return self.rows
+
+    def second_counts(self, hour: int, first: int, stop: int) -> Rows:
+        """Nothing is due."""
+        return np.zeros(3_600, np.int64)
+
+    def find(
+        self,
+        due_ms: npt.NDArray[np.int64],
+        origins: npt.NDArray[np.uint64],
+        origin_rows: npt.NDArray[np.uint32] | None = None,
+    ) -> Rows:
+        """Nothing is found."""
+        return np.full(len(origins), -1, np.int64)
+
+    def rows_of_key(self, key: int, due_ms: int | None = None) -> list[int]:
+        """Nothing is found."""
+        return []
+
+    def find_key(self, key: int, first: int = 0, stop: int | None = None) -> Rows:
+        """Nothing is found."""
+        return _NO_ROWS
+
+    def find_keys(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Nothing is found."""
+        return _NO_ROWS, _NO_ROWS
+
+    def close(self) -> None:
+        """Nothing is open."""

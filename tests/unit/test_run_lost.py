@@ -1,0 +1,136 @@
+"""A run that rots while it is in use: made whole from its index, else set aside with its counts; the rest serves."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import checkpoint, take_all
+
+from horolog.delay import run as run_module
+from horolog.delay.far import FarSettings
+from horolog.delay.run_format import FOOTER_BYTES, HEADER_BYTES, TOPIC_HOUR
+from horolog.limits import DAY_MS
+from horolog.protocol.commands import (
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    FindMessages,
+    MessageType,
+    Recall,
+    RecallStatus,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq.message import encode
+
+
+def made(message_id: str, due_ms: int):
+    body = message_id.encode() * 40
+    return encode(
+        topic="t", body=body, message_id=message_id, type=MessageType.DELAY, due_ms=due_ms
+    )
+
+
+def view(world):
+    return world.broker.ask(DescribeBroker())
+
+
+def two_runs(make_world):
+    """m0 … m9 in one run, n0 … n9 in another."""
+    world = make_world()
+    world.broker.settings = world.broker.settings._replace(
+        far=FarSettings(buffer_bytes=2_000, runs_max=8), dedup_ms=0
+    )
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    world.due = world.clock.wall_ms() + 3 * DAY_MS
+    world.ids = []
+    for prefix in "mn":
+        ids = [f"{prefix}{i}" for i in range(10)]
+        world.broker.ask(SendMessages("t", [made(each, world.due) for each in ids]))
+        world.ids += ids
+        world.broker.settle()
+        world.clock.advance(2_000)
+        world.broker.settle()
+    checkpoint(world)
+    far = world.broker.shard.delay.far
+    assert len(far.runs) == 2
+    return world
+
+
+def path_of(world, number: int = 0) -> str:
+    far = world.broker.shard.delay.far
+    return f"{far.directory}/{sorted(far.runs)[number]}.run"
+
+
+def forget(world) -> None:
+    """As when more runs are in use than stay mapped: the next question opens the file again."""
+    world.broker.shard.delay.far._opened.clear()
+
+
+def hand_over(world) -> list[str]:
+    world.clock.advance(world.due + 1 - world.clock.wall_ms())
+    world.broker.settle()
+    return take_all(world)
+
+
+@pytest.mark.parametrize("part", ["header", "fences", "directory", "footer"])
+def test_what_follows_from_the_index_is_made_anew_while_running(make_world, part) -> None:
+    world = two_runs(make_world)
+    path = path_of(world)
+    size = world.disk.open(path).size()
+    before = world.disk.open(path).read(0, size)
+    at = {
+        "header": 20,
+        "fences": size - FOOTER_BYTES - TOPIC_HOUR.itemsize - 16 - 3,
+        "directory": size - FOOTER_BYTES - 5,
+        "footer": size - 60,
+    }[part]
+    world.disk.flip(path, at, 3)
+    forget(world)
+    assert world.broker.ask(CountPending()).total == 20
+    assert view(world).repairs == 1
+    assert view(world).problems == []
+    assert world.disk.open(path).read(0, size) == before
+    assert hand_over(world) == world.ids
+
+
+def test_a_large_directory_that_is_bad_at_its_first_use_does_not_end_the_turn(
+    make_world, monkeypatch
+) -> None:
+    monkeypatch.setattr(run_module, "_DIRECTORY_AT_OPEN_BYTES", 0)
+    world = two_runs(make_world)
+    path = path_of(world)
+    world.disk.flip(path, world.disk.open(path).size() - FOOTER_BYTES - 5, 3)
+    world.reopen()
+    assert world.broker.ask(CountPending()).total == 20
+    assert view(world).repairs == 1
+    assert hand_over(world) == world.ids
+
+
+@pytest.mark.parametrize("how", ["cut", "directory and index", "removed"])
+def test_a_run_that_cannot_be_made_whole_is_set_aside_and_the_rest_serves(make_world, how) -> None:
+    world = two_runs(make_world)
+    path = path_of(world)
+    file = world.disk.open(path)
+    if how == "cut":
+        file.truncate(300)
+    elif how == "removed":
+        world.disk.remove(path)
+    else:
+        world.disk.flip(path, file.size() - FOOTER_BYTES - 5, 3)
+        world.disk.flip(path, HEADER_BYTES + 30, 3)
+    forget(world)
+    world.broker.ask(FindMessages("t", "m3"))
+    told = view(world)
+    assert "10 messages that wait in it are quarantined until the next start" in told.problems[0]
+    assert (len(told.problems), told.pending) == (1, 10)
+    assert world.broker.ask(Recall("t", "m3", world.due)).status is RecallStatus.NOT_FOUND
+    assert world.broker.ask(Recall("t", "n3", world.due)).status is RecallStatus.CANCELLED
+    assert hand_over(world) == [each for each in world.ids if each[0] == "n" and each != "n3"]
+    checkpoint(world)
+    world.reopen()
+    world.broker.settle()
+    assert view(world).problems == []
+    assert take_all(world) == [each for each in world.ids if each[0] == "m"], (
+        "from the log, P2 and P3"
+    )
