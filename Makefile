@@ -3,6 +3,10 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP = -m pip --disable-pip-version-check --no-input --quiet
 BIN = .venv/bin
+# Install a lock file into an environment: uv takes half of pip's time, and pip reaches mirrors that uv was not told of.
+LOCKED = $(1)/bin/python $(PIP) install --require-hashes -r requirements/install.lock && \
+	$(1)/bin/uv pip install --quiet --python $(1)/bin/python --require-hashes -r $(2) 2>/dev/null || \
+	$(1)/bin/python $(PIP) install --require-hashes -r $(2)
 # A worker for each core; tests/support/spread.py deals them their tests.
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
@@ -18,13 +22,15 @@ demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights thr
 run: .venv/ready  ## a broker that stays
 	$(BIN)/horolog serve
 
-test: check .venv-client/ready java  ## lint, types and the quick tests
+test:  ## lint, types and the quick tests
+	@$(MAKE) --no-print-directory --jobs 3 setup check
 	$(PYTEST) -m "not slow and not full" --durations=20
 
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
 	$(PYTEST) -m "slow and not full" -v --durations=0
 
-test-full: check .venv-client/ready java  ## everything, without a limit of time
+test-full:  ## everything, without a limit of time
+	@$(MAKE) --no-print-directory --jobs 3 setup check
 	$(PYTEST) -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
@@ -59,18 +65,20 @@ lock:  ## write the lock files anew (needs uv)
 		--all-extras pyproject.toml requirements/build.in -o requirements/all.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		requirements/client.in -o requirements/client.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		requirements/install.in -o requirements/install.lock
 
-.venv/ready: requirements/all.lock pyproject.toml
+.venv/ready: requirements/all.lock requirements/install.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "horolog needs Python 3.11 or newer; please install it (for example: apt-get install python3 python3-venv)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) install --require-hashes -r requirements/all.lock
+	$(call LOCKED,.venv,requirements/all.lock)
 	$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv-client/ready: requirements/client.lock
 	@test -n "$(PYTHON)" || { echo "horolog needs Python 3.11 or newer; please install it (for example: apt-get install python3 python3-venv)"; exit 1; }
 	$(PYTHON) -m venv .venv-client
-	.venv-client/bin/python $(PIP) install --require-hashes -r requirements/client.lock
+	$(call LOCKED,.venv-client,requirements/client.lock)
 	@touch $@
 
 clean:
