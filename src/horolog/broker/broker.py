@@ -22,13 +22,13 @@ from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
 from horolog.broker.checkpoints import Checkpoints
 from horolog.broker.disk_pressure import DiskPressure
-from horolog.broker.effects import Effects, Reply
+from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.hand_over import hand_over
 from horolog.broker.key_searches import KeySearches
 from horolog.broker.look_ups import find_messages
 from horolog.broker.recalls import applied as applied_recalls
 from horolog.broker.recalls import recall, with_key, worth_telling
-from horolog.broker.receives import Now, Receives
+from horolog.broker.receives import Receives
 from horolog.broker.reschedules import reschedule
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
@@ -140,6 +140,7 @@ class Broker:
     def check_invariants(self) -> None:
         """Everything that must hold between two steps; AssertionError if something does not."""
         self.shard.check_invariants()
+        self._receives.renewals.check_invariants()
         self.disk.check_invariants()
         self.checkpoints.check_invariants()
         assert not self._recalled, "decided, and not appended"
@@ -191,11 +192,8 @@ class Broker:
 
     def _serve(self, now: Now, effects: Effects) -> None:
         receives = self._receives
-        receives.renew(now)
-        topics = receives.topics_with_ended_leases(now) | self.shard.visible
-        self.shard.visible.clear()
-        for number in sorted(topics):
-            effects.prompt += receives.serve(number, now)
+        receives.renewals.renew(now)
+        effects.prompt += receives.serve(now)
         effects.prompt += receives.time_out(now)
 
     # --- 3 commands -----------------------------------------------------------------------------
@@ -259,9 +257,9 @@ class Broker:
                 if (result := self._adopt(token, command, now)) is None:
                     return
             case CancelReceive(parked):
-                self.shard.ready.cancel(parked)
+                self.shard.ready.polls.cancel(parked)
             case ClientSeen(client_id):
-                self._receives.see(client_id, now)
+                self._receives.renewals.see(client_id, now)
             case ClientGone(client_id):
                 effects.prompt += self._receives.client_gone(client_id, now)
             case DescribeBroker():
@@ -381,7 +379,7 @@ class Broker:
     # --- 4 append -------------------------------------------------------------------------------
 
     def _append_controls(self, now: Now) -> None:
-        records, self._receives.records = self._receives.records, []
+        records = self._receives.take_records()
         limit = min(FRAME_BYTES_MAX, self.shard.log.segment_bytes // 4)
         batch: list[bytes] = []
         size = 0
@@ -407,17 +405,9 @@ class Broker:
     def _wake_in(self, now: Now) -> int | None:
         shard = self.shard
         waits = self.checkpoints.wake_in(now)
-        poll = shard.ready.next_poll_end()
-        if poll is not None:
-            waits.append(max(0, poll - now.mono_ms))
-        for key in shard.ready.buckets:
-            for progress in shard.ready.progress.get(key, {}).values():
-                ends_at = progress.next_end()
-                if ends_at is not None:
-                    waits.append(max(0, ends_at - now.mono_ms))
-        renewal = self._receives.next_renewal_in(now)
-        if renewal is not None:
-            waits.append(renewal)
+        for at in (shard.ready.polls.next_at(), self._receives.renewals.next_at()):
+            if at is not None:
+                waits.append(max(0, at - now.mono_ms))
         return min(waits) if waits else None
 
     def _tell_problems(self, effects: Effects) -> None:

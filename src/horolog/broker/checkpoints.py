@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from horolog.broker import retention, snapshot
 from horolog.broker.checkpoint_life import TABLE, Event, Life
-from horolog.broker.effects import Effects
-from horolog.broker.receives import Now
+from horolog.broker.effects import Effects, Now
 from horolog.broker.shard import Shard
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_LOG_BYTES,
-    CLIENT_EXPIRY_MS,
     MARK_IDLE_MS,
 )
 from horolog.log.checkpoint import Checkpoint
@@ -118,14 +116,6 @@ class Checkpoints:
         if not behind:
             self._append_mark(now)  # a checkpoint has a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)
-        self._forget_clients(now)
-
-    def _forget_clients(self, now: Now) -> None:
-        clients = self._shard.clients
-        for client_id in [
-            name for name, seen in clients.items() if now.mono_ms - seen > 2 * CLIENT_EXPIRY_MS
-        ]:
-            del clients[client_id]
 
     def wake_in(self, now: Now) -> list[int]:
         """Milliseconds to the next mark and the next checkpoint, as far as there is one to wait for."""

@@ -13,13 +13,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.log.segment import Write
 
 if TYPE_CHECKING:
     from horolog.broker.snapshot import CheckpointJob
     from horolog.delay.far_jobs import FarJob
+
+
+class Now(NamedTuple):
+    """The time of a step: UTC epoch ms, and monotonic ms."""
+
+    wall_ms: int
+    mono_ms: int
 
 
 @dataclass(slots=True)

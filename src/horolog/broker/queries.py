@@ -30,6 +30,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.rocketmq import layout, properties
+from horolog.ready.progress import QueueProgress
 
 _LIST_MAX = 10_000
 
@@ -105,7 +106,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
         )
     views = []
     for queue_id, queue in enumerate(topic.queues):
-        progress = shard.ready.of(number, topic.number, queue_id)
+        progress = shard.ready.find(number, topic.number, queue_id) or QueueProgress(queue.first)
         views.append(
             GroupQueueView(
                 queue_id,

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from horolog.broker.effects import Reply
+from horolog.broker.effects import Now, Reply
+from horolog.broker.renewals import Renewals, regrant_record
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     AUTO_RENEW_MS,
     AUTO_RENEW_TOTAL_MAX_MS,
-    CLIENT_EXPIRY_MS,
-    CLIENT_GONE_INVISIBLE_MS,
     GROUPS_MAX,
     INVISIBLE_MAX_MS,
     PARKED_POLLS_MAX,
     POLL_MAX_MS,
     RECEIVE_BATCH_MAX,
-    RENEW_AHEAD_MS,
 )
 from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant, encode_group
 from horolog.protocol.commands import (
@@ -36,16 +33,10 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.polls import News, Waiter
 from horolog.ready.progress import Lease, QueueProgress
-from horolog.ready.ready import Chosen, Waiter, lease_duration
+from horolog.ready.ready import Chosen, lease_duration
 from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
-
-
-class Now(NamedTuple):
-    """The time of a step: UTC epoch ms, and monotonic ms."""
-
-    wall_ms: int
-    mono_ms: int
 
 
 class Receives:
@@ -54,7 +45,13 @@ class Receives:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.records: list[bytes] = []
-        self._renewals: dict[tuple[int, int, int], set[int]] = {}
+        self.renewals = Renewals(shard, self.records)
+
+    def take_records(self) -> list[bytes]:
+        """The control records of this turn."""
+        taken = self.records.copy()
+        self.records.clear()
+        return taken
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -70,7 +67,7 @@ class Receives:
             )
         tags = parse_tags(command.filter_expression)
         group = self._group(command.group)
-        self.see(command.client_id, now)
+        self.renewals.see(command.client_id, now)
         messages = self._lease(topic, group, command, tags, now)
         if messages or command.poll_ms <= 0:
             return Reply(token, Received(messages))
@@ -82,7 +79,8 @@ class Receives:
                 limit=f"{PARKED_POLLS_MAX} polls",
             )
         deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
-        self._shard.ready.park(Waiter(token, command, group, topic.number, deadline))
+        waiter = Waiter(token, command, group, topic.number, deadline)
+        self._shard.ready.park(waiter)
         return None
 
     def _group(self, name: str) -> int:
@@ -102,20 +100,23 @@ class Receives:
             self.records.append(encode_group(number, name))
         return number
 
-    def see(self, client_id: str, now: Now) -> None:
-        """A client has shown itself."""
-        if client_id:
-            self._shard.clients[client_id] = now.mono_ms
-
     def _lease(
-        self, topic: Topic, group: int, command: Receive, tags: TagFilter, now: Now
+        self,
+        topic: Topic,
+        group: int,
+        command: Receive,
+        tags: TagFilter,
+        now: Now,
+        only: list[int] | None = None,
     ) -> list[Delivered]:
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
-        order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues))
+        order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues), only)
         delivered: list[Delivered] = []
         for queue_id in order:
             queue = topic.queues[queue_id]
+            if not ready.has_for(group, topic.number, queue_id, queue, now.mono_ms):
+                continue
             progress = ready.of(group, topic.number, queue_id)
             record_at = partial(self._shard.queued.record, topic, queue_id)
             while len(delivered) < limit:
@@ -133,6 +134,7 @@ class Receives:
                     self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
                 if chosen.picked or chosen.unreadable or chosen.upto >= queue.length:
                     break
+            ready.watch(group, topic.number, queue_id)
             if len(delivered) >= limit:
                 break
         return delivered
@@ -176,7 +178,8 @@ class Receives:
             )
             granted[row] = (p.offset, p.attempt, grant & 0xFFFFFFFF)
             if command.auto_renew:
-                self._renewals.setdefault((group, topic.number, queue_id), set()).add(p.offset)
+                held = (group, topic.number, queue_id, p.offset)
+                self.renewals.hold(held, command.client_id, now)
             receipt = Receipt(
                 group,
                 topic.number,
@@ -199,41 +202,39 @@ class Receives:
 
     # --- waiting polls --------------------------------------------------------------------------
 
-    def serve(self, topic_number: int, now: Now) -> list[Reply]:
-        """Answer parked polls of a topic that now get something, first come first served."""
-        replies = []
+    def serve(self, now: Now) -> list[Reply]:
+        """Answer parked polls that now get something, first come first served."""
+        polls, visible = self._shard.ready.polls, self._shard.visible
+        for topic_number, queue_id in visible:
+            polls.grown(topic_number, queue_id)
+        visible.clear()
+        self._shard.ready.note_ended(now.mono_ms)
+        replies: list[Reply] = []
+        for news in polls.take_news():
+            replies += self._serve(news, now)
+        return replies
+
+    def _serve(self, news: News, now: Now) -> list[Reply]:
         ready = self._shard.ready
-        topic = self._shard.topics.by_number[topic_number]
-        for group, number in [key for key in ready.buckets if key[1] == topic_number]:
-            for bucket in ready.waiting(group, number):
-                while bucket.waiters:
-                    waiter = bucket.waiters[0]
-                    if waiter.live:
-                        messages = self._lease(topic, group, waiter.command, bucket.filter, now)
-                        if not messages:
-                            break
-                        ready.release(waiter)
-                        replies.append(Reply(waiter.token, Received(messages)))
-                    bucket.waiters.popleft()
+        topic = self._shard.topics.by_number[news.topic]
+        replies = []
+        for bucket in ready.polls.buckets(news.group, news.topic):
+            while bucket.waiters:
+                waiter = next(iter(bucket.waiters.values()))
+                command, tags = waiter.command, bucket.filter
+                messages = self._lease(topic, news.group, command, tags, now, news.queues)
+                if not messages:
+                    break
+                ready.polls.leave(waiter)
+                replies.append(Reply(waiter.token, Received(messages)))
+        for queue_id in news.queues:
+            ready.watch(news.group, news.topic, queue_id)
         return replies
 
     def time_out(self, now: Now) -> list[Reply]:
         """Answer parked polls whose time is over: empty."""
-        over = self._shard.ready.timed_out(now.mono_ms)
-        for waiter in over:
-            self._shard.ready.release(waiter)
+        over = self._shard.ready.polls.timed_out(now.mono_ms)
         return [Reply(waiter.token, Received([])) for waiter in over]
-
-    def topics_with_ended_leases(self, now: Now) -> set[int]:
-        """Topics for which a poll waits and a lease has ended."""
-        ready = self._shard.ready
-        found = set()
-        for key in ready.buckets:
-            for progress in ready.progress.get(key, {}).values():
-                ends_at = progress.next_end()
-                if progress.free or (ends_at is not None and ends_at <= now.mono_ms):
-                    found.add(key[1])
-        return found
 
     # --- ack and change -------------------------------------------------------------------------
 
@@ -247,9 +248,11 @@ class Receives:
         for handle in command.receipt_handles:
             try:
                 receipt = _read_receipt(handle, topic)
-                progress, _ = shard.ready.check(
+                progress, lease = shard.ready.check(
                     receipt, group, topic.number, now.mono_ms, now.wall_ms
                 )
+                if lease is not None and lease.client_id:
+                    self.renewals.release((group, topic.number, receipt.queue, receipt.offset))
                 first = topic.queues[receipt.queue].first
                 # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
                 if progress.consume(receipt.offset) or receipt.offset < first:
@@ -259,6 +262,7 @@ class Receives:
                 refused.append(error)
         for queue_id, offsets in consumed.items():
             self.records.append(encode_ack(group, topic.number, queue_id, offsets))
+            shard.ready.watch(group, topic.number, queue_id)
         return Acked(refused)
 
     def _known_group(self, name: str) -> int:
@@ -288,7 +292,10 @@ class Receives:
             )
         duration = lease_duration(command.invisible_ms)
         grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
-        self._log_regrant(group, topic.number, receipt.queue, progress, [receipt.offset], duration)
+        place = (group, topic.number, receipt.queue)
+        self.renewals.release((*place, receipt.offset))
+        self.records.append(regrant_record(place, progress, [receipt.offset], duration))
+        shard.ready.watch(*place)
         changed = receipt._replace(
             grant=grant & 0xFFFFFFFF, epoch=shard.ready.epoch, expires_ms=now.wall_ms + duration
         )
@@ -309,85 +316,16 @@ class Receives:
         )
         return grant
 
-    def _log_regrant(
-        self,
-        group: int,
-        topic: int,
-        queue: int,
-        progress: QueueProgress,
-        offsets: list[int],
-        duration: int,
-    ) -> None:
-        rows = np.zeros(len(offsets), GRANTED)
-        for row, offset in enumerate(offsets):
-            lease = progress.leases[offset]
-            rows[row] = (offset, lease.attempt, lease.grant & 0xFFFFFFFF)
-        self.records.append(encode_grant(group, topic, queue, progress.next, duration, rows))
-
     # --- clients --------------------------------------------------------------------------------
 
     def client_gone(self, client_id: str, now: Now) -> list[Reply]:
         """What the client holds with auto-renew becomes visible soon; its parked polls end now, empty."""
-        ready = self._shard.ready
-        self._shard.clients.pop(client_id, None)
-        self.renew(now, gone=client_id)
-        waiting = ready.of_client(client_id)
+        self.renewals.gone(client_id, now)
+        polls = self._shard.ready.polls
+        waiting = polls.of_client(client_id)
         for waiter in waiting:
-            ready.release(waiter)
+            polls.leave(waiter)
         return [Reply(waiter.token, Received([])) for waiter in waiting]
-
-    def renew(self, now: Now, gone: str = "") -> None:
-        """Keep the auto-renewed leases of living clients; let those of `gone` and of silent clients end.
-
-        A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.
-        """
-        for key, offsets in list(self._renewals.items()):
-            group, topic, queue = key
-            progress = self._shard.ready.of(group, topic, queue)
-            kept, left = [], []
-            for offset in list(offsets):
-                lease = progress.leases.get(offset)
-                if lease is None or not lease.client_id or lease.ends_at <= now.mono_ms:
-                    offsets.discard(offset)
-                elif lease.client_id == gone:
-                    offsets.discard(offset)
-                    left.append(offset)
-                elif lease.ends_at - now.mono_ms <= RENEW_AHEAD_MS and self._lives(lease, now):
-                    kept.append(offset)
-            self._extend(key, progress, kept, AUTO_RENEW_MS, now)
-            self._extend(key, progress, left, CLIENT_GONE_INVISIBLE_MS, now)
-            if not offsets:
-                del self._renewals[key]
-
-    def _extend(
-        self,
-        key: tuple[int, int, int],
-        progress: QueueProgress,
-        offsets: list[int],
-        duration: int,
-        now: Now,
-    ) -> None:
-        for offset in offsets:
-            progress.lease(
-                offset,
-                progress.leases[offset]._replace(
-                    ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
-                ),
-            )
-        if offsets:
-            self._log_regrant(*key, progress, offsets, duration)
-
-    def _lives(self, lease: Lease, now: Now) -> bool:
-        seen = self._shard.clients.get(lease.client_id)
-        return (
-            seen is not None
-            and now.mono_ms - seen <= CLIENT_EXPIRY_MS
-            and now.mono_ms < lease.renew_until
-        )
-
-    def next_renewal_in(self, now: Now) -> int | None:
-        """Milliseconds until a lease must be renewed; looked at once a second while there are any."""
-        return 1_000 if self._renewals else None
 
 
 def _read_receipt(handle: str, topic: Topic) -> Receipt:

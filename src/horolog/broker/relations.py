@@ -58,6 +58,19 @@ def check_queues(shard: Shard) -> None:
             assert progress.next <= queue.length, (number, queue_id, progress.next, queue.length)
 
 
+def check_polls(shard: Shard) -> None:
+    """Whoever waits has been offered everything: a message that nobody is woken for would lie there unseen."""
+    if len(shard.problems):
+        return  # what cannot be read is offered to nobody
+    for group, number in shard.ready.polls.groups():
+        for queue_id, queue in enumerate(shard.topics.by_number[number].queues):
+            found = shard.ready.find(group, number, queue_id)
+            first = queue.first if found is None else found.next
+            place = (group, number, queue_id)
+            assert first >= queue.length or place[1:] in shard.visible, (place, first, queue.length)
+            assert found is None or not found.free, f"{place}: a lease is over, and a poll waits"
+
+
 def check_lake(shard: Shard) -> None:
     """A step of an offload is said to be in flight exactly while its record is not applied."""
     steps = [

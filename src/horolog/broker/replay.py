@@ -189,6 +189,7 @@ class Replay:
                 progress = shard.ready.of(ack.group, ack.topic, ack.queue)
                 for offset in ack.offsets.tolist():
                     progress.consume(offset)
+                shard.ready.watch(ack.group, ack.topic, ack.queue)
             case Kind.EPOCH:
                 pass
             case _:
@@ -216,3 +217,4 @@ class Replay:
                 ),
             )
         progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
+        self._shard.ready.watch(record.group, record.topic, record.queue)

@@ -115,9 +115,7 @@ class Shard:
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted: deque[Applied] = deque()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
-        self.visible: set[int] = (
-            set()
-        )  # numbers of topics that got new messages since last looked at
+        self.visible: set[tuple[int, int]] = set()  # (topic number, queue) that have grown
         self.handed_over = 0
         self.recalled = 0
         self.applied = 0
@@ -126,7 +124,6 @@ class Shard:
         self.named = Named(-1, 0, {}, {}, set())  # by the last durable checkpoint
         self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
-        self.clients: dict[str, int] = {}  # client id → monotonic ms when last seen
         self.problems = Problems()
         self.lake_problem = ""  # why messages that are due soon cannot be promoted
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
@@ -138,7 +135,7 @@ class Shard:
             queue = topic.queues[queue_id]
             queue.append(units)
             topic.tails[queue_id] = max(topic.tails[queue_id], queue.length)
-            self.visible.add(topic.number)
+            self.visible.add((topic.number, queue_id))
         if change.keyed is not None:
             self.key_index.add(change.keyed.keys, change.keyed.positions)
         for refs, state in change.settled:
@@ -167,6 +164,7 @@ class Shard:
             part.check_invariants()
         relations.check_positions(self)
         relations.check_queues(self)
+        relations.check_polls(self)
         relations.check_lake(self)
 
     def check_rows(self) -> None:

@@ -299,9 +299,8 @@ def restore(
         shard.ready.of(group, topic_number, queue).acked.add(offset)
     for row in checkpoint.columns["leases"].tolist():
         group, topic_number, queue, attempt, grant, offset, granted_ms, duration_ms = row
-        shard.ready.of(group, topic_number, queue).lease(
-            offset, restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
-        )
+        lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
+        shard.ready.restore_lease(group, topic_number, queue, offset, lease)
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
     shard.handed_over = registry["handed_over"]

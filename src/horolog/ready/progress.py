@@ -26,6 +26,8 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
+from horolog.ready.deadlines import Deadlines
+
 
 class Lease(NamedTuple):
     """The newest grant of one queue offset; times are monotonic milliseconds, `granted_ms` is wall."""
@@ -49,33 +51,29 @@ class QueueProgress:
         self.next = floor
         self.acked: set[int] = set()
         self.leases: dict[int, Lease] = {}
-        self.ends: list[tuple[int, int, int]] = []  # heap of (ends at, offset, grant)
+        self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
         self.free: list[int] = []  # heap of offsets whose lease is over
 
     def lease(self, offset: int, lease: Lease) -> None:
         """Give out, or change the newest grant of, an offset."""
         self.leases[offset] = lease
-        heapq.heappush(self.ends, (lease.ends_at, offset, lease.grant))
+        self.ends.set(offset, lease.ends_at)
 
     def expire(self, mono_ms: int) -> None:
         """Move offsets whose lease is over to `free`."""
-        ends = self.ends
-        while ends and ends[0][0] <= mono_ms:
-            ends_at, offset, grant = heapq.heappop(ends)
-            lease = self.leases.get(offset)
-            if lease is not None and lease.grant == grant and lease.ends_at == ends_at:
-                heapq.heappush(self.free, offset)
+        for offset in self.ends.take(mono_ms):
+            heapq.heappush(self.free, offset)
 
     def next_end(self) -> int | None:
         """Monotonic time at which the first lease ends."""
-        ends = self.ends
-        while ends:
-            ends_at, offset, grant = ends[0]
-            lease = self.leases.get(offset)
-            if lease is not None and lease.grant == grant and lease.ends_at == ends_at:
-                return ends_at
-            heapq.heappop(ends)
-        return None
+        return self.ends.first()
+
+    def has_for(self, length: int, mono_ms: int) -> bool:
+        """Whether a receive could get something of a queue of that length: something new, or a lease that is over."""
+        if self.next < length or self.free:
+            return True
+        end = self.ends.first()
+        return end is not None and end <= mono_ms
 
     def first_free(self) -> int | None:
         """The lowest offset whose lease is over; `take_free` when it is given out or consumed."""
@@ -93,7 +91,8 @@ class QueueProgress:
         """The offset is consumed; False if it was already."""
         if offset < self.floor or offset in self.acked:
             return False
-        self.leases.pop(offset, None)
+        if self.leases.pop(offset, None) is not None:
+            self.ends.drop(offset)
         self.acked.add(offset)
         while self.floor in self.acked:
             self.acked.discard(self.floor)
@@ -107,6 +106,7 @@ class QueueProgress:
             return
         for gone in [leased for leased in self.leases if leased < offset]:
             del self.leases[gone]
+            self.ends.drop(gone)
         self.acked = {acked for acked in self.acked if acked >= offset}
         self.floor = offset
         while self.floor in self.acked:

@@ -6,8 +6,6 @@ All times are monotonic milliseconds unless a name says wall.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -16,9 +14,10 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS, SCAN_MAX
 from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.record import HEAD_BYTES
-from horolog.protocol.commands import Receive
 from horolog.protocol.rocketmq import layout, properties
-from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.deadlines import Deadlines
+from horolog.ready.filter import TagFilter
+from horolog.ready.polls import Polls, Waiter
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.receipt import Receipt, invalid_receipt
 
@@ -63,26 +62,6 @@ class Chosen:
         return units
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """A parked Receive."""
-
-    token: object
-    command: Receive
-    group: int
-    topic: int
-    deadline: int
-    live: bool = True
-
-
-class Bucket(NamedTuple):
-    """Waiters for the same thing."""
-
-    filter: TagFilter
-    queue_id: int
-    waiters: deque[Waiter]
-
-
 class Ready:
     """Groups and their progress on this shard."""
 
@@ -92,14 +71,10 @@ class Ready:
         self.groups: dict[str, int] = {}
         self.names: dict[int, str] = {}
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
-        self.buckets: dict[tuple[int, int], dict[tuple[int, str], Bucket]] = {}
-        self.parked = 0
+        self.polls = Polls()
+        self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
         self._grants = 0
         self._turn: dict[tuple[int, int], int] = {}
-        self._polls: list[tuple[int, int, Waiter]] = []
-        self._polls_made = 0
-        self._by_token: dict[object, Waiter] = {}
-        self._by_client: dict[str, dict[Waiter, None]] = {}
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -107,6 +82,17 @@ class Ready:
         """A group exists (created now, or read from the log)."""
         self.groups[name] = number
         self.names[number] = name
+
+    def find(self, group: int, topic: int, queue: int) -> QueueProgress | None:
+        """Progress of a group in a queue, None if it has taken nothing from it yet."""
+        return self.progress.get((group, topic), {}).get(queue)
+
+    def has_for(self, group: int, topic: int, id: int, queue: ConsumeQueue, mono_ms: int) -> bool:
+        """Whether a receive could get something of a queue; most have nothing, and are looked at no further."""
+        found = self.find(group, topic, id)
+        if found is None:
+            return queue.first < queue.length
+        return found.has_for(queue.length, mono_ms)
 
     def of(self, group: int, topic: int, queue: int) -> QueueProgress:
         """Progress of a group in a queue; a new group begins where the queue begins."""
@@ -118,9 +104,15 @@ class Ready:
 
     def drop_below(self, topic: int, queue: int, first: int) -> None:
         """Retention has dropped what lies below: all groups go on at `first`."""
-        for (_, number), queues in self.progress.items():
+        for (group, number), queues in self.progress.items():
             if number == topic and queue in queues:
                 queues[queue].drop_below(first)
+                self.watch(group, topic, queue)
+
+    def restore_lease(self, group: int, topic: int, queue: int, offset: int, lease: Lease) -> None:
+        """A lease as the checkpoint or the log says."""
+        self.of(group, topic, queue).lease(offset, lease)
+        self.watch(group, topic, queue)
 
     def new_grant(self) -> int:
         """A grant number that was never used: epoch << 32 | serial."""
@@ -129,8 +121,12 @@ class Ready:
 
     # --- choosing -------------------------------------------------------------------------------
 
-    def queue_order(self, group: int, topic: int, queue_id: int, queues: int) -> Iterator[int]:
+    def queue_order(
+        self, group: int, topic: int, queue_id: int, queues: int, only: list[int] | None = None
+    ) -> Iterator[int]:
         """The queues that a receive looks at: all, beginning with the one named, or another one each time.
+
+        only  those that have news for a poll that waits; None: all
 
         A queue that a 5.x consumer names is where it would like to begin: official brokers balance messages,
         not queues, and the official Node client always names queue 0.
@@ -139,6 +135,9 @@ class Ready:
         if first < 0:
             first = self._turn.get((group, topic), 0)
             self._turn[(group, topic)] = (first + 1) % queues
+        if only is not None:
+            yield from sorted(only, key=lambda queue: (queue - first) % queues)
+            return
         for i in range(queues):
             yield (first + i) % queues
 
@@ -240,73 +239,54 @@ class Ready:
 
     # --- polls ----------------------------------------------------------------------------------
 
+    @property
+    def parked(self) -> int:
+        """How many polls wait."""
+        return len(self.polls)
+
     def park(self, waiter: Waiter) -> None:
-        """Let a receive wait for messages."""
-        command = waiter.command
-        buckets = self.buckets.setdefault((waiter.group, waiter.topic), {})
-        name = (command.queue_id, command.filter_expression)
-        bucket = buckets.get(name)
-        if bucket is None:
-            bucket = buckets[name] = Bucket(
-                parse_tags(command.filter_expression), command.queue_id, deque()
-            )
-        bucket.waiters.append(waiter)
-        self._polls_made += 1
-        heapq.heappush(self._polls, (waiter.deadline, self._polls_made, waiter))
-        self._by_token[waiter.token] = waiter
-        self._by_client.setdefault(command.client_id, {})[waiter] = None
-        self.parked += 1
+        """Let a receive wait that was offered everything there is for it."""
+        self.polls.park(waiter, self._first_end(waiter.group, waiter.topic))
 
-    def release(self, waiter: Waiter) -> None:
-        """A parked receive has been answered; it is forgotten where it waits when it is met there."""
-        if waiter.live:
-            waiter.live = False
-            self.parked -= 1
-            self._by_token.pop(waiter.token, None)
-            of_client = self._by_client[waiter.command.client_id]
-            del of_client[waiter]
-            if not of_client:
-                del self._by_client[waiter.command.client_id]
+    def watch(self, group: int, topic: int, queue: int) -> None:
+        """Leases of a queue have changed: whoever waits is woken when the first one ends."""
+        end = self.of(group, topic, queue).next_end()
+        ends = self._ends.get((group, topic))
+        if end is not None:
+            if ends is None:
+                ends = self._ends[group, topic] = Deadlines()
+            if ends.at(queue) != end:
+                ends.set(queue, end)
+        elif ends is not None:
+            ends.drop(queue)
+            if not ends:
+                del self._ends[group, topic]
+        self.polls.watch(group, topic, self._first_end(group, topic))
 
-    def cancel(self, token: object) -> None:
-        """The caller of a parked receive has gone."""
-        waiter = self._by_token.get(token)
-        if waiter is not None:
-            self.release(waiter)
+    def _first_end(self, group: int, topic: int) -> int | None:
+        ends = self._ends.get((group, topic))
+        return None if ends is None else ends.first()
 
-    def of_client(self, client_id: str) -> list[Waiter]:
-        """The parked receives of a client, in the order they were parked."""
-        return list(self._by_client.get(client_id, ()))
+    def note_ended(self, mono_ms: int) -> None:
+        """Note for the polls that wait in which queues leases are over; `watch` these when they were looked at."""
+        for group, topic in self.polls.ended(mono_ms):
+            self.polls.note(group, topic, self._ends[group, topic].take(mono_ms))
+            self.polls.watch(group, topic, self._first_end(group, topic))
 
-    def waiting(self, group: int, topic: int) -> Iterator[Bucket]:
-        """The buckets of parked receives, without those that were answered; empty ones are dropped."""
-        buckets = self.buckets.get((group, topic))
-        if not buckets:
-            return
-        for name, bucket in list(buckets.items()):
-            while bucket.waiters and not bucket.waiters[0].live:
-                bucket.waiters.popleft()
-            if bucket.waiters:
-                yield bucket
-            else:
-                del buckets[name]
-        if not buckets:
-            del self.buckets[(group, topic)]
+    # --- what must hold -------------------------------------------------------------------------
 
-    def timed_out(self, mono_ms: int) -> list[Waiter]:
-        """Parked receives whose time is over."""
-        over = []
-        while self._polls and (self._polls[0][0] <= mono_ms or not self._polls[0][2].live):
-            waiter = heapq.heappop(self._polls)[2]
-            if waiter.live:
-                over.append(waiter)
-        return over
-
-    def next_poll_end(self) -> int | None:
-        """Monotonic time of the first poll deadline."""
-        while self._polls and not self._polls[0][2].live:
-            heapq.heappop(self._polls)
-        return self._polls[0][0] if self._polls else None
+    def check_invariants(self) -> None:
+        """AssertionError if a lease could end and nobody who waits for it would be woken."""
+        self.polls.check_invariants()
+        assert len(self.groups) == len(self.names), (len(self.groups), len(self.names))
+        for (group, topic), queues in self.progress.items():
+            ends = self._ends.get((group, topic))
+            for queue, found in queues.items():
+                watched, place = None if ends is None else ends.at(queue), (group, topic, queue)
+                assert found.next_end() == watched, (place, found.next_end(), watched)
+        for group, topic in self.polls.groups():
+            watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
+            assert watched == first, (group, topic, watched, first)
 
 
 def _is_code(code: int) -> bool:

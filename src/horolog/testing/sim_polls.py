@@ -98,5 +98,5 @@ class Polls:
         if self._parked:
             raise PromiseBroken(f"{len(self._parked)} polls are not answered")
         ready = self._broker.shard.ready
-        if ready.parked or ready.next_poll_end() is not None:
+        if ready.parked or ready.polls.next_at() is not None:
             raise PromiseBroken(f"{ready.parked} polls are parked, and all are answered")

@@ -1,0 +1,152 @@
+"""Leases of push consumers, which are kept as long as their client lives.
+
+A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.  A client lives while
+it was seen less than a minute ago; whether it does is looked at shortly before a lease ends, and once a second from
+then on.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
+ids that come and go leave nothing behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from horolog.broker.effects import Now
+from horolog.broker.shard import Shard
+from horolog.limits import (
+    AUTO_RENEW_MS,
+    CLIENT_EXPIRY_MS,
+    CLIENT_GONE_INVISIBLE_MS,
+    RENEW_AHEAD_MS,
+    SECOND_MS,
+)
+from horolog.log.record import GRANTED, encode_grant
+from horolog.ready.deadlines import Deadlines
+from horolog.ready.progress import Lease, QueueProgress
+
+Place: TypeAlias = tuple[int, int, int]  # group, topic, queue
+Held: TypeAlias = tuple[int, int, int, int]  # and queue offset
+
+
+@dataclass(slots=True)
+class _Client:
+    """One that holds leases."""
+
+    seen_at: int  # monotonic ms
+    held: set[Held] = field(default_factory=set)
+
+
+class Renewals:
+    """The auto-renewed leases of a shard, ordered by when they must be renewed."""
+
+    def __init__(self, shard: Shard, records: list[bytes]) -> None:
+        self._shard = shard
+        self._records = records  # control records of this turn
+        self._looks: Deadlines[Held] = Deadlines()
+        self._holders: dict[Held, str] = {}  # client ids
+        self._clients: dict[str, _Client] = {}
+
+    def see(self, client_id: str, now: Now) -> None:
+        """A client has shown itself."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.seen_at = now.mono_ms
+
+    def hold(self, held: Held, client_id: str, now: Now) -> None:
+        """A client was given a message, and asks for it to be renewed."""
+        self.release(held)
+        client = self._clients.setdefault(client_id, _Client(now.mono_ms))
+        client.seen_at = now.mono_ms
+        client.held.add(held)
+        self._holders[held] = client_id
+        self._looks.set(held, now.mono_ms + AUTO_RENEW_MS - RENEW_AHEAD_MS)
+
+    def release(self, held: Held) -> None:
+        """A lease need not be renewed any more, if it was to be."""
+        client_id = self._holders.pop(held, None)
+        if client_id is None:
+            return
+        self._looks.drop(held)
+        client = self._clients[client_id]
+        client.held.discard(held)
+        if not client.held:
+            del self._clients[client_id]
+
+    def gone(self, client_id: str, now: Now) -> None:
+        """What the client holds becomes visible soon."""
+        client = self._clients.get(client_id)
+        every = sorted(client.held) if client is not None else []
+        left = [held for held in every if self._lease(held, now) is not None]
+        self._extend(left, CLIENT_GONE_INVISIBLE_MS, now)
+        for held in every:
+            self.release(held)
+
+    def renew(self, now: Now) -> None:
+        """Keep what ends soon and is held by a living client; let the rest end."""
+        kept = []
+        for held in self._looks.take(now.mono_ms):
+            lease = self._lease(held, now)
+            if lease is None:
+                self.release(held)
+            elif self._lives(lease, now):
+                kept.append(held)
+                self._looks.set(held, now.mono_ms + AUTO_RENEW_MS - RENEW_AHEAD_MS)
+            else:
+                self._looks.set(held, min(now.mono_ms + SECOND_MS, lease.ends_at))
+        self._extend(sorted(kept), AUTO_RENEW_MS, now)
+
+    def next_at(self) -> int | None:
+        """Monotonic ms when a lease must be renewed, or its client looked at."""
+        return self._looks.first()
+
+    def _lease(self, held: Held, now: Now) -> Lease | None:
+        """The lease if it is still that client's and not over."""
+        progress = self._shard.ready.find(*held[:3])
+        lease = progress.leases.get(held[3]) if progress is not None else None
+        if lease is None or lease.client_id != self._holders[held] or lease.ends_at <= now.mono_ms:
+            return None
+        return lease
+
+    def _lives(self, lease: Lease, now: Now) -> bool:
+        seen_at = self._clients[lease.client_id].seen_at
+        return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS and now.mono_ms < lease.renew_until
+
+    def _extend(self, every: list[Held], duration: int, now: Now) -> None:
+        by_place: dict[Place, list[int]] = {}
+        for group, topic, queue, offset in every:
+            by_place.setdefault((group, topic, queue), []).append(offset)
+        for place, offsets in by_place.items():
+            progress = self._shard.ready.of(*place)
+            for offset in offsets:
+                lease = progress.leases[offset]._replace(
+                    ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
+                )
+                progress.lease(offset, lease)
+            self._records.append(regrant_record(place, progress, offsets, duration))
+            self._shard.ready.watch(*place)
+
+    def check_invariants(self) -> None:
+        """AssertionError if a lease that is to be renewed would be forgotten, or a client is kept for nothing."""
+        for client_id, client in self._clients.items():
+            assert client.held, f"client {client_id} holds nothing"
+            assert all(self._holders[held] == client_id for held in client.held), client_id
+        n = sum(len(client.held) for client in self._clients.values())
+        assert n == len(self._holders) == len(self._looks), (n, len(self._looks))
+        for held, at in self._looks.items():
+            progress = self._shard.ready.find(*held[:3])
+            lease = progress.leases.get(held[3]) if progress is not None else None
+            assert lease is None or at <= lease.ends_at, (held, at, lease)
+        self._looks.check_invariants()
+
+
+def regrant_record(
+    place: Place, progress: QueueProgress, offsets: list[int], duration: int
+) -> bytes:
+    """The record of leases that were given a new end, or a new grant."""
+    rows = np.zeros(len(offsets), GRANTED)
+    for row, offset in enumerate(offsets):
+        lease = progress.leases[offset]
+        rows[row] = (offset, lease.attempt, lease.grant & 0xFFFFFFFF)
+    return encode_grant(*place, progress.next, duration, rows)
