@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from turns import Turns
 from work import bytecodes
 
+from horolog.errors import ErrorCode
 from horolog.limits import AUTO_RENEW_MS, CLIENT_EXPIRY_MS, POLL_MAX_MS, RENEW_AHEAD_MS
 from horolog.protocol.commands import (
     Ack,
@@ -295,6 +296,58 @@ def test_a_question_about_a_group_leaves_nothing_behind(turns) -> None:
     queues = turns.turn(DescribeGroup("g", "quiet"))[0]
     assert [queue.ack_floor for queue in queues] == [0] * 40
     assert all(topic == 1 for _, topic in turns.broker.shard.ready.progress)
+
+
+# --- the most leases --------------------------------------------------------------------------------
+
+
+def test_without_room_for_a_lease_a_receive_says_so(turns) -> None:
+    turns.broker.shard.ready.leases_max = 10
+    turns.turn(send(count=12))
+    (received,) = turns.turn(poll(poll_ms=0, batch=32, invisible_ms=30_000))
+    assert len(received.messages) == 10
+    (refused,) = turns.turn(poll(poll_ms=0))
+    assert refused.code is ErrorCode.TOO_MANY_REQUESTS
+    assert refused.retriable
+    assert turns.turn(poll("g", "busy", 0)) == [Received([])], "nothing is kept back there"
+    turns.broker.check_invariants()
+    turns.clock.advance(30_000)
+    (again,) = turns.turn(poll(poll_ms=0, batch=32))
+    assert len(again.messages) == 10, "what is given out again takes no room"
+    turns.turn(Ack("g", "quiet", [message.receipt_handle for message in again.messages[:1]]))
+    assert len(turns.turn(poll(poll_ms=0, batch=32))[0].messages) == 1
+    turns.broker.check_invariants()
+
+
+def test_a_poll_waits_for_room(turns) -> None:
+    turns.broker.shard.ready.leases_max = 2
+    turns.turn(send(count=3))
+    (received,) = turns.turn(poll(poll_ms=0, batch=2))
+    turns.turn(poll("other", poll_ms=5_000), poll(poll_ms=5_000), poll("g", "busy", 5_000))
+    turns.turn(send(count=3))
+    assert not turns.answers, "it is the end of a poll that says so"
+    assert turns.broker.shard.ready.parked == 3
+    turns.turn(Ack("g", "quiet", [received.messages[0].receipt_handle]))
+    assert [len(received.messages) for received in turns.answers.values()] == [1]
+    turns.clock.advance(5_000)
+    turns.turn()
+    refused, empty = turns.answers.values()
+    assert refused.code is ErrorCode.TOO_MANY_REQUESTS
+    assert empty == Received([])
+    turns.broker.check_invariants()
+
+
+def test_a_restart_counts_the_leases_that_there_are(world) -> None:
+    world.broker.ask(CreateTopic("quiet", TopicType.NORMAL, 4))
+    world.broker.ask(send(count=9))
+    world.broker.ask(poll(poll_ms=0, batch=7))
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    world.broker.ask(poll(poll_ms=0, batch=1))
+    assert world.broker.shard.ready.leased == 8
+    world.reopen()
+    assert world.broker.shard.ready.leased == 8
+    world.broker.settle()
 
 
 # --- deadlines --------------------------------------------------------------------------------------

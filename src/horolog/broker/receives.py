@@ -33,6 +33,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.ready import Chosen, lease_duration
@@ -70,7 +71,7 @@ class Receives:
         self.renewals.see(command.client_id, now)
         messages = self._lease(topic, group, command, tags, now)
         if messages or command.poll_ms <= 0:
-            return Reply(token, Received(messages))
+            return Reply(token, Received(messages) if messages else self._nothing(topic, group))
         if self._shard.ready.parked >= PARKED_POLLS_MAX:
             raise HorologError(
                 ErrorCode.TOO_MANY_REQUESTS,
@@ -132,7 +133,8 @@ class Receives:
                 delivered += self._grant(topic, group, queue_id, progress, chosen, command, now)
                 if chosen.unreadable:
                     self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
-                if chosen.picked or chosen.unreadable or chosen.upto >= queue.length:
+                is_through = chosen.upto >= queue.length or not ready.room
+                if chosen.picked or chosen.unreadable or is_through:
                     break
             ready.watch(group, topic.number, queue_id)
             if len(delivered) >= limit:
@@ -151,7 +153,7 @@ class Receives:
     ) -> list[Delivered]:
         """Lease what was chosen; what was passed over is consumed, and holes are logged as consumed."""
         progress.skip_to(chosen.upto, {p.offset for p in chosen.picked})
-        lost = [offset for offset in chosen.lost if progress.consume(offset)]
+        lost = [offset for offset in chosen.lost if progress.consume(offset, Event.HOLE)]
         if lost:
             self.records.append(encode_ack(group, topic.number, queue_id, lost))
         if not chosen.picked and not chosen.holes:
@@ -175,6 +177,7 @@ class Receives:
                     command.client_id if command.auto_renew else "",
                     now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS,
                 ),
+                Event.GRANT,
             )
             granted[row] = (p.offset, p.attempt, grant & 0xFFFFFFFF)
             if command.auto_renew:
@@ -209,6 +212,7 @@ class Receives:
             polls.grown(topic_number, queue_id)
         visible.clear()
         self._shard.ready.note_ended(now.mono_ms)
+        self._shard.ready.note_room(lambda topic: len(self._shard.topics.by_number[topic].queues))
         replies: list[Reply] = []
         for news in polls.take_news():
             replies += self._serve(news, now)
@@ -232,9 +236,29 @@ class Receives:
         return replies
 
     def time_out(self, now: Now) -> list[Reply]:
-        """Answer parked polls whose time is over: empty."""
+        """Answer parked polls whose time is over: empty, or why there is nothing."""
         over = self._shard.ready.polls.timed_out(now.mono_ms)
-        return [Reply(waiter.token, Received([])) for waiter in over]
+        topics = self._shard.topics.by_number
+        return [
+            Reply(waiter.token, self._nothing(topics[waiter.topic], waiter.group))
+            for waiter in over
+        ]
+
+    def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
+        """The answer to a receive that gets nothing: TOO_MANY_REQUESTS if there is something that cannot be leased.
+
+        It is the end of a poll, not its beginning, that says so: a client tries again at once.
+        """
+        ready = self._shard.ready
+        if not ready.lacks_room(group, topic.number, topic.queues):
+            return Received([])
+        return HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"{ready.leased} messages are leased and not acknowledged, the most that are allowed; "
+            "acknowledge some, or let their invisible time end",
+            field="batch_size",
+            limit=f"{ready.leases_max} leases",
+        )
 
     # --- ack and change -------------------------------------------------------------------------
 
@@ -255,7 +279,7 @@ class Receives:
                     self.renewals.release((group, topic.number, receipt.queue, receipt.offset))
                 first = topic.queues[receipt.queue].first
                 # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
-                if progress.consume(receipt.offset) or receipt.offset < first:
+                if progress.consume(receipt.offset, Event.ACK) or receipt.offset < first:
                     consumed.setdefault(receipt.queue, []).append(receipt.offset)
                 refused.append(None)
             except HorologError as error:
@@ -313,6 +337,7 @@ class Receives:
                 granted_ms=now.wall_ms,
                 duration_ms=duration,
             ),
+            Event.CHANGE,
         )
         return grant
 

@@ -60,7 +60,7 @@ def check_queues(shard: Shard) -> None:
 
 def check_polls(shard: Shard) -> None:
     """Whoever waits has been offered everything: a message that nobody is woken for would lie there unseen."""
-    if len(shard.problems):
+    if len(shard.problems) or shard.ready.is_short:
         return  # what cannot be read is offered to nobody
     for group, number in shard.ready.polls.groups():
         for queue_id, queue in enumerate(shard.topics.by_number[number].queues):

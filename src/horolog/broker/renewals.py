@@ -24,6 +24,7 @@ from horolog.limits import (
 )
 from horolog.log.record import GRANTED, encode_grant
 from horolog.ready.deadlines import Deadlines
+from horolog.ready.lease_life import Event
 from horolog.ready.progress import Lease, QueueProgress
 
 Place: TypeAlias = tuple[int, int, int]  # group, topic, queue
@@ -123,7 +124,7 @@ class Renewals:
                 lease = progress.leases[offset]._replace(
                     ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
                 )
-                progress.lease(offset, lease)
+                progress.lease(offset, lease, Event.RENEW)
             self._records.append(regrant_record(place, progress, offsets, duration))
             self._shard.ready.watch(*place)
 

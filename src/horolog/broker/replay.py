@@ -42,6 +42,7 @@ from horolog.log.record import (
     offsets_of,
 )
 from horolog.protocol.commands import TopicType
+from horolog.ready.lease_life import Event
 
 
 def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
@@ -188,7 +189,7 @@ class Replay:
                 ack = decode_ack(payload)
                 progress = shard.ready.of(ack.group, ack.topic, ack.queue)
                 for offset in ack.offsets.tolist():
-                    progress.consume(offset)
+                    progress.consume(offset, Event.ACK)
                 shard.ready.watch(ack.group, ack.topic, ack.queue)
             case Kind.EPOCH:
                 pass
@@ -215,6 +216,7 @@ class Replay:
                     self._wall_ms,
                     self._mono_ms,
                 ),
+                Event.RECORD,
             )
         progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
         self._shard.ready.watch(record.group, record.topic, record.queue)

@@ -19,6 +19,7 @@ from horolog.log.record import Kind, decode_ack, decode_grant
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, need, parts_of
 from horolog.pipeline.log_walk import SegmentWalk, records_of
+from horolog.ready.lease_life import Event
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.spark.message_columns import arrow_schema
 
@@ -139,14 +140,16 @@ def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
     """One record, as a replay applies it."""
     if row["kind"] == Kind.ACK:
         for offset in decode_ack(row["payload"]).offsets.tolist():
-            progress.consume(offset)
+            progress.consume(offset, Event.ACK)
         return
     record = decode_grant(row["payload"])
     for offset, attempt, grant in record.granted.tolist():
         if offset < progress.floor or offset in progress.acked:
             continue
         number = row["epoch"] << 32 | grant
-        progress.lease(offset, Lease(attempt, number, 0, row["append_ms"], record.duration_ms))
+        progress.lease(
+            offset, Lease(attempt, number, 0, row["append_ms"], record.duration_ms), Event.RECORD
+        )
     progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
 
 

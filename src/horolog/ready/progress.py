@@ -6,19 +6,8 @@
     next     never given out yet, from here on
 
 An offset between floor and next is in exactly one of `acked` and `leases`.  A lease whose time is over stays in
-`leases` until it is given out again or is changed; it cannot be acked any more.
-
-========================  =======================================================================
-event                     what happens
-========================  =======================================================================
-grant of `next`           lease, attempt 1; offsets that a filter skipped become consumed
-lease over                the offset waits in `free` for the next receive: attempt + 1
-ack, newest grant         consumed
-a hole                    consumed: what cannot be read is never given out (again), and logged so
-ack, older grant          refused: somebody else has the message
-change of invisible time  a new grant of the same attempt with a new end; the old handle is void
-retention                 what it dropped counts as consumed; a late ack of it is taken
-========================  =======================================================================
+`leases`, and its offset in `free`, until it is given out again; it cannot be acked any more.  What may happen to an
+offset, and when, stands in the table of `lease_life`, and every method here reads it.
 """
 
 from __future__ import annotations
@@ -27,6 +16,17 @@ import heapq
 from typing import NamedTuple
 
 from horolog.ready.deadlines import Deadlines
+from horolog.ready.lease_life import TABLE, Event, State
+from horolog.state_table import after
+
+
+class Tally:
+    """Counts of all queues of a shard together."""
+
+    __slots__ = ("leases",)
+
+    def __init__(self) -> None:
+        self.leases = 0
 
 
 class Lease(NamedTuple):
@@ -44,24 +44,36 @@ class Lease(NamedTuple):
 class QueueProgress:
     """Progress of one group in one queue."""
 
-    __slots__ = ("acked", "ends", "floor", "free", "leases", "next")
+    __slots__ = ("_tally", "acked", "ends", "floor", "free", "leases", "next")
 
-    def __init__(self, floor: int = 0) -> None:
+    def __init__(self, floor: int = 0, tally: Tally | None = None) -> None:
         self.floor = floor
         self.next = floor
         self.acked: set[int] = set()
         self.leases: dict[int, Lease] = {}
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
         self.free: list[int] = []  # heap of offsets whose lease is over
+        self._tally = tally or Tally()
 
-    def lease(self, offset: int, lease: Lease) -> None:
-        """Give out, or change the newest grant of, an offset."""
+    def state(self, offset: int) -> State:
+        """Where an offset is in its life."""
+        if offset < self.floor or offset in self.acked:
+            return State.CONSUMED
+        if offset not in self.leases:
+            return State.NEW
+        return State.LEASED if offset in self.ends else State.ENDED
+
+    def lease(self, offset: int, lease: Lease, event: Event) -> None:
+        """Give out, or change the newest grant of, an offset; of `free`, it was taken before."""
+        assert after(TABLE, self.state(offset), event) is State.LEASED
+        self._tally.leases += offset not in self.leases
         self.leases[offset] = lease
         self.ends.set(offset, lease.ends_at)
 
     def expire(self, mono_ms: int) -> None:
         """Move offsets whose lease is over to `free`."""
         for offset in self.ends.take(mono_ms):
+            assert self.leases[offset].ends_at <= mono_ms, (offset, self.leases[offset], mono_ms)
             heapq.heappush(self.free, offset)
 
     def next_end(self) -> int | None:
@@ -77,46 +89,66 @@ class QueueProgress:
 
     def first_free(self) -> int | None:
         """The lowest offset whose lease is over; `take_free` when it is given out or consumed."""
-        while self.free:
-            if self.free[0] in self.leases:
-                return self.free[0]
-            heapq.heappop(self.free)
-        return None
+        return self.free[0] if self.free else None
 
     def take_free(self) -> None:
         """Take what `first_free` gave."""
         heapq.heappop(self.free)
 
-    def consume(self, offset: int) -> bool:
+    def consume(self, offset: int, event: Event) -> bool:
         """The offset is consumed; False if it was already."""
-        if offset < self.floor or offset in self.acked:
+        state = self.state(offset)
+        assert after(TABLE, state, event) is State.CONSUMED
+        if state is State.CONSUMED:
             return False
         if self.leases.pop(offset, None) is not None:
+            self._tally.leases -= 1
             self.ends.drop(offset)
         self.acked.add(offset)
+        self._raise_floor()
+        return True
+
+    def _raise_floor(self) -> None:
         while self.floor in self.acked:
             self.acked.discard(self.floor)
             self.floor += 1
         self.next = max(self.next, self.floor)
-        return True
 
     def drop_below(self, offset: int) -> None:
-        """Offsets below are gone: leases on them vanish, and the group goes on here."""
+        """Retention: offsets below are gone, leases on them vanish, and the group goes on here."""
         if offset <= self.floor:
             return
         for gone in [leased for leased in self.leases if leased < offset]:
             del self.leases[gone]
+            self._tally.leases -= 1
             self.ends.drop(gone)
+        self.free = [free for free in self.free if free >= offset]
+        heapq.heapify(self.free)
         self.acked = {acked for acked in self.acked if acked >= offset}
         self.floor = offset
-        while self.floor in self.acked:
-            self.acked.discard(self.floor)
-            self.floor += 1
-        self.next = max(self.next, self.floor)
+        self._raise_floor()
 
     def skip_to(self, offset: int, leased: set[int]) -> None:
         """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
+        if self.floor == self.next < offset and not (self.acked or self.leases or leased):
+            self.floor = self.next = offset  # mostly so, where a tag filter passes over many
+            return
         for skipped in range(self.next, offset):
             if skipped not in leased and skipped not in self.leases:
-                self.consume(skipped)
+                self.consume(skipped, Event.SKIP)
         self.next = max(self.next, offset)
+
+    def check_invariants(self) -> None:
+        """AssertionError if an offset is nowhere or in two places, or a lease would never end."""
+        assert 0 <= self.floor <= self.next, (self.floor, self.next)
+        assert all(offset > self.floor for offset in self.acked), (self.floor, min(self.acked))
+        assert all(offset >= self.floor for offset in self.leases), (self.floor, min(self.leases))
+        assert self.acked.isdisjoint(self.leases), self.acked & self.leases.keys()
+        there = [offset for offset in (*self.acked, *self.leases) if offset < self.next]
+        assert len(there) == self.next - self.floor, (self.floor, self.next, sorted(there))
+        ends = dict(self.ends.items())
+        for offset, at in ends.items():
+            assert offset in self.leases, f"{offset} is not leased, and will end"
+            assert self.leases[offset].ends_at == at, (offset, at, self.leases[offset])
+        assert sorted(self.free) == sorted(self.leases.keys() - ends.keys()), self.free
+        self.ends.check_invariants()

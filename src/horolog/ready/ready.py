@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS, SCAN_MAX
+from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX, REDELIVERY_MIN_MS, SCAN_MAX
 from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import TagFilter
+from horolog.ready.lease_life import Event
 from horolog.ready.polls import Polls, Waiter
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.progress import Lease, QueueProgress, Tally
 from horolog.ready.receipt import Receipt, invalid_receipt
 
 RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
+_ROOM_PART = 100  # of the most leases: when so much has become free, those who wait are looked at
 _UNITS_READ = 256  # at once, while a tag is looked for
 
 
@@ -73,6 +75,11 @@ class Ready:
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
+        self.leases_max = LEASES_MAX
+        self.is_short = (
+            False  # whether something was kept back, because there was no room for its lease
+        )
+        self._tally = Tally()
         self._grants = 0
         self._turn: dict[tuple[int, int], int] = {}
 
@@ -99,7 +106,7 @@ class Ready:
         queues = self.progress.setdefault((group, topic), {})
         found = queues.get(queue)
         if found is None:
-            found = queues[queue] = QueueProgress(self._first_offset(topic, queue))
+            found = queues[queue] = QueueProgress(self._first_offset(topic, queue), self._tally)
         return found
 
     def drop_below(self, topic: int, queue: int, first: int) -> None:
@@ -111,8 +118,18 @@ class Ready:
 
     def restore_lease(self, group: int, topic: int, queue: int, offset: int, lease: Lease) -> None:
         """A lease as the checkpoint or the log says."""
-        self.of(group, topic, queue).lease(offset, lease)
+        self.of(group, topic, queue).lease(offset, lease, Event.RECORD)
         self.watch(group, topic, queue)
+
+    @property
+    def leased(self) -> int:
+        """Leases of all groups, those included that are over and not given out again."""
+        return self._tally.leases
+
+    @property
+    def room(self) -> int:
+        """How many more there may be."""
+        return max(0, self.leases_max - self._tally.leases)
 
     def new_grant(self) -> int:
         """A grant number that was never used: epoch << 32 | serial."""
@@ -169,7 +186,10 @@ class Ready:
             else:
                 attempt = progress.leases[offset].attempt + 1
                 chosen.picked.append(Picked(queue_id, offset, attempt, record))
-        self._choose_new(chosen, progress, queue_id, queue, tags, limit, record_at)
+        fresh = min(limit, len(chosen.picked) + self.room)  # what is given out again takes no room
+        self._choose_new(chosen, progress, queue_id, queue, tags, fresh, record_at)
+        if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < queue.length:
+            self.is_short = True
         return chosen
 
     def _choose_new(
@@ -273,6 +293,20 @@ class Ready:
             self.polls.note(group, topic, self._ends[group, topic].take(mono_ms))
             self.polls.watch(group, topic, self._first_end(group, topic))
 
+    def lacks_room(self, group: int, topic: int, queues: list[ConsumeQueue]) -> bool:
+        """Whether there is something new for a group that cannot be leased."""
+        return not self.room and any(
+            (found.next if (found := self.find(group, topic, id)) else queue.first) < queue.length
+            for id, queue in enumerate(queues)
+        )
+
+    def note_room(self, queues_of: Callable[[int], int]) -> None:
+        """Once there is room again, let all who wait be looked at; `queues_of` a topic number."""
+        if self.is_short and self.room >= -(-self.leases_max // _ROOM_PART):
+            self.is_short = False
+            for group, topic in list(self.polls.groups()):
+                self.polls.note(group, topic, list(range(queues_of(topic))))
+
     # --- what must hold -------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
@@ -284,6 +318,8 @@ class Ready:
             for queue, found in queues.items():
                 watched, place = None if ends is None else ends.at(queue), (group, topic, queue)
                 assert found.next_end() == watched, (place, found.next_end(), watched)
+        leases = [found.leases for queues in self.progress.values() for found in queues.values()]
+        assert self.leased == sum(map(len, leases)), (self.leased, sum(map(len, leases)))
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)

@@ -1,0 +1,80 @@
+"""The life of a queue offset for a group (`ready.lease_life`): the code does what the table says."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.ready.lease_life import TABLE, Event, State
+from horolog.ready.progress import Lease, QueueProgress
+
+PAIRS = [(state, event) for state in State for event in Event]
+
+
+def offset_in(state: State) -> tuple[QueueProgress, int]:
+    """Progress of a queue, and an offset of it that is in a state."""
+    progress = QueueProgress()
+    for offset in range(3):
+        ends_at = 1 if offset == 1 else 10
+        progress.lease(offset, Lease(1, offset, ends_at, 0, 10), Event.GRANT)
+    progress.next = 3
+    progress.expire(1)
+    progress.consume(2, Event.ACK)
+    offset = {"leased": 0, "ended": 1, "consumed": 2, "new": 3}[state]
+    assert progress.state(offset) is state
+    return progress, offset
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS)
+def test_offset(state: State, event: Event) -> None:
+    """As the table says, or an AssertionError that changes nothing."""
+    progress, offset = offset_in(state)
+    progress.check_invariants()
+    expected = TABLE.get((state, event))
+    if event in (Event.END, Event.RETAIN):
+        return  # of many at once: `expire` looks at what is leased, `drop_below` at everything
+    if state is State.ENDED:
+        progress.take_free()
+
+    def happens() -> None:
+        if event in (Event.ACK, Event.SKIP, Event.HOLE):
+            assert progress.consume(offset, event) == (state is not State.CONSUMED)
+        else:
+            progress.lease(offset, Lease(2, 9, 20, 0, 10), event)
+            progress.next = max(progress.next, offset + 1)
+
+    if expected is None:
+        with pytest.raises(AssertionError, match="illegal event"):
+            happens()
+        assert progress.state(offset) is state
+    else:
+        happens()
+        assert progress.state(offset) is expected
+        progress.check_invariants()
+
+
+def test_every_state_of_an_offset_is_reached_and_all_events_come() -> None:
+    table = TABLE
+    assert {state for state, _ in table} == set(State)
+    assert set(table.values()) == set(State) - {State.NEW}
+    assert {event for _, event in table} == set(Event)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda progress: progress.acked.add(0),
+        lambda progress: progress.leases.pop(0),
+        lambda progress: progress.ends.drop(0),
+        lambda progress: progress.ends.set(0, 99),
+        lambda progress: progress.free.clear(),
+        lambda progress: progress.free.append(1),
+        lambda progress: setattr(progress, "next", 5),
+        lambda progress: setattr(progress, "floor", 2),
+    ],
+)
+def test_broken_progress_is_told_of(broken) -> None:
+    progress, _ = offset_in(State.NEW)
+    progress.check_invariants()
+    broken(progress)
+    with pytest.raises(AssertionError):
+        progress.check_invariants()
