@@ -63,6 +63,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{poll_s} s, and {limits.POLL_MARGIN_MS} ms less"
     )
     assert found["waiting receives"] == str(limits.PARKED_POLLS_MAX)
+    assert found["live leases"].startswith(f"{limits.LEASES_MAX};")
     assert found["calls at a time on one connection"].startswith(f"{limits.STREAMS_MAX};")
 
 
