@@ -29,6 +29,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.ready.deadlines import Deadlines
+from horolog.server.grpc_clients import Clients, ClientSettings
 
 HOUR_MS = 3_600_000
 _numbers = count_from(1)
@@ -125,6 +126,27 @@ def test_clients_that_come_and_go_leave_nothing_behind(turns) -> None:
     turns.turn()
     turns.broker.check_invariants()
     assert not turns.broker._receives.renewals._clients
+
+
+def test_the_door_forgets_clients_that_nobody_hears_of() -> None:
+    clients = Clients()
+    before = blocks()
+    for i in range(100_000):
+        clients.settle(f"client-{i}", ClientSettings(1, i))
+        if i % 2:
+            clients.forget(f"client-{i}")
+    clients.sweep()
+    clients.settle("lives", ClientSettings(1, 7))
+    assert clients.is_gone("client-99999")
+    assert clients.poll_ms("client-99998") == 99_998
+    clients.sweep()
+    assert blocks() < before + 1_000, "100 000 clients"
+    assert not clients.is_gone("client-99999")
+    assert clients.poll_ms("lives") == 7
+    assert clients.beat("lives", 0)
+    clients.sweep()
+    clients.sweep()
+    assert not clients.beat("lives", 0)
 
 
 def test_a_lease_that_is_changed_for_ever_takes_no_more_memory(turns) -> None:

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import CLIENT_SWEEP_MS
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
@@ -75,7 +76,7 @@ class GrpcFront:
         unanswered_ms: int = 20_000,
     ) -> None:
         """A connection quiet for `quiet_ms` is pinged; unanswered for `unanswered_ms` it is closed: half-open."""
-        clients = Clients()
+        clients = self._clients = Clients()
         self._sessions = sessions = SessionCalls(engine, broker_name, clients)
         producers = ProducerCalls(engine, broker_name)
         consumers = ConsumerCalls(engine, clients)
@@ -110,7 +111,17 @@ class GrpcFront:
             quiet_ms=self._quiet_ms,
             unanswered_ms=self._unanswered_ms,
         )
-        return await self._door.start()
+        port = await self._door.start()
+        self._sweep_later()
+        return port
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(CLIENT_SWEEP_MS / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        self._clients.sweep()
+        self._sweep_later()
 
     def reload(self) -> None:
         """Read the certificate's files again, if there are any; the old one stays if they cannot be used."""
@@ -119,6 +130,7 @@ class GrpcFront:
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new calls, give those under way `grace_s` seconds, close."""
+        self._sweeper.cancel()
         await self._door.stop(grace_s)
         for task in list(self._tasks):
             task.cancel()
