@@ -275,3 +275,37 @@ def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
     status = world.broker.ask(Recall("t", "m00", world.due)).status
     assert status is RecallStatus.CANCELLED
     assert hand_over(world) == world.ids[1:]
+
+
+# --- jobs ---------------------------------------------------------------------------------------------
+
+
+def test_a_flush_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
+    """A damaged entry of a buffer was left out of its run, without a word."""
+    world = waiting_world(make_world, "buffer")
+    rot_entry(world, "buffer", 5, 33)
+    world.broker.shard.delay.far.seal()
+    world.clock.advance(5_000)
+    world.broker.settle()
+    assert world.broker.shard.delay.far.runs
+    assert not world.broker.shard.delay.far.buffers
+    assert (view(world).pending, view(world).repairs, view(world).problems) == (N, 1, [])
+    assert hand_over(world) == world.ids
+
+
+def test_a_merge_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
+    world = waiting_world(make_world, "run")
+    far = world.broker.shard.delay.far
+    world.broker.settings = world.broker.settings._replace(
+        far=FarSettings(buffer_bytes=2_000, runs_max=1, part_runs_max=1)
+    )
+    more = [f"m{i}" for i in range(20, 30)]
+    rot_entry(world, "run", 0, 33)
+    far.settings = world.broker.settings.far
+    world.broker.ask(SendMessages("t", [made(each, world.due) for each in more]))
+    for _ in range(6):
+        world.clock.advance(2_000)
+        world.broker.settle()
+    assert [run.level for run in far.runs.values()] == [1]
+    assert (view(world).pending, view(world).repairs, view(world).problems) == (N + 10, 1, [])
+    assert hand_over(world) == world.ids + more

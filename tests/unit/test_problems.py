@@ -179,3 +179,15 @@ def test_listing_again_and_again_does_not_repeat_a_problem(make_world) -> None:
     for _ in range(4):
         world.broker.ask(ListPending(due - 1, due + 1_000, "t", 10))
     assert len(view(world).problems) == 1
+
+
+def test_finished_adoptions_are_forgotten_with_their_files(make_world) -> None:
+    """One name for each adopted run that ever was handed over stayed in memory."""
+    world = make_world()
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    far = world.broker.shard.delay.far
+    far.finished = {f"adopted.x.{i:06d}": 0 for i in range(1_000)}
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    assert far.finished == {}

@@ -133,6 +133,7 @@ class MergeJob:
     number: int
     made: list[RunInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # of the runs that were read
+    damaged: dict[str, list[int]] = field(default_factory=dict)  # by run: rows that were left out
 
     @property
     def numbers(self) -> range:
@@ -161,6 +162,7 @@ class MergeJob:
         finally:
             for run in opened:
                 self.problems += run.problems
+                self.damaged[run.info.name] = run.damaged_rows
                 run.close()
 
 

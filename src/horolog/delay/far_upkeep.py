@@ -6,11 +6,14 @@ themselves, which touch no live state, are in `far_jobs`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from horolog.delay.adopted import AdoptedRun
+from horolog.delay.entry import entry_sums
+from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_jobs import (
     FlushJob,
     MergeInput,
@@ -91,6 +94,10 @@ def finish_flush(far: FarStore, job: FlushJob) -> None:
     """The run takes the place of its buffer."""
     buffer = job.buffer
     lowest = buffer.first_waiting_ms(0)
+    if _are_mended(far, [(buffer, job.damaged)]):
+        buffer.journal = None
+        _remove_made(far, job)  # it is made again, with what was mended
+        return
     if job.damaged:
         buffer.settle(np.array(job.damaged, np.int64), EntryState.QUARANTINED)
         told = f"{buffer.directory}: {len(job.damaged)} index entries are damaged and quarantined"
@@ -102,6 +109,23 @@ def finish_flush(far: FarStore, job: FlushJob) -> None:
     far.moved(lowest)
 
 
+def _are_mended(far: FarStore, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
+    """Make damaged entries that a job has left out anew, as far as can be; whether any was."""
+    any_is = False
+    for source, left_out in damaged:
+        rows = np.array(left_out, np.int64)
+        if far.mend is not None and len(rows):
+            far.mend(source, rows)
+            entries = source.entries(rows)
+            any_is = any_is or bool((entry_sums(entries) == entries["sum"]).any())
+    return any_is
+
+
+def _remove_made(far: FarStore, job: FlushJob | MergeJob) -> None:
+    for info in job.made:
+        far.storage.remove(f"{far.directory}/{info.name}.run")
+
+
 def finish_merge(far: FarStore, job: MergeJob) -> None:
     """The new runs take over what the old ones have from the first moment of the merge on."""
     first_ms = job.bounds[0]
@@ -109,8 +133,14 @@ def finish_merge(far: FarStore, job: MergeJob) -> None:
     if late:  # the clock was faster than the merge, and rows were handed over that it has copied
         far.fail_job()
         far.job = job
-        for info in job.made:
-            far.storage.remove(f"{far.directory}/{info.name}.run")
+        _remove_made(far, job)
+        return
+    if _are_mended(
+        far, [(each.run, job.damaged.get(each.run.info.name, [])) for each in job.inputs]
+    ):
+        for each in job.inputs:
+            each.run.journal = None
+        _remove_made(far, job)  # it is made again, with what was mended
         return
     frozen = any(each.run.frozen for each in job.inputs)  # since the job began
     until_ms = max(each.run.info.last_ms for each in job.inputs) + HOUR_KEEP_MS

@@ -168,6 +168,11 @@ class Run:
         self._damaged.update(new)
         self._say(f"{len(new)} index rows are damaged (first: row {new[0]})")
 
+    @property
+    def damaged_rows(self) -> list[int]:
+        """Index rows met so far that are damaged."""
+        return sorted(self._damaged)
+
     def _say(self, what: str) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"run {self.info.name}: {what}")
