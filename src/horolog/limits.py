@@ -106,6 +106,7 @@ RUNS_OPEN_MAX = 128  # run files mapped at a time
 # --- adoptions --------------------------------------------------------------------------------
 ADOPTION_APP_MAX = 200  # bytes; ours: it stands in every ADOPT record and in the checkpoint
 ADOPTION_APPS_MAX = 10_000  # whose highest version is remembered; then the oldest are forgotten
+ADOPTION_FINGERPRINT_MAX = 255  # bytes; it stands in every ADOPT record and in the checkpoint
 ADOPTION_FILES_MAX = 4_096  # of one transaction: its record is one frame
 ADOPTION_INLINE_BYTES = 8 * MIB  # a smaller transaction goes into the log, and leaves no files
 ADOPTION_PIECE_MAX = 8 * MIB  # bytes of a file in one request of the admin API

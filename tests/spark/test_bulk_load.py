@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from received import bodies, received
 
 from horolog.cli.main import run
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.spark import bulk_load, load_plan
+from horolog.spark.failures import sentence_of
 from horolog.spark.load_input import Columns, selected
 from horolog.spark.load_job import batch_settings
 from horolog.spark.sink_columns import Unit
@@ -320,3 +323,28 @@ def test_a_due_time_that_overflows_is_refused(spark, broker, tmp_path) -> None:
     assert (result.rows, result.rejected) == (1, 1)
     (refused,) = pq.read_table(result.rejects).to_pylist()
     assert refused["reason"] == f"deliver_at: '{now_s}, {(1 << 63) - 1}' is no time"
+
+
+def test_other_rows_under_the_same_job_id_are_refused(spark, broker, tmp_path) -> None:
+    """The same ones in another order and in other parts are a repeat, whichever way they come."""
+    for topic in ("t", "u"):
+        broker.create_topic(topic)
+    now = broker.now_ms()
+    df = spark.range(0, 40, 1, 3).selectExpr(
+        "concat('m', id) as body", f"{now} + 1000 + id as deliver_at", "map('a', 'b') as properties"
+    )
+    bad = df.union(spark.sql(f"select '', {now}L, map('a', 'b')"))
+    assert load(bad, broker, job_id="march", rejects=tmp_path).rows == 40
+    again = load(bad.orderBy("body").coalesce(1), broker, job_id="march")
+    assert (again.already, again.rows) == (True, 0)
+    options = {"broker": broker.admin_url, "topic": "t", "jobId": "march", "deliverAtUnit": "ms"}
+    bad.repartition(2).write.format("horolog").options(**options).mode("append").save()
+    told = r"'march' has committed version 0 as 't: 41 rows, sum \w{16}', and this is '"
+    with pytest.raises(HorologError, match=told + "t: 40 rows, sum"):
+        load(df, broker, job_id="march")
+    with pytest.raises(HorologError, match=told + "u: 41 rows, sum"):
+        bulk_load(bad, broker=broker.admin_url, topic="u", job_id="march", deliver_at_unit="ms")
+    with pytest.raises(PySparkException) as refused:
+        df.write.format("horolog").options(**options).mode("append").save()
+    assert re.search(told + "t: 40 rows", sentence_of(refused.value))
+    assert broker.pending() == 40

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from received import bodies
+
+from horolog.spark.failures import sentence_of
 
 pytestmark = pytest.mark.process
 
@@ -57,6 +60,29 @@ def test_a_batch_that_is_replayed_is_there_once(spark, broker, tmp_path) -> None
     broker.advance("1h")
     expected = [f"{number}-{i}" for number in range(3) for i in range(5)]
     assert sorted(bodies(broker, "t")) == expected
+
+
+def test_a_new_checkpoint_under_the_same_name_is_refused(spark, broker, tmp_path) -> None:
+    """Its batches count from 0 again: each would be taken for one that is there, and its rows be dropped."""
+    broker.create_topic("t")
+    source = tmp_path / "in"
+    source.mkdir()
+    arrive(source, 0, broker.now_ms())
+    first = tmp_path / "first"
+    run(spark, broker, source, first, txnAppId="mine")
+    forget_commit(first, 0)
+    run(spark, broker, source, first, txnAppId="mine")  # a repeat
+    with pytest.raises(StreamingQueryException) as refused:
+        run(spark, broker, source, tmp_path / "second", txnAppId="mine")
+    told = sentence_of(refused.value)
+    ids = [
+        json.loads((tmp_path / name / "metadata").read_text())["id"] for name in ("first", "second")
+    ]
+    assert (
+        f"'mine' has committed version 0 as 'query {ids[0]}', and this is 'query {ids[1]}'" in told
+    )
+    run(spark, broker, source, tmp_path / "third", txnAppId="other")
+    assert broker.pending("t") == 10
 
 
 def test_two_tasks_of_a_batch_join_one_transaction(spark, broker, tmp_path) -> None:

@@ -79,6 +79,7 @@ def main() -> None:
         bulk_load(df, broker=broker, topic="t", job_id=job_id, deliver_at_unit="ms")
     else:
         chosen = {"broker": broker, "topic": "t", "jobId": job_id, "rowsPerFile": "10"}
+        chosen["deliverAtUnit"] = "ms"
         df.write.format("horolog").options(**chosen).mode("append").save()
     print("written", flush=True)
     session.stop()

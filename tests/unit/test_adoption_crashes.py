@@ -205,7 +205,7 @@ def test_a_rebuild_from_the_log_keeps_adopted_files(make_world) -> None:
     world.broker.open()
     assert "rebuilt" in " ".join(world.broker.reports)
     assert world.broker.ask(CountPending()).total == 12 - 1
-    assert world.broker.ask(DescribeAdoption("load")) == 1
+    assert world.broker.ask(DescribeAdoption("load")).version == 1
     assert world.broker.ask(Recall("t", "v0p0r3", due)).status is RecallStatus.NOT_FOUND
     world.clock.advance(6 * DAY_MS)
     world.broker.settle(2_000)

@@ -124,7 +124,7 @@ def test_staged_in_the_directory_and_sent_in_pieces(tmp_path: Path, inline_bytes
         assert await api.begin() == {**begun, "already": True, "token": "", "staging": ""}
         assert await api.ask("GET", "/v1/adoptions?app=load") == (
             200,
-            {"app": "load", "version": 1},
+            {"app": "load", "version": 1, "fingerprint": ""},
         )
         aborted = {"app": "load", "version": 1, "token": begun["token"]}
         assert await api.post("abort", **aborted) == {"committed": True}

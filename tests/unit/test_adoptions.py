@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from worlds import checkpoint, take_all
 
 from horolog.broker import adoptions
 from horolog.broker.staging import Begun, Place
 from horolog.delay.far import FarSettings
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
-from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
+from horolog.protocol.adoption_commands import Adopt, Adopted, BeginAdoption, DescribeAdoption
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
@@ -118,8 +120,8 @@ def test_a_version_is_adopted_once(make_world, inline) -> None:
     for again in (command, command):
         assert world.broker.ask(again).already
         world.reopen(power_cut=True)
-    assert world.broker.ask(DescribeAdoption("load")) == 5
-    assert world.broker.ask(DescribeAdoption("other")) == -1
+    assert world.broker.ask(DescribeAdoption("load")).version == 5
+    assert world.broker.ask(DescribeAdoption("other")).version == -1
     checkpoint(world)
     world.reopen(power_cut=True)
     assert world.broker.ask(BeginAdoption("load", 5, "t")).already
@@ -134,7 +136,7 @@ def test_an_empty_transaction_is_recorded(make_world) -> None:
     assert (done.already, done.rows, done.files) == (False, 0, 0)
     assert done.position > 0
     world.reopen(power_cut=True)
-    assert world.broker.ask(DescribeAdoption("load")) == 1
+    assert world.broker.ask(DescribeAdoption("load")).version == 1
 
 
 def test_two_commits_of_a_version_in_one_turn(make_world) -> None:
@@ -314,7 +316,7 @@ def test_a_token_that_comes_again_touches_nothing(make_world, monkeypatch) -> No
     now = world.clock.wall_ms()
     adopt(world, [named([HOUR_MS, 2 * HOUR_MS], now)])
     adopt(world, [], app="other")
-    assert world.broker.ask(DescribeAdoption("load")) == -1
+    assert world.broker.ask(DescribeAdoption("load")).version == -1
     for first, is_committed in ((10, False), (20, True)):
         world.clock.advance(1)
         again = begun(world)
@@ -330,3 +332,51 @@ def test_a_token_that_comes_again_touches_nothing(make_world, monkeypatch) -> No
     world.clock.advance(3 * HOUR_MS)
     world.broker.settle(2_000)
     assert sorted(take_all(world)) == ["m0", "m1", "m20"]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_other_rows_under_a_committed_name_are_refused(make_world, inline) -> None:
+    """After a power cut, from the log and from a checkpoint; who has no fingerprint is answered as ever."""
+    world = open_world(make_world)
+    now = world.clock.wall_ms()
+    transaction = begun(world, 5)
+    transaction.stage([named([5_000, 6_000], now)])
+    command = replace(transaction.prepare(now, inline=inline), fingerprint="t: 2 rows")
+    assert world.broker.ask(command).rows == 2
+    for reopen in (None, world.reopen, lambda: (checkpoint(world), world.reopen(power_cut=True))):
+        if reopen is not None:
+            reopen()
+        assert world.broker.ask(DescribeAdoption("load")) == (5, "t: 2 rows")
+        for version in (4, 5):
+            assert world.broker.ask(BeginAdoption("load", version, "t", "t: 2 rows")).already
+            assert world.broker.ask(BeginAdoption("load", version, "t")).already
+            for other in (
+                BeginAdoption("load", version, "t", "t: 3 rows"),
+                replace(command, version=version, fingerprint="t: 3 rows"),
+            ):
+                with pytest.raises(HorologError) as refused:
+                    world.broker.ask(other)
+                assert refused.value.code is ErrorCode.FORBIDDEN
+                assert refused.value.message == (
+                    "fingerprint: 'load' has committed version 5 as 't: 2 rows', and this is 't: 3 rows'; "
+                    "nothing is changed: other rows need another name"
+                )
+        assert world.broker.ask(command).already
+    assert not world.broker.ask(BeginAdoption("load", 6, "t", "t: 3 rows")).already
+    assert world.broker.ask(CountPending()).total == 2
+
+
+def test_a_record_without_a_fingerprint_is_compared_with_nothing(make_world) -> None:
+    """As older logs have it; the next version brings one."""
+    world = open_world(make_world)
+    assert adopt(world, [], 1).rows == 0
+    world.reopen(power_cut=True)
+    assert world.broker.ask(BeginAdoption("load", 1, "t", "any")).already
+    assert world.broker.ask(Adopt("load", 2, "t", fingerprint="one")).rows == 0
+    for version, fingerprint, code in (
+        (2, "two", ErrorCode.FORBIDDEN),
+        (3, "x" * 256, ErrorCode.BAD_REQUEST),
+    ):
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(BeginAdoption("load", version, "t", fingerprint))
+        assert (refused.value.code, refused.value.field) == (code, "fingerprint")

@@ -20,7 +20,7 @@ from horolog.admin.requests import (
 )
 from horolog.broker.staging import Claim
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.adoption_commands import DescribeAdoption
+from horolog.protocol.adoption_commands import AdoptionState, BeginAdoption, DescribeAdoption
 from horolog.protocol.rocketmq.names import check_topic
 
 
@@ -29,15 +29,17 @@ async def describe_adoption(request: Request) -> Response:
     app = query(request, "app").get("app", "")
     if not app:
         raise bad_request("app", "which app is meant?")
-    version: int = await engine_of(request).submit(DescribeAdoption(app))
-    return answer({"app": app, "version": version})
+    state: AdoptionState = await engine_of(request).submit(DescribeAdoption(app))
+    return answer({"app": app, **state._asdict()})
 
 
 async def begin_adoption(request: Request) -> Response:
     """POST /v1/adoptions/begin → where to stage files, and what must stand in them."""
     wanted = await read_body(request, AdoptionBody)
     topic = check_topic(wanted.topic)
-    begun = await _adoptions(request).begin(wanted.app, wanted.version, topic, join=wanted.join)
+    begun = await _adoptions(request).begin(
+        wanted.app, wanted.version, topic, join=wanted.join, fingerprint=wanted.fingerprint
+    )
     return answer(begun)
 
 
@@ -54,7 +56,8 @@ async def commit_adoption(request: Request) -> Response:
     wanted = await read_body(request, CommitBody)
     claims = [Claim(**file.model_dump()) for file in wanted.files]
     topic = check_topic(wanted.topic)
-    done = await _adoptions(request).commit(wanted.app, wanted.version, topic, wanted.token, claims)
+    meant = BeginAdoption(wanted.app, wanted.version, topic, wanted.fingerprint)
+    done = await _adoptions(request).commit(meant, wanted.token, claims)
     return answer(
         {
             "already": done.already,

@@ -14,7 +14,7 @@ from horolog.broker.recalls import worth_telling
 from horolog.broker.staging import Claim
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.adoption_commands import Adopted
+from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (
     Command,
     FindMessages,
@@ -46,7 +46,9 @@ class BackupMaker(Protocol):
 class AdoptionMaker(Protocol):
     """Stages and commits whole transactions (`server.adoptions.Adoptions`)."""
 
-    async def begin(self, app: str, version: int, topic: str, *, join: bool) -> dict[str, Any]:
+    async def begin(
+        self, app: str, version: int, topic: str, *, join: bool, fingerprint: str
+    ) -> dict[str, Any]:
         """What a writer of files must know, and where it may write them."""
         ...
 
@@ -54,9 +56,7 @@ class AdoptionMaker(Protocol):
         """Write a piece of a staged file; its length after that."""
         ...
 
-    async def commit(
-        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
-    ) -> Adopted:
+    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
         """All files of a transaction, or an error that names the field, and nothing."""
         ...
 

@@ -132,12 +132,14 @@ class AdoptionBody(Body):
     """A transaction of adoptions: POST /v1/adoptions/begin.
 
     `join`: every such call gives the same token, also after a restart; for writers without a driver.
+    `fingerprint`: of what will be committed; a repeat with another one is refused.
     """
 
     app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
     version: int = Field(ge=0, le=(1 << 63) - 1)
     topic: str
     join: bool = False
+    fingerprint: str = Field(default="", max_length=limits.ADOPTION_FINGERPRINT_MAX)
 
 
 class StagedBody(Body):

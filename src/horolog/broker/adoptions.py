@@ -8,8 +8,9 @@
 What that means for each version of an app is a table: `broker.adoption_life`.
 
 The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the highest committed
-version is kept, so a commit that is sent again is answered with "already".  Small transactions leave no files: their
-messages follow the record in its frame, and go the way of all that is sent.
+version is kept, so a commit that is sent again is answered with "already"; and its fingerprint, so that other rows
+under the same name are refused, and not dropped without a word (docs/decisions/0014-fingerprints.md).  Small
+transactions leave no files: their messages follow the record in its frame, and go the way of all that is sent.
 """
 
 from __future__ import annotations
@@ -25,9 +26,20 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.adopted import AdoptedFile, Adoption
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import ADOPTION_APP_MAX, ADOPTION_APPS_MAX, ADOPTION_FILES_MAX
+from horolog.limits import (
+    ADOPTION_APP_MAX,
+    ADOPTION_APPS_MAX,
+    ADOPTION_FILES_MAX,
+    ADOPTION_FINGERPRINT_MAX,
+)
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
-from horolog.protocol.adoption_commands import Adopt, Adopted, AdoptionBegun, BeginAdoption
+from horolog.protocol.adoption_commands import (
+    Adopt,
+    Adopted,
+    AdoptionBegun,
+    AdoptionState,
+    BeginAdoption,
+)
 from horolog.protocol.commands import MessageType, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.state_table import allows
@@ -51,21 +63,53 @@ def stage_of(shard: Shard, app: str, version: int) -> Stage:
     return Stage.OPEN if version > committed(shard, app) else Stage.COMMITTED
 
 
-def note(adoptions: dict[str, int], app: str, version: int) -> None:
-    """A version is committed; the apps that have committed nothing for longest are forgotten.
+def note(adoptions: dict[str, int], fingerprints: dict[str, str], adoption: Adoption) -> None:
+    """It is committed; the apps that have committed nothing for longest are forgotten.
 
-    adoptions  app → highest version committed; oldest first
+    adoptions     app → highest version committed; oldest first
+    fingerprints  app → that of this version
     """
-    adoptions[app] = max(version, adoptions.pop(app, -1))
+    app, highest = adoption.app, adoptions.pop(adoption.app, -1)
+    adoptions[app] = max(adoption.version, highest)
+    if adoption.version >= highest:
+        fingerprints.pop(app, None)
+        if adoption.fingerprint:
+            fingerprints[app] = adoption.fingerprint
     while len(adoptions) > ADOPTION_APPS_MAX:
-        del adoptions[next(iter(adoptions))]
+        oldest = next(iter(adoptions))
+        del adoptions[oldest]
+        fingerprints.pop(oldest, None)
+
+
+def state_of(shard: Shard, app: str) -> AdoptionState:
+    """What is known of an app."""
+    return AdoptionState(committed(shard, app), shard.fingerprints.get(app, ""))
+
+
+def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
+    """Whether that version or a later one is committed; FORBIDDEN if it was committed with another fingerprint.
+
+    Where one of the two has none, nothing can be compared.
+    """
+    if allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND):
+        return False
+    state = state_of(shard, command.app)
+    told = command.fingerprint
+    if told and state.fingerprint and told != state.fingerprint:
+        raise HorologError(
+            ErrorCode.FORBIDDEN,
+            f"fingerprint: {command.app!r} has committed version {state.version} as {state.fingerprint!r}, and this "
+            f"is {told!r}; nothing is changed: other rows need another name",
+            field="fingerprint",
+        )
+    return True
 
 
 def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
     """Whether a transaction may be staged; TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST."""
-    topic = _checked(shard, command.app, command.version, command.topic)
+    topic = _checked(shard, command)
     return AdoptionBegun(
-        not allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND),
+        is_repeat(shard, command),
         topic.name,
         topic.number,
         len(topic.queues),
@@ -73,7 +117,10 @@ def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
     )
 
 
-def _checked(shard: Shard, app: str, version: int, topic_name: str) -> Topic:
+def _checked(shard: Shard, command: BeginAdoption | Adopt) -> Topic:
+    app, version, topic_name = command.app, command.version, command.topic
+    if len(command.fingerprint.encode()) > ADOPTION_FINGERPRINT_MAX:
+        raise _refused("fingerprint", "too long", f"up to {ADOPTION_FINGERPRINT_MAX} bytes")
     if not app.strip() or len(app.encode()) > ADOPTION_APP_MAX:
         raise _refused("app", "blank or too long", f"1 to {ADOPTION_APP_MAX} bytes")
     if not 0 <= version <= VERSION_MAX:
@@ -138,8 +185,8 @@ class Adoptions:
 
     def _commit(self, command: Adopt, wall_ms: int) -> Adopted:
         shard = self._shard
-        topic = _checked(shard, command.app, command.version, command.topic)
-        if not allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND):
+        topic = _checked(shard, command)
+        if is_repeat(shard, command):
             return Adopted(True)
         if len(command.files) > ADOPTION_FILES_MAX:
             raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")
@@ -159,10 +206,10 @@ class Adoptions:
         app, version = command.app, command.version
         promotes = offloads.check_promotion(shard, app, version, topic.number, rows)
         adoption = Adoption(
-            -1, command.app, command.version, topic.number, len(topic.queues), rows, files
+            -1, app, version, topic.number, len(topic.queues), rows, files, command.fingerprint
         )
         append_messages(shard, command.records, heads, queues, wall_ms, adoption)
-        note(shard.adoptions, command.app, command.version)
+        note(shard.adoptions, shard.fingerprints, adoption)
         stage = stage_of(shard, command.app, command.version)
         assert stage is TABLE[Stage.OPEN, Event.APPEND], (command.app, command.version, stage)
         if promotes:

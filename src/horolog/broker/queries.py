@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.broker.adoptions import committed
+from horolog.broker.adoptions import state_of
 from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -67,7 +67,7 @@ def answer(shard: Shard, query: Query) -> object:
         case DescribeBroker():
             return _broker(shard)
         case DescribeAdoption(app):
-            return committed(shard, app)
+            return state_of(shard, app)
 
 
 def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:

@@ -118,7 +118,7 @@ class Replay:
         size = ENVELOPE.unpack_from(body, at)[0]
         fields = orjson.loads(body[at + ENVELOPE_BYTES : at + size])
         adoption = Adoption.of(header.base + HEADER_BYTES + at, fields)
-        adoptions.note(self._shard.adoptions, adoption.app, adoption.version)
+        adoptions.note(self._shard.adoptions, self._shard.fingerprints, adoption)
         self._shard.delay.far.look_for(adoption)
         return adoption
 

@@ -104,6 +104,7 @@ class Shard:
         self.delay.read_log = log.record
         self.wheel = Wheel(self.delay)
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
+        self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if it has one
         self.key_index = KeyIndex(
             storage,
             f"{directory}/keys",

@@ -128,6 +128,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         "topics": shard.topics.registry(),
         "groups": [{"number": n, "name": name} for name, n in shard.ready.groups.items()],
         "adoptions": list(shard.adoptions.items()),
+        "fingerprints": dict(shard.fingerprints),
         "wall_ms": wall_ms,
     }
     progress, acked, leases = [], [], []
@@ -273,6 +274,7 @@ def restore(
     for row in registry["groups"]:
         shard.ready.add_group(row["number"], row["name"])
     shard.adoptions.update(registry.get("adoptions", []))
+    shard.fingerprints.update(registry.get("fingerprints", {}))
     damaged = []
     firsts = retention.firsts_of(checkpoint)
     for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():

@@ -68,11 +68,14 @@ class Adoption(NamedTuple):
     queues: int  # of the topic, at that time
     rows: int
     files: list[AdoptedFile]
+    fingerprint: str = ""  # "": its writer had none
 
     def fields(self) -> dict[str, Any]:
         """The record's JSON."""
         fields = self._asdict()
         del fields["position"]
+        if not self.fingerprint:
+            del fields["fingerprint"]
         return {**fields, "files": [file._asdict() for file in self.files]}
 
     def runs(self, without: Collection[str]) -> Iterator[tuple[RunInfo, Origin]]:

@@ -20,14 +20,14 @@ def row_sum(
 
     Sums of parts may be added (`& MASK`) in any order.
     """
-    mixed = _mix(positions.astype(np.uint64) ^ _mix(rows.astype(np.uint64)))
-    mixed = _mix(mixed ^ due_ms.astype(np.int64).view(np.uint64))
-    mixed = _mix(mixed ^ keys.astype(np.uint64))
+    mixed = mix(positions.astype(np.uint64) ^ mix(rows.astype(np.uint64)))
+    mixed = mix(mixed ^ due_ms.astype(np.int64).view(np.uint64))
+    mixed = mix(mixed ^ keys.astype(np.uint64))
     return int(mixed.sum(dtype=np.uint64))
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64."""
+def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64 of each."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -340,12 +340,14 @@ class _Rebuild:
         }
         newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
         adoptions: dict[str, int] = {}
+        fingerprints: dict[str, str] = {}
         for adoption in self._adoptions:
-            note(adoptions, adoption.app, adoption.version)
+            note(adoptions, fingerprints, adoption)
         registry: dict[str, Any] = {
             "topics": topics,
             "groups": [json_of(row["text"]) for row in sums.of("group")],
             "adoptions": list(adoptions.items()),
+            "fingerprints": fingerprints,
             "wall_ms": plan.newest_ms,
             "hours": filed.hours,
             "far": filed.far(),

@@ -16,6 +16,7 @@ class BeginAdoption:
     app: str
     version: int
     topic: str
+    fingerprint: str = ""
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class Adopt:
     files: list[StagedFile] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
     soon_bytes: int = 0  # of what is due within the next hour
+    fingerprint: str = ""  # of what is committed; "": its writer has none
 
 
 @dataclass(slots=True)
@@ -69,9 +71,16 @@ class Adopted:
 
 @dataclass(slots=True, frozen=True)
 class DescribeAdoption:
-    """Gives the highest committed version of an app as an int; −1: none."""
+    """Gives `AdoptionState`."""
 
     app: str
+
+
+class AdoptionState(NamedTuple):
+    """The highest committed version of an app (−1: none), and with which fingerprint it was committed."""
+
+    version: int
+    fingerprint: str
 
 
 AdoptionCommand = BeginAdoption | Adopt | DescribeAdoption

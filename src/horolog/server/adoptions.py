@@ -15,6 +15,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from horolog.protocol.adoption_commands import (
     Adopt,
     Adopted,
     AdoptionBegun,
+    AdoptionState,
     BeginAdoption,
     DescribeAdoption,
 )
@@ -68,10 +70,11 @@ class Adoptions:
         self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
-        self, app: str, version: int, topic: str, *, join: bool = False
+        self, app: str, version: int, topic: str, *, join: bool = False, fingerprint: str = ""
     ) -> dict[str, Any]:
         """Make a staging directory, or join that of the same transaction; errors as `broker.adoptions.begin`."""
-        begun: AdoptionBegun = await self._engine.submit(BeginAdoption(app, version, topic))
+        command = BeginAdoption(app, version, topic, fingerprint)
+        begun: AdoptionBegun = await self._engine.submit(command)
         now_ms = self._engine.clock.wall_ms()
         token = "" if begun.already else secrets.token_hex(8)
         if join and token:
@@ -128,23 +131,20 @@ class Adoptions:
         finally:
             file.close()
 
-    async def commit(
-        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
-    ) -> Adopted:
+    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
         """Adopt all files of a transaction, or refuse with the field that is wrong and change nothing."""
-        work = self._commit(app, version, topic, token, claims)
+        work = self._commit(wanted, token, claims)
         # A caller that goes away must not let the next attempt begin while this one is in the core.
         return await asyncio.shield(asyncio.create_task(work))
 
-    async def _commit(
-        self, app: str, version: int, topic: str, token: str, claims: Sequence[Claim]
-    ) -> Adopted:
+    async def _commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
+        app, version = wanted.app, wanted.version
         async with self._lock(token):
-            begun: AdoptionBegun = await self._engine.submit(BeginAdoption(app, version, topic))
+            begun: AdoptionBegun = await self._engine.submit(wanted)
             if begun.already:
                 await in_pool(self._end, app, version, token)
                 return Adopted(True)
-            command = await self._prepared(app, version, topic, token, claims, begun)
+            command = await self._prepared(wanted, token, claims, begun)
             result: Adopted = await self._engine.submit(command)
             if result.already:  # by another transaction of that version, meanwhile
                 await in_pool(partial(self._end, app, version, token, undo=True))
@@ -157,24 +157,19 @@ class Adoptions:
             return result
 
     async def _prepared(
-        self,
-        app: str,
-        version: int,
-        topic: str,
-        token: str,
-        claims: Sequence[Claim],
-        begun: AdoptionBegun,
+        self, wanted: BeginAdoption, token: str, claims: Sequence[Claim], begun: AdoptionBegun
     ) -> Adopt:
         found = await in_pool(staging.find, self._place, token)
         for name, told, was in (
-            ("app", app, found.app),
-            ("version", version, found.version),
-            ("topic", topic, found.topic),
+            ("app", wanted.app, found.app),
+            ("version", wanted.version, found.version),
+            ("topic", wanted.topic, found.topic),
         ):
             if told != was:
                 raise refused(name, f"the transaction was begun with {was!r}, not {told!r}")
         now_ms = self._engine.clock.wall_ms()
-        return await in_pool(self._work, begun, now_ms, found, claims)
+        command = await in_pool(self._work, begun, now_ms, found, claims)
+        return replace(command, fingerprint=wanted.fingerprint)
 
     def _work(
         self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[Claim]
@@ -201,8 +196,8 @@ class Adoptions:
     async def abort(self, app: str, version: int, token: str) -> bool:
         """Remove what a transaction has staged, unless it is committed; whether it is."""
         async with self._lock(token):
-            highest: int = await self._engine.submit(DescribeAdoption(app))
-            is_committed = version <= highest
+            state: AdoptionState = await self._engine.submit(DescribeAdoption(app))
+            is_committed = version <= state.version
             await in_pool(partial(self._end, app, version, token, undo=not is_committed))
             return is_committed
 

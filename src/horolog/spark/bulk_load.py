@@ -61,7 +61,7 @@ def bulk_load(
     """Load all rows of a DataFrame with the columns of the sink (`body`, `deliver_at`, …).
 
     broker   URL of the admin port
-    job_id   names the load: with one that was committed, nothing is done; "": a new one
+    job_id   names the load: one that was committed is not done again, with other rows it is refused; "": a new one
     rejects  a directory of this machine; refused rows go there as Parquet, with the column `reason`, and all others are loaded
     deliver_at_unit  ms, s or us: what a `deliver_at` that is a bigint counts since 1970
     overdue_max      rows that have been due for longer are refused
@@ -74,11 +74,11 @@ def bulk_load(
     from horolog.spark.transaction import abort, begin
 
     started = time.monotonic()
-    job_id = job_id or f"load-{uuid.uuid4()}"
     options = sink_options(
         {
             "broker": broker,
             "topic": topic,
+            "jobId": job_id,
             "staging": staging,
             "timeout": timeout,
             "deliverAtUnit": deliver_at_unit,
@@ -86,15 +86,30 @@ def bulk_load(
         }
     )
     check_schema(df.schema, options.unit)
-    transaction = begin(options.broker, job_id, 0, topic, options.timeout_ms)
-    if transaction.already:
-        return BulkLoadResult(True, 0, 0, 0, 0, time.monotonic() - started, job_id, "")
+    app = job_id or f"load-{uuid.uuid4()}"
+    transaction = begin(options.broker, app, 0, topic, options.timeout_ms)
     try:
+        if transaction.already:
+            return _repeated(df, options, transaction, started)
         loaded, table = _loaded(df, options, transaction, kept, show_progress=show_progress)
         return _committed(loaded, table, options, transaction, started)
     except BaseException:
         abort(transaction)
         raise
+
+
+def _repeated(
+    df: DataFrame, options: SinkOptions, transaction: Transaction, started: float
+) -> BulkLoadResult:
+    """Nothing but to compare: FORBIDDEN if other rows were committed under this name."""
+    from horolog.spark.load_job import sum_of_rows
+    from horolog.spark.transaction import commit
+
+    with spark_failures("load"):
+        rows = sum_of_rows(df, options.unit)
+    commit(transaction, options.topic, [], rows.fingerprint(options.topic))
+    seconds = time.monotonic() - started
+    return BulkLoadResult(True, 0, 0, 0, 0, seconds, transaction.app, "")
 
 
 def _loaded(
@@ -129,7 +144,8 @@ def _committed(
 ) -> BulkLoadResult:
     from horolog.spark.transaction import commit
 
-    done = commit(transaction, options.topic, loaded.files)
+    told = loaded.sum.fingerprint(options.topic) if options.job_id else ""
+    done = commit(transaction, options.topic, loaded.files, told)
     return BulkLoadResult(
         done.already,
         0 if done.already else sum(file.rows for file in loaded.files),

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from horolog.delay.row_sum import MASK
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.load_plan import MINUTES, LoadPlan, plan_slices, slice_rows
+from horolog.spark.row_sums import RowSum, SumOfRows, signed, totalled
 from horolog.spark.sink_columns import ARROW_TYPES, Unit
 from horolog.spark.sink_options import SinkOptions
-from horolog.spark.staged_runs import Rejected, Task, stage
+from horolog.spark.staged_runs import Rejected, Task, Written, stage
 from horolog.spark.transaction import StagedRun, Transaction
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Loaded(NamedTuple):
 
     files: list[StagedRun]
     rejected: pa.Table  # the refused rows, and the column `reason`
+    sum: RowSum  # of all rows
 
 
 def plan_of(df: DataFrame, unit: Unit | None) -> LoadPlan:
@@ -71,13 +74,23 @@ def run_load(
     work = _staging(options, transaction, _arrow_schema(df.schema))
     with batch_settings(df, plan.rows):
         table = sliced.mapInArrow(work, told).toArrow()
-    files, rejected = [], []
+    files, rejected, total = [], [], RowSum()
     for batch in table.to_batches():
         is_file = np.asarray(batch.column("file").is_valid())
         files += [StagedRun(**row) for row in batch.column("file").to_pylist() if row is not None]
-        rejected.append(batch.filter(pa.array(~is_file)))
-    refused = pa.Table.from_batches(rejected, table.schema).drop_columns(["file"])
-    return Loaded(sorted(files), refused)
+        is_sum = np.asarray(batch.column("sum").is_valid())
+        for row in batch.column("sum").filter(pa.array(is_sum)).to_pylist():
+            total = total.plus(RowSum(row["rows"], row["sum"] & MASK))
+        rejected.append(batch.filter(pa.array(~(is_file | is_sum))))
+    refused = pa.Table.from_batches(rejected, table.schema).drop_columns(["file", "sum"])
+    return Loaded(sorted(files), refused, total)
+
+
+def sum_of_rows(df: DataFrame, unit: Unit | None) -> RowSum:
+    """The sum of all rows, as a load of them would tell it."""
+    work = SumOfRows(unit)
+    parts = df.mapInArrow(work, work.schema).toArrow().to_pylist()
+    return totalled(RowSum(part["rows"], part["sum"] & MASK) for part in parts)
 
 
 @contextmanager
@@ -108,13 +121,19 @@ def row_bytes(df: DataFrame, rows: int) -> int:
 
 
 def _told_schema(schema: StructType) -> StructType:
-    """What a task tells: one row for each file, and one for each refused row."""
+    """What a task tells: one row for each file, one for the sum of its rows, and one for each refused row."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     numbers = [StructField(name, LongType()) for name in StagedRun._fields[1:]]
     file = StructType([StructField("name", StringType()), *numbers])
     given = [StructField(field.name, field.dataType) for field in schema.fields]
-    return StructType([StructField("file", file), StructField("reason", StringType()), *given])
+    total = StructType([StructField("rows", LongType()), StructField("sum", LongType())])
+    told = [
+        StructField("file", file),
+        StructField("sum", total),
+        StructField("reason", StringType()),
+    ]
+    return StructType([*told, *given])
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
@@ -122,7 +141,8 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     numbers = [(name, pa.int64()) for name in StagedRun._fields[1:]]
     file = pa.struct([("name", pa.string()), *numbers])
     given = [(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in schema.fields]
-    return pa.schema([("file", file), ("reason", pa.string()), *given])
+    total = pa.struct([("rows", pa.int64()), ("sum", pa.int64())])
+    return pa.schema([("file", file), ("sum", total), ("reason", pa.string()), *given])
 
 
 def _since_1970(df: DataFrame, unit: Unit | None, seconds: int) -> Column:
@@ -195,7 +215,7 @@ def _staging(
             int(context.taskAttemptId()),
         )
         rejects: list[Rejected] = []
-        files = stage(task, batches, rejects)
+        done = stage(task, batches, rejects)
         count = sum(len(group.reasons) for group in rejects)
         if count > REJECTED_MAX:
             raise HorologError(
@@ -205,20 +225,20 @@ def _staging(
                 field="rows",
                 limit=f"{REJECTED_MAX} rows",
             )
-        yield from _told(files, rejects, told)
+        yield from _told(done, rejects, told)
 
     return work
 
 
-def _told(
-    files: list[StagedRun], rejects: list[Rejected], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _told(done: Written, rejects: list[Rejected], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     nothing = dict.fromkeys(schema.names)
-    rows = [{**nothing, "file": file._asdict()} for file in files]
+    rows = [{**nothing, "file": file._asdict()} for file in done.files]
+    rows.append({**nothing, "sum": {"rows": done.sum.rows, "sum": signed(done.sum.sum)}})
     yield from pa.Table.from_pylist(rows, schema).to_batches()
     for group in rejects:
         columns = {name: group.rows.column(name) for name in group.rows.column_names}
         columns["reason"] = pa.array(group.reasons)
-        columns["file"] = pa.nulls(len(group.reasons), schema.field("file").type)
+        for name in ("file", "sum"):
+            columns[name] = pa.nulls(len(group.reasons), schema.field(name).type)
         ordered = pa.table({name: columns[name] for name in schema.names})
         yield from ordered.cast(schema).combine_chunks().to_batches()

@@ -85,7 +85,7 @@ def encode_rows(
     """
     n = len(due_ms)
     topic = target.topic.encode()
-    body = _one(table.column("body"))
+    body = one_array(table.column("body"))
     stored = _stored_properties(table, ids, due_ms)
     body_sizes, stored_sizes = _lengths(body), _lengths(stored)
     tails = np.empty(n, np.dtype([("topic", f"S{1 + len(topic)}"), ("size", ">u2")]))
@@ -149,14 +149,14 @@ def _stored_properties(table: pa.Table, ids: pa.Array, due_ms: npt.NDArray[np.in
     pieces: list[Any] = []
     columns = set(table.column_names)
     if "properties" in columns:
-        pieces.append(_user_properties(_one(table.column("properties"))))
+        pieces.append(user_properties(one_array(table.column("properties"))))
     pieces += [_text(f"{names.UNIQ_KEY}\x01"), ids]
     if "tag" in columns:
-        pieces += [_text("\x02"), _optional(names.TAGS, _one(table.column("tag")))]
+        pieces += [_text("\x02"), _optional(names.TAGS, one_array(table.column("tag")))]
     else:
         pieces.append(_text("\x02"))
     if "keys" in columns:
-        pieces.append(_optional(names.KEYS, _joined_keys(_one(table.column("keys")))))
+        pieces.append(_optional(names.KEYS, _joined_keys(one_array(table.column("keys")))))
     due = pa.array(due_ms).cast(pa.string())
     pieces += [_text(f"{names.TIMER_DELIVER_MS}\x01"), due, _text("\x02")]
     stored = pc.binary_join_element_wise(*pieces, "").cast(pa.binary())
@@ -176,7 +176,8 @@ def _joined_keys(keys: pa.Array) -> pa.Array:
     return pc.if_else(pc.greater(count, 0), pc.binary_join(keys, " "), pa.scalar(None, pa.string()))
 
 
-def _user_properties(maps: pa.Array) -> pa.Array:
+def user_properties(maps: pa.Array) -> pa.Array:
+    """The properties of each row as they are stored; of a null nothing."""
     lists = maps.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
     counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int32)
     flat = lists.flatten()
@@ -191,14 +192,14 @@ def _user_properties(maps: pa.Array) -> pa.Array:
 def _has_keys(table: pa.Table, n: int) -> npt.NDArray[np.uint8]:
     if "keys" not in table.column_names:
         return np.zeros(n, np.uint8)
-    counts = pc.fill_null(pc.list_value_length(_one(table.column("keys"))), 0)
+    counts = pc.fill_null(pc.list_value_length(one_array(table.column("keys"))), 0)
     return (np.asarray(counts) > 0).astype(np.uint8)
 
 
 def _tag_codes(table: pa.Table, n: int) -> npt.NDArray[np.int32]:
     if "tag" not in table.column_names:
         return np.zeros(n, np.int32)
-    coded = pc.fill_null(_one(table.column("tag")), "").dictionary_encode()
+    coded = pc.fill_null(one_array(table.column("tag")), "").dictionary_encode()
     codes = np.array([tags_code(tag) for tag in coded.dictionary.to_pylist()], np.int32)
     chosen: npt.NDArray[np.int32] = codes[np.asarray(coded.indices)]
     return chosen
@@ -222,6 +223,7 @@ def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
     return found
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """All chunks as one."""
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

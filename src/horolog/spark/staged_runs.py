@@ -26,6 +26,7 @@ from horolog.delay.run_format import FOOTER_BYTES
 from horolog.delay.run_writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.row_checks import described, refusals
+from horolog.spark.row_sums import RowSum, sum_of, summed
 from horolog.spark.rows import encode_rows, made_ids
 from horolog.spark.sink_columns import Unit, due_of, normalised
 from horolog.spark.sink_options import SinkOptions, Staging
@@ -48,6 +49,13 @@ class Task(NamedTuple):
     attempt: int
 
 
+class Written(NamedTuple):
+    """What a task has staged, and the sum of all rows that it was given, if their job has a name."""
+
+    files: list[StagedRun]
+    sum: RowSum
+
+
 class Rejected(NamedTuple):
     """Rows that may not become messages, as they were given, and why not."""
 
@@ -57,12 +65,15 @@ class Rejected(NamedTuple):
 
 def stage(
     task: Task, batches: Iterable[pa.RecordBatch], rejects: list[Rejected] | None = None
-) -> list[StagedRun]:
+) -> Written:
     """Write all rows to runs, each sorted; gives the files for the manifest.
 
     rejects  takes the rows that are refused; None: the first one is an error
-    Either all files are staged when this returns, or none of them is named anywhere.
+    Either all files are staged when this returns, or none of them is named anywhere.  Of a transaction that is
+    committed already the rows are added up only.
     """
+    if task.transaction.already:
+        return Written([], summed(batches, task.options.unit) if task.options.job_id else RowSum())
     with _Place(task) as place:
         files = []
         first = 0
@@ -70,7 +81,7 @@ def stage(
             rows = table.num_rows
             files += place.write(table, first, rejects)
             first += rows
-        return files
+        return Written(files, place.sum)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator[pa.Table]:
@@ -123,6 +134,7 @@ class _Place:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._own = ""
+        self.sum = RowSum()
         transaction, options = task.transaction, task.options
         earliest = max(1, transaction.target.born_ms - options.overdue_max_ms)
         self._target = transaction.target._replace(min_due_ms=earliest)
@@ -148,6 +160,8 @@ class _Place:
         task = self._task
         given, table = table, normalised(table)
         due = due_of(table, task.options.unit or Unit.MS)
+        if task.options.job_id:
+            self.sum = self.sum.plus(sum_of(table, due))
         ids = None
         if "message_id" not in table.column_names:
             ids = made_ids(self._seed, task.partition, first, table.num_rows)

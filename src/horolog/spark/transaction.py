@@ -49,6 +49,7 @@ class Transaction(NamedTuple):
     already: bool
     target: Target
     timeout_ms: int
+    fingerprint: str = ""  # if it is known before the rows are
 
 
 class Committed(NamedTuple):
@@ -60,13 +61,29 @@ class Committed(NamedTuple):
 
 
 def begin(
-    broker: str, app: str, version: int, topic: str, timeout_ms: int, *, join: bool = False
+    broker: str,
+    app: str,
+    version: int,
+    topic: str,
+    timeout_ms: int,
+    *,
+    join: bool = False,
+    fingerprint: str = "",
 ) -> Transaction:
-    """Begin; `join`: or take part in what another task has begun under this name."""
+    """Begin; `join`: or take part in what another task has begun under this name.
+
+    FORBIDDEN if it is committed with another fingerprint.
+    """
     told = _insist(
         lambda client: client.post(
             "/v1/adoptions/begin",
-            {"app": app, "version": version, "topic": topic, "join": join},
+            {
+                "app": app,
+                "version": version,
+                "topic": topic,
+                "join": join,
+                "fingerprint": fingerprint,
+            },
         ),
         broker,
         timeout_ms,
@@ -90,6 +107,7 @@ def begin(
         bool(told["already"]),
         target,
         timeout_ms,
+        fingerprint,
     )
 
 
@@ -115,9 +133,16 @@ def upload(transaction: Transaction, path: Path, name: str) -> None:
             offset += len(piece)
 
 
-def commit(transaction: Transaction, topic: str, files: Sequence[StagedRun]) -> Committed:
-    """Commit with these files; when it fails the broker is asked first whether it has not happened after all."""
+def commit(
+    transaction: Transaction, topic: str, files: Sequence[StagedRun], fingerprint: str = ""
+) -> Committed:
+    """Commit with these files; when it fails the broker is asked first whether it has not happened after all.
+
+    fingerprint  of the rows; "": that of the transaction.  FORBIDDEN if something else is committed under this name
+    """
+    transaction = transaction._replace(fingerprint=fingerprint or transaction.fingerprint)
     body = {
+        "fingerprint": transaction.fingerprint,
         "app": transaction.app,
         "version": transaction.version,
         "topic": topic,
@@ -138,10 +163,12 @@ def commit(transaction: Transaction, topic: str, files: Sequence[StagedRun]) -> 
 
 
 def is_committed(transaction: Transaction) -> bool:
-    """Whether the broker says so; False also when it does not answer."""
+    """Whether the broker says so; False also when it does not answer, or has committed something else under this name."""
     with suppress(HorologError, UnreachableError):
         told = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
-        return int(told["version"]) >= transaction.version
+        ours = transaction.fingerprint
+        is_other = ours and told.get("fingerprint") and told["fingerprint"] != ours
+        return int(told["version"]) >= transaction.version and not is_other
     return False
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.spark.row_sums import RowSum, totalled
 from horolog.spark.sink_options import SinkOptions, check_schema, sink_options
 from horolog.spark.staged_runs import Task, stage
 from horolog.spark.transaction import (
@@ -44,6 +45,7 @@ class Staged(WriterCommitMessage):
 
     transaction: Transaction
     files: list[StagedRun] = field(default_factory=list)
+    sum: RowSum = field(default_factory=RowSum)
 
 
 def batch_writer(
@@ -89,8 +91,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: adopt what the tasks have staged."""
-        if not self._transaction.already:
-            commit(self._transaction, self._options.topic, _files(messages))
+        options = self._options
+        rows = totalled(message.sum for message in _staged(messages))
+        if options.job_id:  # also of one that is committed: whether these are its rows
+            told = rows.fingerprint(options.topic)
+            commit(self._transaction, options.topic, _files(messages), told)
+        else:
+            commit(self._transaction, options.topic, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, also after a commit that failed: remove what is not committed."""
@@ -108,12 +115,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """In a task: stage the rows of a partition, unless the batch is committed already."""
         context = _context()
         options = self._options
-        app = options.txn_app_id or context.getLocalProperty(_QUERY)
-        batch = context.getLocalProperty(_BATCH)
-        assert app is not None
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        assert query is not None
         assert batch is not None
         transaction = begin(
-            options.broker, app, int(batch), options.topic, options.timeout_ms, join=True
+            options.broker,
+            options.txn_app_id or query,
+            int(batch),
+            options.topic,
+            options.timeout_ms,
+            join=True,
+            fingerprint=f"query {query}",  # its id lives in the checkpoint; a replayed batch may have other rows
         )
         return _stage(options, transaction, iterator)
 
@@ -135,7 +147,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _stage(
     options: SinkOptions, transaction: Transaction, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
-    if transaction.already:
+    if transaction.already and not options.job_id:
         return Staged(transaction)
     context = _context()
     task = Task(
@@ -144,7 +156,8 @@ def _stage(
         context.partitionId(),
         context.taskAttemptId(),
     )
-    return Staged(transaction, stage(task, batches))
+    done = stage(task, batches)
+    return Staged(transaction, done.files, done.sum)
 
 
 def _context() -> Any:
