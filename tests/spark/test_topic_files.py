@@ -197,3 +197,16 @@ def test_times_are_found_by_halving(world) -> None:
         assert times == sorted(times)
         assert set(times) == set(marks)
         assert files.store_ms(queue, stop) == -1
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_task_that_sees_another_directory_does_not_call_it_loss(world, lossy) -> None:
+    """At the same path on another disk; with failOnDataLoss=false its rows would just have been left out."""
+    send(world, 0, 40)
+    part = files_of(world).part(0, 0, 5)._replace(lossy=lossy)
+    assert sum(len(records) for records in read_part(part)) == 5
+    meta = json.loads((world.root / "meta").read_text())
+    (world.root / "meta").write_text(json.dumps(meta | {"log_id": f"{1:016x}"}))
+    with pytest.raises(HorologError, match="another data directory for this task") as refused:
+        list(read_part(part))
+    assert refused.value.code is ErrorCode.DIRECTORY_FOREIGN

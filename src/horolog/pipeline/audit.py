@@ -36,12 +36,13 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
-from horolog.pipeline.data_files import FIELD, LogPlan, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
+from horolog.spark.shared_place import prove_shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,12 +94,15 @@ def audit(
 ) -> AuditResult:
     """Audit a data directory, a copy of one, or a backup; reads what is complete now.
 
-    out             where findings, lateness, funnel and totals are written as Parquet
+    out             where findings, lateness, funnel and totals are written as Parquet; driver and executors write and
+                    read what lies between there, or below the temporary directory: CONFIG unless they share it
     from_ms, to_ms  only messages that are due in [from, to)
     late_ms         hand-overs that are later than this are findings
     """
     data_dir = Path(local_place(data_dir, FIELD))
-    out = out and Path(local_place(out, "--out"))
+    if out is not None:
+        out = Path(local_place(out, "--out"))
+        out.mkdir(parents=True, exist_ok=True)
     for source in (TotalsSource, ScreenSource, SuspectSource, PendingSource):
         spark.dataSource.register(source)
     options = {"late": str(late_ms)}
@@ -109,7 +113,8 @@ def audit(
     told("reading the end of the log")
     plan = with_adopted(plan_log(data_dir))
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
-    with tempfile.TemporaryDirectory(prefix="horolog-audit-") as work:
+    with tempfile.TemporaryDirectory(prefix="horolog-audit-", dir=out) as work:
+        prove_shared(spark, work, "--out", must_see(plan.root))
         job = _Audit(spark, plan, options, horizon_ms, late_ms, out or Path(work), told)
         return job.run(str(data_dir), Path(work))
 

@@ -72,6 +72,12 @@ def files_of(root: str) -> DataFiles:
     return DataFiles(Path(root))
 
 
+def must_see(root: str) -> dict[str, bytes]:
+    """What all that read a directory must find there: the file that says which log it is of."""
+    path = files_of(root).path("meta").absolute()
+    return {str(path): path.read_bytes()}
+
+
 def mapped_file(path: Path) -> Bytes | None:
     """All of a file, mapped; None if it is not there or empty.  The same mapping as long as it is the same file."""
     try:

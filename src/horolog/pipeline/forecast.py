@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
-from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_log
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log
 from horolog.pipeline.log_walk import records_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
+from horolog.spark.shared_place import prove_shared
 from horolog.storage.api import read_file
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def forecast(
     from pyspark.errors import PySparkException
 
     data_dir = Path(local_place(data_dir, FIELD))
-    out = out and Path(local_place(out, "--out"))
+    if out is not None:
+        out = Path(local_place(out, "--out"))
+        out.mkdir(parents=True, exist_ok=True)
     spark.dataSource.register(LoadSource)
     for again in range(_TRIES, 0, -1):
         try:
@@ -86,7 +89,8 @@ def _forecast(
     if to_ms is not None:
         reader = reader.option("to", str(to_ms))
     told("counting what waits")
-    with tempfile.TemporaryDirectory(prefix="horolog-forecast-") as work:
+    with tempfile.TemporaryDirectory(prefix="horolog-forecast-", dir=out) as work:
+        prove_shared(spark, work, "--out", must_see(plan.root))
         at = f"{work}/seconds"
         summed = reader.load().groupBy("topic", "second", "in_lake").agg({"n": "sum"})
         summed.withColumnRenamed("sum(n)", "n").where("n <> 0").write.parquet(at)

@@ -21,6 +21,7 @@ from horolog.pipeline.frozen_run import FrozenRun
 from horolog.pipeline.lake_rows import LakeFile, Unit, plan, write_unit
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
+from horolog.spark.shared_place import SharedPlace, check_written, prove_shared, shared_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,8 @@ def offload(
     """
     uri = table_of(uri)
     tell = note or (lambda _: None)
+    if spark is not None:
+        prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
     tell(f"offload {frozen.number}: {len(frozen.runs)} runs are frozen")
     already = lake.is_committed(uri, frozen.log_id, frozen.number)
@@ -88,13 +91,23 @@ def write(
         runs = frozen.opened()
         made = [_write_one(runs, frozen.number, unit, uri) for unit in units]
         return [file for file in made if file is not None]
+    with shared_place(uri, "LAKE") as place:
+        files = _written_by_tasks(frozen, units, place, spark)
+    check_written(uri, "LAKE", [(file.path, file.bytes) for file in files])
+    return files
+
+
+def _written_by_tasks(
+    frozen: lake_broker.Frozen, units: Sequence[Unit], place: SharedPlace, spark: SparkSession
+) -> list[LakeFile]:
     number, told = frozen.number, spark.sparkContext.broadcast(frozen.runs)
 
     def task(mine: Iterable[Any]) -> Iterable[Any]:
+        place.check()
         runs = [FrozenRun(each) for each in told.value]
         for share in mine:
             for unit in share:
-                file = _write_one(runs, number, Unit(*unit), uri)
+                file = _write_one(runs, number, Unit(*unit), place.path)
                 if file is not None:
                     yield tuple(file)
 

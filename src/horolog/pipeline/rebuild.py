@@ -12,6 +12,7 @@ made anew.
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,7 +40,7 @@ from horolog.log.frame import FrameHeader
 from horolog.log.record import Kind
 from horolog.pipeline.audit_faults import SuspectSource
 from horolog.pipeline.audit_tables import Sums, json_of
-from horolog.pipeline.data_files import FIELD, LogPlan, files_of, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
@@ -65,6 +66,7 @@ from horolog.pipeline.rebuild_tasks import (
     write_runs,
 )
 from horolog.places import local_place
+from horolog.spark.shared_place import prove_shared
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
@@ -112,6 +114,13 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = qu
         raise HorologError(
             ErrorCode.FORBIDDEN, f"--out: {out} exists and is not an empty directory", field="--out"
         )
+    is_new = not out.exists()
+    try:
+        prove_shared(spark, str(out.absolute()), "--out", must_see(plan.root))
+    finally:
+        if is_new:
+            with suppress(OSError):
+                out.rmdir()
     job = _Rebuild(spark, plan, out, told)
     job.check()
     return job.run()

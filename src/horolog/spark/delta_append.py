@@ -4,7 +4,8 @@
 
 Tasks write Parquet files under names of their own; one Delta commit names those of the attempts that count, together
 with the transaction (query, batch).  A batch that Spark repeats is found to be there and left out; files of attempts
-that lost are named by nobody, and the table's vacuum removes them.
+that lost are named by nobody, and the table's vacuum removes them.  Before they write, tasks prove that the driver sees
+the same directory, and before it commits the driver looks at the files (`shared_place`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
+from horolog.spark.shared_place import SharedPlace, check_written, shared_place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -68,7 +70,9 @@ class DeltaAppend:
             there = table.transaction_version(query)
             if there is not None and there >= batch:
                 return
-        written = frame.mapInArrow(_Writer(self._table, self._unpack), _FILES).collect()
+        with shared_place(self._table, "table") as place:
+            written = frame.mapInArrow(_Writer(place, self._unpack), _FILES).collect()
+        check_written(self._table, "table", [(row.path, row.size) for row in written])
         if table is None:
             table = self._opened(frame)
         now = time.time_ns() // 1_000_000
@@ -106,18 +110,18 @@ def _query_id(frame: DataFrame) -> str:
 class _Writer:
     """What a task does: one file of all its batches."""
 
-    def __init__(self, table: str, unpack: Unpack | None) -> None:
-        self._table = table
+    def __init__(self, place: SharedPlace, unpack: Unpack | None) -> None:
+        self._place = place
         self._unpack = unpack
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._place.check()
         if self._unpack:
             batches = self._unpack(batches)
         name = f"part-{uuid.uuid4()}.parquet"
         writer = None
         rows = 0
-        os.makedirs(self._table, exist_ok=True)
-        path = f"{self._table}/{name}"
+        path = f"{self._place.path}/{name}"
         for batch in batches:
             if not batch.num_rows:
                 continue

@@ -196,6 +196,7 @@ class TopicFiles:
             min(stop, tail.first),
             tail.positions[behind].tobytes(),
             tail.sizes[behind].tobytes(),
+            self._meta.log_id,
         )
 
     def store_ms(self, queue: int, offset: int) -> int:
@@ -216,6 +217,7 @@ class FilePart(NamedTuple):
     filed      below this offset the consume queue files say where messages lie
     positions  of the rest, i64
     sizes      of the rest, i64
+    log_id     of the directory that was planned from: a task that sees another one must not take it for loss
     lossy      pass over what retention has dropped meanwhile, instead of NOT_FOUND
     """
 
@@ -227,12 +229,21 @@ class FilePart(NamedTuple):
     filed: int
     positions: bytes
     sizes: bytes
+    log_id: int
     lossy: bool = False
 
 
 def read_part(part: FilePart) -> Iterator[Records]:
     """The messages of a stretch, in order, in pieces."""
-    segment_bytes = read_meta(part.path).segment_bytes
+    meta = read_meta(part.path)
+    if meta.log_id != part.log_id:
+        raise HorologError(
+            ErrorCode.DIRECTORY_FOREIGN,
+            f"option 'path': {part.path} is another data directory for this task than for the driver; "
+            "it must be on a disk that all share",
+            field="path",
+        )
+    segment_bytes = meta.segment_bytes
     offset = part.first
     while offset < part.filed:
         try:
