@@ -1,0 +1,276 @@
+"""Frames of the remoting protocol (protocol notes §3.1).  Big-endian.
+
+======  =====  ==============  ====================================================================
+offset  bytes  field           meaning
+======  =====  ==============  ====================================================================
+0       4      length          bytes that follow: 4, the header and the body
+4       1      serializer      of the header: 0 JSON, 1 ROCKETMQ (binary)
+5       3      header length
+8       n      header          `Frame` without its body
+8 + n   m      body
+======  =====  ==============  ====================================================================
+
+A header in ROCKETMQ is code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length and UTF-8), and
+the fields (i32 length of all, then for each i16 length and name, i32 length and value).
+
+Any bytes, in any chunks, are frames or one `FrameFault`, after which the connection must end: where the next frame
+begins is not known then.  A reader holds less than one frame of `FRAME_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import Any, NamedTuple
+
+import orjson
+
+FRAME_BYTES_MAX = 16 << 20  # of what follows the length: the official limit
+_PREFIX_BYTES = 8
+_LENGTH = struct.Struct(">I")
+_BINARY = struct.Struct(">hBhiiI")
+_NAME = struct.Struct(">H")
+_CODE_MAX = 0x7FFF_FFFF
+
+
+class Serializer(IntEnum):
+    """How a header is written; an answer is written as its request."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class Flag(IntFlag):
+    """Bits of `Frame.flag`."""
+
+    ANSWER = 1
+    ONE_WAY = 2  # nobody waits for an answer
+
+
+LANGUAGES = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
+    "RUST", "NODE_JS",
+)  # fmt: skip
+"""Names by their codes in a binary header."""
+OTHER = "OTHER"
+
+
+class FrameFault(Exception):
+    """Bytes that are no frame; the text says why."""
+
+
+class Frame(NamedTuple):
+    """A request, or an answer.
+
+    opaque    the caller's number of the request, repeated in its answer; any i32
+    version   ordinal of the RocketMQ version that the peer says it is
+    fields    names and values of the header's extFields, values as text whatever JSON type they had
+    """
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    fields: dict[str, str] = {}  # noqa: RUF012 - never changed; a tuple's default
+    body: bytes = b""
+    remark: str = ""
+    language: str = OTHER
+    version: int = 0
+    serializer: Serializer = Serializer.JSON
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request of ours."""
+        return bool(self.flag & Flag.ANSWER)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return bool(self.flag & Flag.ONE_WAY)
+
+
+class Reader:
+    """Cuts the bytes of a connection into frames."""
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = b""
+
+    def receive(self, chunk: bytes) -> list[Frame]:
+        """Take bytes of the peer; gives the frames that they complete.  FrameFault: end the connection."""
+        buffer = self._buffer + chunk if self._buffer else chunk
+        found = []
+        at, end = 0, len(buffer)
+        while end - at >= _PREFIX_BYTES:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            if not _PREFIX_BYTES - 4 <= length <= self._frame_bytes_max:
+                raise FrameFault(
+                    f"a frame of {length} bytes; 4 to {self._frame_bytes_max} are allowed"
+                )
+            stop = at + 4 + length
+            mark = int.from_bytes(buffer[at + 4 : at + 8], "big")
+            body_at = at + _PREFIX_BYTES + (mark & 0xFF_FFFF)
+            if body_at > stop:
+                raise FrameFault("the header is longer than its frame")
+            if stop > end:
+                break
+            header = buffer[at + _PREFIX_BYTES : body_at]
+            found.append(_read(mark >> 24, header, buffer[body_at:stop]))
+            at = stop
+        self._buffer = buffer[at:] if at < end else b""
+        return found
+
+    def check_invariants(self) -> None:
+        """Less than one frame is held."""
+        assert len(self._buffer) < 4 + self._frame_bytes_max
+
+
+def _read(serializer: int, header: bytes, body: bytes) -> Frame:
+    if serializer == Serializer.JSON:
+        return _read_json(header, body)
+    if serializer == Serializer.ROCKETMQ:
+        return _read_binary(header, body)
+    raise FrameFault(f"unknown serializer {serializer}; there are 0 (JSON) and 1 (ROCKETMQ)")
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def _read_json(header: bytes, body: bytes) -> Frame:
+    try:
+        found = orjson.loads(header)
+    except orjson.JSONDecodeError as error:
+        raise FrameFault(f"the header is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise FrameFault("the header is no JSON object")
+    fields = found.get("extFields")
+    if fields is None:
+        fields = {}
+    elif not isinstance(fields, dict):
+        raise FrameFault("extFields: no JSON object")
+    remark = found.get("remark")
+    return Frame(
+        _integer(found, "code"),
+        _integer(found, "opaque", 0),
+        _integer(found, "flag", 0),
+        {name: _text(name, value) for name, value in fields.items() if value is not None},
+        body,
+        remark if isinstance(remark, str) else "",
+        _language(found.get("language")),
+        _integer(found, "version", 0),
+    )
+
+
+def _integer(header: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = header.get(name, default)
+    if isinstance(value, str) and len(value) <= 11 and value.lstrip("-").isdecimal():
+        value = int(value)
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not -_CODE_MAX <= value + 1 <= _CODE_MAX + 1
+    ):
+        raise FrameFault(f"{name}: {str(value)[:40]!r} is no 32-bit integer")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    """Java sends strings; the C++ client bare numbers, and others booleans."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise FrameFault(f"extFields: {name[:40]!r} is neither text nor number")
+
+
+def _language(value: object) -> str:
+    if isinstance(value, str):
+        return value if value in LANGUAGES else OTHER
+    if isinstance(value, int) and 0 <= value < len(LANGUAGES):
+        return LANGUAGES[value]
+    return OTHER
+
+
+# --- ROCKETMQ -------------------------------------------------------------------------------------
+
+
+def _read_binary(header: bytes, body: bytes) -> Frame:
+    try:
+        code, language, version, opaque, flag, length = _BINARY.unpack_from(header)
+        remark, at = _piece(header, _BINARY.size, length)
+        (length,) = _LENGTH.unpack_from(header, at)
+        if at + 4 + length != len(header):
+            raise FrameFault("the fields of a binary header do not end with it")
+        fields = {}
+        at += 4
+        while at < len(header):
+            name, at = _piece(header, at + 2, *_NAME.unpack_from(header, at))
+            value, at = _piece(header, at + 4, *_LENGTH.unpack_from(header, at))
+            fields[name] = value
+    except struct.error:
+        raise FrameFault("a binary header is cut short") from None
+    return Frame(
+        code,
+        opaque,
+        flag,
+        fields,
+        body,
+        remark,
+        LANGUAGES[language] if language < len(LANGUAGES) else OTHER,
+        version,
+        Serializer.ROCKETMQ,
+    )
+
+
+def _piece(header: bytes, at: int, length: int) -> tuple[str, int]:
+    if at + length > len(header):
+        raise FrameFault("a binary header is cut short")
+    try:
+        return header[at : at + length].decode(), at + length
+    except UnicodeDecodeError:
+        raise FrameFault("a binary header has text that is no UTF-8") from None
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame as it travels.  JSON is compact and has all values as text: some clients read it so only."""
+    if frame.serializer is Serializer.ROCKETMQ:
+        header = _binary_header(frame)
+    else:
+        told: dict[str, object] = {
+            "code": frame.code,
+            "language": frame.language,
+            "version": frame.version,
+            "opaque": frame.opaque,
+            "flag": frame.flag,
+            "serializeTypeCurrentRPC": "JSON",
+        }
+        if frame.remark:
+            told["remark"] = frame.remark
+        if frame.fields:
+            told["extFields"] = frame.fields
+        header = orjson.dumps(told)
+    mark = frame.serializer << 24 | len(header)
+    length = 4 + len(header) + len(frame.body)
+    assert length <= FRAME_BYTES_MAX
+    return b"".join((_LENGTH.pack(length), _LENGTH.pack(mark), header, frame.body))
+
+
+def _binary_header(frame: Frame) -> bytes:
+    remark = frame.remark.encode()
+    pieces: list[bytes] = []
+    for name, value in frame.fields.items():
+        name_text, value_text = name.encode(), value.encode()
+        pieces += (
+            _NAME.pack(len(name_text)),
+            name_text,
+            _LENGTH.pack(len(value_text)),
+            value_text,
+        )
+    fields = b"".join(pieces)
+    language = LANGUAGES.index(frame.language)
+    head = _BINARY.pack(frame.code, language, frame.version, frame.opaque, frame.flag, len(remark))
+    return b"".join((head, remark, _LENGTH.pack(len(fields)), fields))
