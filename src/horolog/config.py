@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
+    CONNECTIONS_MAX,
     DAY_MS,
     DEDUP_MAX_MS,
     FAR_BUFFER_BYTES,
@@ -69,6 +70,12 @@ class Settings(BaseSettings):
         "",
         description="names or NAME:PORT, with commas between, under which the admin API may be asked "
         "besides its address and `localhost`",
+    )
+    connections: int = Field(
+        CONNECTIONS_MAX,
+        ge=16,
+        le=1_000_000,
+        description="about how many clients may be connected; fewer where the limit on open files is low",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",

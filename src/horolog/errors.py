@@ -50,6 +50,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "forbidden"
     TOO_MANY_REQUESTS = "too_many_requests"
     DISK_FULL = "disk_full"
+    TOO_MANY_FILES = "too_many_files"
     NOT_IMPLEMENTED = "not_implemented"
     INTERNAL = "internal"
     # the data directory and the disk
@@ -67,7 +68,9 @@ class ErrorCode(StrEnum):
     SPARK_FAILED = "spark_failed"
 
 
-_RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, ErrorCode.DISK_FULL})
+NO_ROOM = frozenset({ErrorCode.DISK_FULL, ErrorCode.TOO_MANY_FILES})
+"""The disk, or the process, takes nothing more just now: what is in memory stays there and is written later."""
+_RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, *NO_ROOM})
 _FATAL = frozenset(
     {
         ErrorCode.DISK_FAILED,

@@ -75,6 +75,8 @@ INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # calls of one connection at a time: the usual limit of HTTP/2 servers
 CONNECTIONS_MAX = 20_000  # of the gRPC door: one of an idle client takes some 8 kB
+FILES_RESERVE_MIN = 64  # descriptors that connections leave: log, hours, queues, runs, keys
+FILES_RESERVE_MAX = 4_096  # of a large broker; it may use what connections do not
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
 
 # --- the log ----------------------------------------------------------------------------------
@@ -136,6 +138,10 @@ PROBLEM_KEEP_MS = DAY_MS  # a loss stays in health at least this long, so that s
 PROBLEM_TEXT_MAX = 1_000  # characters of one of them
 
 # --- admin API --------------------------------------------------------------------------------
+ADMIN_CONNECTIONS_MAX = 1_024  # or half of the reserve of descriptors; then who sends nothing goes
+ADMIN_BODY_S = 30  # for one body to come; the largest, through a slow tunnel
+ADMIN_SMALL_BODY = 64 * KIB  # always has room: at most 64 MiB on all connections
+ADMIN_BODIES_BYTES = 256 * MIB  # of larger ones that have come in part: 32 pieces of an adoption
 ADMIN_REQUEST_MAX = (
     26 * MIB
 )  # the largest body as JSON, where a byte may be written as six characters

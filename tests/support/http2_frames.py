@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from contextlib import suppress
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
@@ -110,5 +111,7 @@ class Http2Connection:
 
     def close(self) -> None:
         """Hang up."""
-        self.socket.close()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the reader
         self._reader.join(10)
+        self.socket.close()

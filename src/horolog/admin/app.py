@@ -14,7 +14,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -29,6 +29,7 @@ from horolog.admin import (
     topics,
 )
 from horolog.admin.answers import JSON
+from horolog.admin.bodies import Bodies
 from horolog.admin.engine import Engine
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
@@ -85,6 +86,7 @@ def make_app(engine: Engine, *, broker_name: str, hosts: Sequence[str] = ()) -> 
         exception_handlers={
             HorologError: _refused,
             HTTPException: _not_routed,
+            ClientDisconnect: _hung_up,
             Exception: _broken,
         },
     )
@@ -92,6 +94,7 @@ def make_app(engine: Engine, *, broker_name: str, hosts: Sequence[str] = ()) -> 
     app.state.engine = engine
     app.state.broker_name = broker_name
     app.state.closing = asyncio.Event()
+    app.state.bodies = Bodies()
     return app
 
 
@@ -100,9 +103,18 @@ def _error(error: HorologError, status: int) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    del request
     assert isinstance(error, HorologError)
-    return _error(error, http_status(error))
+    answer = _error(error, http_status(error))
+    if getattr(request.state, "hang_up", False):
+        answer.headers["connection"] = "close"
+    return answer
+
+
+async def _hung_up(request: Request, error: Exception) -> Response:
+    """The client went away while its body was read; nobody gets this."""
+    del error
+    log.info("client hung up path=%s", request.url.path)
+    return Response(status_code=400)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from horolog import limits
+from horolog.admin.bodies import Bodies
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import TopicType
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
@@ -204,18 +205,9 @@ def bad_request(field: str, why: str, limit: str = "") -> HorologError:
 
 
 async def read_bytes(request: Request, limit: int) -> bytearray:
-    """The request's body; BODY_TOO_LARGE above the limit."""
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > limit:
-            raise HorologError(
-                ErrorCode.BODY_TOO_LARGE,
-                f"request: more than {limit} bytes",
-                field="request",
-                limit=f"{limit} bytes",
-            )
-    return received
+    """The request's body; refusals as `bodies.Bodies.read`."""
+    bodies: Bodies = request.app.state.bodies
+    return await bodies.read(request, limit)
 
 
 async def read_body(request: Request, model: type[BodyT]) -> BodyT:

@@ -1,22 +1,38 @@
-"""The admin port: uvicorn inside the broker's own loop, on 127.0.0.1.
+"""The admin port: uvicorn's protocol inside the broker's own loop, on 127.0.0.1.
 
-Without its signal handlers, which are the process's, and without its ticking.
+Without uvicorn's signal handlers, which are the process's, without its ticking, and without its accepting: whoever
+operates the broker must reach it also when clients have taken all descriptors (`storage.descriptors`), and when
+others hold connections here on which nothing comes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import orjson
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADMIN_CONNECTIONS_MAX
+from horolog.storage.descriptors import hard_limit, opened, reserve_of
 
 ADMIN_HOST = "127.0.0.1"  # there is no authentication, so it is not offered to other machines
 SHUTDOWN_TIMEOUT_S = 1
 KEEP_ALIVE_S = 75
+_BACKLOG = 2_048
+_ACCEPTS = 64  # before anything else gets its turn
+_PAUSE_S = 1.0  # when not even the reserve has a descriptor
+
+_log = logging.getLogger("horolog.admin")
 
 
 def port_in_use(flag: str, port: int, why: str) -> HorologError:
@@ -35,12 +51,41 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(128)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
+        sock.listen(_BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
     except OSError as error:
         sock.close()
         why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
         raise port_in_use(flag, port, why) from None
     return sock
+
+
+class _Connection(H11Protocol):
+    """One connection; `gone` is called with it at its end."""
+
+    def __init__(self, gone: Callable[[_Connection], None], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._gone = gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Also tell the server."""
+        super().connection_lost(exc)
+        self._gone(self)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has no whole request that is to be answered."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def hang_up(self) -> None:
+        """Close it now."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _connections_max() -> int:
+    """They live in the reserve at worst, and leave half of it."""
+    return min(ADMIN_CONNECTIONS_MAX, reserve_of(hard_limit()) // 2)
 
 
 class AdminServer:
@@ -54,12 +99,17 @@ class AdminServer:
         self._port = port
         self._server: uvicorn.Server | None = None
         self._socket: socket.socket | None = None
+        self._open: dict[_Connection, None] = {}  # the oldest first
+        self._making: set[asyncio.Task[Any]] = set()
+        self._most = _connections_max()
 
     async def start(self) -> int:
         """Open the port and give its real number; in use: CONFIG naming --admin-port."""
         self._socket = bind(ADMIN_HOST, self._port, "--admin-port")
+        self._socket.setblocking(False)
         config = uvicorn.Config(
             self._app,
+            http="h11",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -73,16 +123,95 @@ class AdminServer:
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
-        # startup() alone: main_loop() would wake ten times a second for what we do not use
-        await self._server.startup(sockets=[self._socket])
+        self._server.servers = []
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._accept)
         port: int = self._socket.getsockname()[1]
         return port
+
+    def _accept(self) -> None:
+        sock = self._socket
+        for _ in range(_ACCEPTS):
+            if sock is None or (self._making and len(self._open) >= self._most):
+                return  # those that are being made can go as well, but not before they are there
+            try:
+                connection, _ = opened(sock.accept)
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.warning("admin port not answered: %s", error.strerror)
+                self._loop.remove_reader(sock.fileno())
+                self._loop.call_later(_PAUSE_S, self._accept_again)
+                return
+            self._admit(connection)
+
+    def _accept_again(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _admit(self, connection: socket.socket) -> None:
+        if len(self._open) >= self._most and not self._make_room():
+            self._refuse(connection)
+            return
+        server = self._server
+        assert server is not None
+        protocol = _Connection(
+            self._forget,
+            config=server.config,
+            server_state=server.server_state,
+            app_state={},
+            _loop=self._loop,
+        )
+        self._open[protocol] = None
+        connection.setblocking(False)
+        making = self._loop.create_task(self._make(protocol, connection))
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+
+    async def _make(self, protocol: _Connection, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, connection)
+        except OSError:  # it is gone already
+            connection.close()
+            self._forget(protocol)
+
+    def _forget(self, protocol: _Connection) -> None:
+        self._open.pop(protocol, None)
+
+    def _make_room(self) -> bool:
+        """Hang up on the oldest connection that has no request to be answered; whether there is one."""
+        for protocol in self._open:
+            if protocol.is_waiting and protocol.transport is not None:
+                self._forget(protocol)
+                protocol.hang_up()
+                return True
+        return False
+
+    def _refuse(self, connection: socket.socket) -> None:
+        error = HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"connections: {self._most} have requests that are being answered; try again later",
+            field="connections",
+            limit=f"{self._most}",
+        )
+        body = orjson.dumps(error_body(error))
+        head = (
+            "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        with suppress(OSError), connection:
+            connection.setblocking(False)
+            connection.recv(1 << 16)
+            connection.send(head.encode() + body)
 
     async def stop(self) -> None:
         """Close the port and finish what is being answered, for at most `SHUTDOWN_TIMEOUT_S`."""
         server, sock = self._server, self._socket
         self._server = self._socket = None
         if server is not None and sock is not None:
+            self._loop.remove_reader(sock.fileno())
             self._app.state.closing.set()  # parked polls are answered
+            if self._making:
+                await asyncio.wait(self._making)
             with suppress(OSError):
                 await server.shutdown(sockets=[sock])

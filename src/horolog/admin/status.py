@@ -28,6 +28,7 @@ HTTP_STATUS = {
     ErrorCode.INTERNAL: 500,
     ErrorCode.DAMAGED: 500,
     ErrorCode.NOT_IMPLEMENTED: 501,
+    ErrorCode.TOO_MANY_FILES: 503,
     ErrorCode.DISK_FULL: 507,
 }
 

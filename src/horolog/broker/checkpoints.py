@@ -10,7 +10,7 @@ from horolog.broker import retention, snapshot
 from horolog.broker.checkpoint_life import TABLE, Event, Life
 from horolog.broker.effects import Effects, Now
 from horolog.broker.shard import Shard
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_LOG_BYTES,
@@ -78,7 +78,7 @@ class Checkpoints:
         try:
             effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
         except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
+            if error.code not in NO_ROOM:
                 raise
             self._happened(Event.NO_SPACE)
             return

@@ -22,7 +22,7 @@ from horolog.delay.adopted import Adoption
 from horolog.delay.offload import Step, step_of
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.log.consume_queue import UNIT
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
@@ -108,7 +108,7 @@ class Replay:
             try:
                 job.carry_out(shard.storage)
             except HorologError as error:
-                if error.code is not ErrorCode.DISK_FULL:
+                if error.code not in NO_ROOM:
                     raise
                 shard.delay.far.fail_job()
                 return

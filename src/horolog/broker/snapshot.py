@@ -23,7 +23,7 @@ from horolog.delay.far_buffer import is_buffer
 from horolog.delay.far_names import files_of_job
 from horolog.delay.far_run import unreadable_key
 from horolog.delay.state import state_name
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
 from horolog.log.checkpoint import (
     ACKED,
@@ -85,7 +85,7 @@ class CheckpointJob:
             self.written += len(content)
             replace_file(storage, place, name, content)
         except HorologError as error:
-            if error.code is ErrorCode.DISK_FULL and not storage.exists(f"{place}/{name}"):
+            if error.code in NO_ROOM and not storage.exists(f"{place}/{name}"):
                 for path in (*(path for path, _ in self.states), f"{place}/{name}.tmp"):
                     storage.remove(path)
             raise

@@ -45,6 +45,7 @@ _EXITS = {
     ErrorCode.NOT_FOUND: Exit.NOT_FOUND,
     ErrorCode.INTERNAL: Exit.FAILURE,
     ErrorCode.DISK_FAILED: Exit.FAILURE,
+    ErrorCode.TOO_MANY_FILES: Exit.FAILURE,
     ErrorCode.DAMAGED: Exit.FAILURE,
     ErrorCode.JAVA_MISSING: Exit.USAGE,
     ErrorCode.EXTRA_MISSING: Exit.USAGE,

@@ -51,6 +51,15 @@ AdminHosts = Annotated[
         " broker.internal or localhost:9000; commas between them.  [default: none]",
     ),
 ]
+Connections = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="About how many clients may be connected; fewer where the limit on open files is low."
+        "  [default: 20000]",
+        show_default=False,
+    ),
+]
 FlushWhen = Annotated[
     Flush | None,
     typer.Option(
@@ -149,6 +158,7 @@ def serve(
     namesrv_port: NamesrvPort = None,
     admin_port: AdminPort = None,
     admin_hosts: AdminHosts = None,
+    connections: Connections = None,
     flush: FlushWhen = None,
     clock: WhichClock = None,
     host: Host = None,
@@ -188,6 +198,7 @@ def serve(
             **ports,
             "data_dir": data_dir,
             "admin_hosts": admin_hosts,
+            "connections": connections,
             "flush": flush and flush.value,
             "clock": clock and clock.value,
             "host": host,

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.storage.api import File, Storage
 
@@ -115,7 +115,7 @@ class ConsumeQueue:
                 self._written += n
                 rows = rows[n:]
         except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
+            if error.code not in NO_ROOM:
                 raise
             self._tail = [rows]
             return False

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
 from horolog.log.key_chunk import SCAN_ROWS, Chunk
 from horolog.log.key_merge import equal_ranges
 from horolog.log.key_rows import (
@@ -117,7 +117,7 @@ class KeyIndex:
                 done = stop
             self._seal_some()
         except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
+            if error.code not in NO_ROOM:
                 raise
             return False
         finally:
@@ -144,7 +144,7 @@ class KeyIndex:
                 if self._sealing.seal():
                     self._sealing = None
             except HorologError as error:
-                if all_of_it or error.code is not ErrorCode.DISK_FULL:
+                if all_of_it or error.code not in NO_ROOM:
                     raise
             if not all_of_it:
                 break

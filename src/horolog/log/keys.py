@@ -29,7 +29,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import CONTROL_RESERVE_BYTES
 from horolog.log.key_merge import equal_ranges, sorted_columns
 from horolog.log.key_run import (
@@ -147,7 +147,7 @@ class KeyRuns:
 
     def _go_on_without(self, name: str, error: HorologError) -> None:
         """Remove a file that could not be written; only a full disk is survived."""
-        if error.code is not ErrorCode.DISK_FULL:
+        if error.code not in NO_ROOM:
             raise error
         self._remove(name)
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.storage.api import File, Storage
 
 _OPEN_MAX = 32  # segments open for reading at a time
@@ -97,12 +97,16 @@ class SegmentWriter:
         try:
             self._allocate(path, file)
         except HorologError as error:
-            if whole or error.code is not ErrorCode.DISK_FULL:
+            if whole or error.code not in NO_ROOM:
                 self._files.pop(base).close()
                 raise
         # Also when it was there: a process that was killed may have made it and not synced its name.
-        file.sync()
-        self._storage.sync_dir(self._directory)
+        try:
+            file.sync()
+            self._storage.sync_dir(self._directory)
+        except HorologError:
+            self._files.pop(base).close()  # whoever tries again must sync as well
+            raise
 
     def _check_space(self, path: str, wanted: int) -> None:
         if self._storage.free_bytes() < wanted + self.keep_free:
@@ -130,7 +134,7 @@ class SegmentWriter:
         try:
             self.prepare(self._newest + self._segment_bytes)
         except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
+            if error.code not in NO_ROOM:
                 raise
             return False
         return True

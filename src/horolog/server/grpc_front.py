@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import CLIENT_SWEEP_MS
+from horolog.limits import CLIENT_SWEEP_MS, CONNECTIONS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
@@ -72,6 +72,7 @@ class GrpcFront:
         broker_name: str = "broker-a",
         *,
         certificate: Certificate | None = None,
+        connections: int = CONNECTIONS_MAX,
         quiet_ms: int = 60_000,
         unanswered_ms: int = 20_000,
     ) -> None:
@@ -100,6 +101,7 @@ class GrpcFront:
         }
         self._host, self._port = host, port
         self._certificate = certificate
+        self._connections = connections
         self._quiet_ms, self._unanswered_ms = quiet_ms, unanswered_ms
 
     async def start(self) -> int:
@@ -108,6 +110,7 @@ class GrpcFront:
             self,
             bind(self._host, self._port, "--grpc-port"),
             certificate=self._certificate,
+            connections=self._connections,
             quiet_ms=self._quiet_ms,
             unanswered_ms=self._unanswered_ms,
         )

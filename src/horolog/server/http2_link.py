@@ -19,6 +19,12 @@ from horolog.server.call import Call, peer_of
 from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
 
 _PING = b"horolog\0"
+_WHY = b"too many connections: the broker takes no more of them"
+# GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it: gRPC clients would take the connection for made, and come
+# again ten times a second.  So they take it for failed, and wait longer each time.
+_TOO_MANY = (
+    (8 + len(_WHY)).to_bytes(3, "big") + b"\7" + bytes(9) + (11).to_bytes(4, "big") + _WHY
+)  # fmt: skip
 _WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
 
 
@@ -76,7 +82,8 @@ class Link(asyncio.Protocol):
         self.peer = peer_of(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._door.admit(self):
-            transport.abort()
+            transport.write(_TOO_MANY)
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone: nobody waits for its answers."""

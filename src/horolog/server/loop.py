@@ -20,7 +20,7 @@ from horolog.broker.opening import Opened
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
 from horolog.delay.far_jobs import FarJob
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import (
     FLUSH_INTERVAL_MS,
     SECOND_MS,
@@ -275,7 +275,7 @@ class Engine:
             for future in ends:
                 if not future.done():
                     future.set_result(error)
-            if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
+            if isinstance(error, HorologError) and error.code in NO_ROOM:
                 _log.warning("checkpoint no space, tried again later")
                 self.broker.checkpoints.failed()
             elif error is not None:
@@ -323,7 +323,7 @@ class Engine:
 
     def _make_runs(self, job: FarJob) -> None:
         def done(error: BaseException | None) -> None:
-            if isinstance(error, HorologError) and error.code is ErrorCode.DISK_FULL:
+            if isinstance(error, HorologError) and error.code in NO_ROOM:
                 _log.warning("runs no space, tried again later")
                 self.broker.job_failed()
             elif error is not None:

@@ -27,6 +27,7 @@ from horolog.admin.server import ADMIN_HOST, AdminServer, port_in_use
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.storage.descriptors import RESERVE, room_for
 
 log = logging.getLogger("horolog.server")
 
@@ -105,6 +106,7 @@ def real_parts() -> Parts:
             settings.grpc_port,
             settings.broker_name,
             certificate=certificate,
+            connections=room_for(settings.connections),
         )
 
     return Parts(open_real_engine, make_front)
@@ -161,6 +163,7 @@ async def _serve_doors(
     try:
         admin_port = await admin.start()
         try:
+            RESERVE.keep(settings.connections)
             await _announce(settings, parts, engine, grpc_port, admin_port)
             if engine.offloads is not None:
                 engine.offloads.promote_late(f"http://{ADMIN_HOST}:{admin_port}")
@@ -171,6 +174,7 @@ async def _serve_doors(
             await admin.stop()
     finally:
         await front.stop(GRPC_GRACE_S)
+        RESERVE.give_up()
 
 
 async def _start_grpc(front: Door, settings: Settings) -> int:

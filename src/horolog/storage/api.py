@@ -6,7 +6,8 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 * `write` puts all bytes in place or raises; they are durable only after `sync` of the same file.
 * a created, renamed or removed name is durable only after `sync_dir` of its directory.
 * bytes between the old end and a write past it read as zeros.
-* any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space.
+* any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space, or
+  TOO_MANY_FILES when there is no descriptor for a file: it was not opened, and nothing is changed.
 * a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
   what it could not write, and a second sync would say that all is well.
 """

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.descriptors import opened
 
 _CODES = {
     errno.ENOSPC: ErrorCode.DISK_FULL,
@@ -19,6 +20,8 @@ _CODES = {
     errno.EROFS: ErrorCode.DIRECTORY_READ_ONLY,
     errno.EACCES: ErrorCode.DIRECTORY_READ_ONLY,
     errno.EPERM: ErrorCode.DIRECTORY_READ_ONLY,
+    errno.EMFILE: ErrorCode.TOO_MANY_FILES,
+    errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
 _NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
 _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
@@ -33,7 +36,7 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-        if operation.startswith("sync"):
+        if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
             # Also for want of space: what was written may be lost already.
             code = ErrorCode.DISK_FAILED
         raise HorologError(
@@ -52,7 +55,7 @@ class DiskFile:
         with _translated("open", path):
             flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
             flags |= os.O_CREAT if create else 0
-            self._fd = os.open(path, flags, 0o644)
+            self._fd = opened(lambda: os.open(path, flags, 0o644))
 
     def size(self) -> int:
         """Current length."""
@@ -76,7 +79,7 @@ class DiskFile:
         if size != len(self._view):
             with _translated("map", self._path):
                 self._view = (
-                    memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+                    memoryview(opened(lambda: mmap.mmap(self._fd, size, prot=mmap.PROT_READ)))
                     if size
                     else memoryview(b"")
                 )
@@ -155,7 +158,7 @@ class Disk:
         """Sorted names in a directory; empty if there is no such directory."""
         with _translated("list", self._at(path)):
             try:
-                return sorted(os.listdir(self._at(path)))
+                return sorted(opened(lambda: os.listdir(self._at(path))))
             except FileNotFoundError:
                 return []
 
@@ -178,12 +181,13 @@ class Disk:
         """Remove a directory with everything in it; a missing one is fine."""
         with _translated("remove", self._at(path)):
             if self._at(path).exists():
-                shutil.rmtree(self._at(path))
+                opened(lambda: shutil.rmtree(self._at(path)))
 
     def sync_dir(self, path: str) -> None:
         """Return when the names in that directory are durable."""
         with _translated("sync directory", self._at(path)):
-            fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            fd = opened(lambda: os.open(self._at(path), flags))
             try:
                 os.fsync(fd)
             finally:

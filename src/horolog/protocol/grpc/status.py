@@ -40,6 +40,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.TOO_MANY_REQUESTS: pb.TOO_MANY_REQUESTS,
     # What official brokers answer when the store cannot take more; clients back off and try again.
     ErrorCode.DISK_FULL: pb.TOO_MANY_REQUESTS,
+    ErrorCode.TOO_MANY_FILES: pb.TOO_MANY_REQUESTS,
     ErrorCode.NOT_IMPLEMENTED: pb.NOT_IMPLEMENTED,
     ErrorCode.INTERNAL: pb.INTERNAL_SERVER_ERROR,
     ErrorCode.DAMAGED: pb.INTERNAL_SERVER_ERROR,

@@ -1,0 +1,82 @@
+"""Bodies of requests on their way in: none takes for ever, and all together take a bounded memory.
+
+A body that comes slowly costs its connection and what has come of it.  Small ones always have room, which bounds them
+by the number of connections; what is larger shares a sum with the other large ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADMIN_BODIES_BYTES, ADMIN_BODY_S, ADMIN_SMALL_BODY
+
+
+class Bodies:
+    """Of one app.
+
+    wait_s     how long one may take to come
+    bytes_max  of all that have come in part
+    """
+
+    def __init__(
+        self, *, wait_s: float = ADMIN_BODY_S, bytes_max: int = ADMIN_BODIES_BYTES
+    ) -> None:
+        self._wait_s = wait_s
+        self._bytes_max = bytes_max
+        self._large = 0  # bytes of bodies that are not small
+
+    async def read(self, request: Request, limit: int) -> bytearray:
+        """The whole body; BODY_TOO_LARGE above the limit, TOO_MANY_REQUESTS when there is no room, BAD_REQUEST late.
+
+        After a refusal the connection is closed: the rest of the body is not read.
+        """
+        received = bytearray()
+        counted = 0
+        request.state.hang_up = True
+        try:
+            async with asyncio.timeout(self._wait_s):
+                async for piece in request.stream():
+                    received += piece
+                    if len(received) > limit:
+                        raise _too_large(limit)
+                    if len(received) > ADMIN_SMALL_BODY:
+                        self._large += len(received) - counted
+                        counted = len(received)
+                        if self._large > self._bytes_max and self._large > counted:
+                            raise _no_room(self._bytes_max)
+        except TimeoutError:
+            raise _late(self._wait_s) from None
+        finally:
+            self._large -= counted
+        request.state.hang_up = False
+        return received
+
+
+def _too_large(limit: int) -> HorologError:
+    return HorologError(
+        ErrorCode.BODY_TOO_LARGE,
+        f"request: more than {limit} bytes",
+        field="request",
+        limit=f"{limit} bytes",
+    )
+
+
+def _no_room(limit: int) -> HorologError:
+    return HorologError(
+        ErrorCode.TOO_MANY_REQUESTS,
+        "request: too many large bodies are on their way; try again later",
+        field="request",
+        limit=f"{limit} bytes",
+    )
+
+
+def _late(wait_s: float) -> HorologError:
+    return HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"request: the body did not come within {wait_s:g} s",
+        field="request",
+        limit=f"{wait_s:g} s",
+    )

@@ -1,0 +1,102 @@
+"""File descriptors of the process: connections cannot take those that the broker's own files need.
+
+The soft limit (RLIMIT_NOFILE) is kept below the hard one.  Libraries accept connections until the soft limit is
+reached; what must not fail raises it while it opens a file.  The kernel gives the lowest free number, so a connection
+gets one of the reserve only if it comes in that moment.
+
+Where `Reserve.keep` was not called, in a command or a test, nothing is raised and nothing kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN
+
+_Result = TypeVar("_Result")
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+_LEAST = 8  # connections, however few descriptors there are
+_INFINITE = 1 << 20  # what Linux gives at most, unless told otherwise
+
+
+def reserve_of(hard: int) -> int:
+    """How many descriptors connections must leave: a quarter, within bounds."""
+    return min(max(hard // 4, FILES_RESERVE_MIN), FILES_RESERVE_MAX, hard // 2)
+
+
+def hard_limit() -> int:
+    """How many descriptors the process may have at all."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _INFINITE if hard == resource.RLIM_INFINITY else hard
+
+
+def room_for(connections: int) -> int:
+    """How many of so many connections there is room for beside the reserve and what is open now."""
+    hard = hard_limit()
+    in_use = len(os.listdir("/dev/fd"))
+    return max(_LEAST, min(connections, hard - reserve_of(hard) - in_use - FILES_RESERVE_MIN // 2))
+
+
+class Reserve:
+    """The reserve of a process; there is one, `RESERVE`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._soft = 0  # the limit while nobody opens anything; 0: there is no reserve
+        self._opening = 0  # how many open something out of the reserve just now
+
+    def keep(self, connections: int) -> int:
+        """From here on connections get at most about `connections` descriptors; gives the soft limit.
+
+        It is lower where the hard limit demands it: the reserve is kept in any case.
+        """
+        hard = hard_limit()
+        in_use = len(os.listdir("/dev/fd"))
+        with self._lock:
+            self._soft = min(hard - reserve_of(hard), in_use + FILES_RESERVE_MIN + connections)
+            self._set_limit(self._soft)
+            return self._soft
+
+    def give_up(self) -> None:
+        """Everything may use all descriptors again."""
+        with self._lock:
+            self._soft = 0
+            self._set_limit(hard_limit())
+
+    def opened(self, opening: Callable[[], _Result]) -> _Result:
+        """Open something, if need be out of the reserve; OSError if that is used up as well."""
+        try:
+            return opening()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED or not self._soft:
+                raise
+        with self._raised():
+            return opening()
+
+    @contextmanager
+    def _raised(self) -> Iterator[None]:
+        with self._lock:
+            self._opening += 1
+            self._set_limit(hard_limit())
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opening -= 1
+                if not self._opening and self._soft:
+                    self._set_limit(self._soft)
+
+    @staticmethod
+    def _set_limit(soft: int) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+RESERVE = Reserve()
+opened = RESERVE.opened
