@@ -33,7 +33,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.engine import Engine
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, first_line
 
 log = logging.getLogger("horolog.admin")
 
@@ -87,6 +87,7 @@ def make_app(engine: Engine, *, broker_name: str, hosts: Sequence[str] = ()) -> 
             HorologError: _refused,
             HTTPException: _not_routed,
             ClientDisconnect: _hung_up,
+            OSError: _no_file,
             Exception: _broken,
         },
     )
@@ -130,6 +131,15 @@ async def _not_routed(request: Request, error: Exception) -> Response:
             field="method",
         )
     return _error(told, error.status_code)
+
+
+async def _no_file(request: Request, error: Exception) -> Response:
+    """A file of the data directory that is gone, or cannot be read: of the world, not of us."""
+    assert isinstance(error, OSError)
+    where = f"{error.filename}: " if error.filename else ""
+    told = HorologError(ErrorCode.DISK_FAILED, f"{where}{error.strerror or first_line(error)}")
+    log.error("request failed path=%s %s", request.url.path, told)
+    return _error(told, http_status(told))
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -31,7 +31,7 @@ from horolog.delay.adopted import (
 from horolog.delay.entry import entry_sums, record_crcs
 from horolog.delay.run import Run
 from horolog.delay.run_format import FOOTER_BYTES
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import StagedFile
 from horolog.storage.api import Storage, read_file, replace_file
@@ -158,7 +158,9 @@ def sweep_staging(
             continue
         try:
             begun = find(place, token)
-        except HorologError:
+        except HorologError as error:
+            if error.code in NO_ROOM:
+                continue  # it could not be looked at
             begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
         left = now_ms - begun.begun_ms >= STAGING_TTL_MS
         if left or is_committed(begun.app, begun.version):
@@ -236,7 +238,7 @@ def _opened(place: Place, directory: str, stem: str, claim: Claim, field: str) -
     try:
         run = Run.open(place.storage, directory, stem, place.log_id)
     except HorologError as error:
-        if error.fatal and error.code is ErrorCode.DISK_FAILED:
+        if error.code in (ErrorCode.DISK_FAILED, *NO_ROOM):
             raise
         raise refused(field, f"{claim.name}: {error.message}") from error
     if crc32(foot) != claim.crc32:

@@ -36,7 +36,7 @@ from horolog.delay.run import Run, RunInfo
 from horolog.delay.run_format import run_path
 from horolog.delay.run_mend import remake
 from horolog.delay.source import Rows
-from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
 from horolog.limits import (
     FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,
@@ -304,6 +304,8 @@ class FarStore:
             try:
                 self.open_run(file.name)
             except HorologError as error:
+                if error.code in NO_ROOM:
+                    raise  # that says nothing about the file
                 self.missing.append(Missing(adoption, file, error.message))
 
     def drop_finished(self, now_ms: int, position: int) -> list[int]:

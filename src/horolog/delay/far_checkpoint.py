@@ -17,7 +17,7 @@ from horolog.delay.far_run import FarRun
 from horolog.delay.far_state import decode_run_state, encode_run_state
 from horolog.delay.lake import restore_lake, state_name
 from horolog.delay.run import RunInfo
-from horolog.errors import HorologError
+from horolog.errors import NO_ROOM, HorologError
 from horolog.log.checkpoint import FAR_SETTLED
 from horolog.storage.api import read_file
 
@@ -116,6 +116,8 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
     try:
         info = far.open_run(name).info
     except (FileNotFoundError, HorologError) as error:
+        if isinstance(error, HorologError) and error.code in NO_ROOM:
+            raise  # that says nothing about the file
         return f"run {name} cannot be opened ({error})"
     run = _run_of(far, info, row)
     run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])

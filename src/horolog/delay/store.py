@@ -26,7 +26,7 @@ from horolog.delay.near_far import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
-from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
+from horolog.errors import NO_ROOM, HorologError, Problem
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
 from horolog.storage.api import Storage, read_file
 

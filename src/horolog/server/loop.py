@@ -31,6 +31,7 @@ from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, Received
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
+from horolog.server.failures import why_failed
 from horolog.server.inputs import Inputs
 from horolog.server.offloads import Offloads
 from horolog.server.threads import Worker
@@ -425,7 +426,9 @@ class Engine:
             close()
 
     def _fail(self, error: BaseException) -> None:
-        _log.critical("failed %s", error, exc_info=error)
+        why = why_failed(error, self._storage, self.broker.shard)
+        _log.critical("failed %s", why or error, exc_info=None if why else error)
+        error = why or error
         if not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # noticed by whoever awaits it
