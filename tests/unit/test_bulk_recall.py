@@ -291,7 +291,7 @@ def test_damaged_entries_are_left_for_the_quarantine(world, broker) -> None:
     core = broker._opened.broker
     [hour] = [h for h in core.shard.delay.hours.values() if h.count]
     hour._index.write(64 * 3 + 48, b"\x63")  # the topic of entry 3
-    hour._index_view = memoryview(b"")
+    hour._index_view.drop()
     matched = broker.ask(RecallMany("t", 0, EVER)).matched
     assert matched in (49, 50)
     assert int((hour.states[: hour.count] == EntryState.RECALLED).sum()) == matched

@@ -266,7 +266,7 @@ def test_a_part_of_an_entry_left_by_a_full_disk_does_no_harm(world) -> None:
     index = world.disk.open(f"shard-00/hours/{hour}/delay.idx")
     index.write(index.size(), b"x" * 7)
     shard = world.broker._opened.broker.shard
-    shard.delay.hours[int(hour)]._index_view = memoryview(b"")
+    shard.delay.hours[int(hour)]._index_view.drop()
     world.clock.advance(61_000)
     world.broker.settle()
     assert world.broker.ask(DescribeBroker()).handed_over == 2

@@ -308,7 +308,7 @@ def test_a_flipped_bit_of_the_log_costs_what_its_frame_shows(logged, place, runn
 
 
 @pytest.mark.parametrize("running", [False, True])
-@pytest.mark.parametrize("part", ["state.", "/keys/", "/queues/"])
+@pytest.mark.parametrize("part", ["delay.log", "delay.idx", "state.", ".run", "/keys/", "/queues/"])
 def test_a_flipped_bit_of_a_derived_file_costs_nothing_that_the_log_has(
     logged, part, running
 ) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
 from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing, MendRows
+from horolog.delay.mapped import Mapped
 from horolog.delay.source import Loaded, Rows, loaded
 from horolog.delay.state import SECONDS, EntryState, check_event
 from horolog.errors import Problem
@@ -64,8 +65,8 @@ class FarBuffer:
         self._index: File = storage.open(f"{self.directory}/{INDEX_NAME}", create=True)
         self.mend: MendRows | None = None  # makes damaged entries anew
         self.records_at = self.index_at = 0  # where they begin in their files
-        self._log_view = memoryview(b"")
-        self._index_view = memoryview(b"")
+        self._log_view = Mapped(self._log)
+        self._index_view = Mapped(self._index)
         self._keys = KeyRuns(storage, self.directory)
 
     @property
@@ -106,7 +107,8 @@ class FarBuffer:
 
     def reread(self) -> None:
         """The files were mended."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
 
     # --- filing and opening -----------------------------------------------------------------------
 
@@ -198,7 +200,8 @@ class FarBuffer:
 
     def cut(self) -> None:
         """At start: cut the files to what was restored."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
         self._index.truncate(self.count * ENTRY_BYTES)
         self._log.truncate(self.log_bytes)
 
@@ -209,9 +212,7 @@ class FarBuffer:
     # --- as a source ------------------------------------------------------------------------------
 
     def _column(self) -> npt.NDArray[Any]:
-        if len(self._index_view) < self.count * ENTRY_BYTES:
-            self._index_view = self._index.view()
-        return np.frombuffer(self._index_view, ENTRY, self.count)
+        return np.frombuffer(self._index_view.view(self.count * ENTRY_BYTES), ENTRY, self.count)
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """ENTRY rows (a contiguous copy), not verified."""
@@ -219,9 +220,7 @@ class FarBuffer:
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, not verified."""
-        if len(self._log_view) < self.log_bytes:
-            self._log_view = self._log.view()
-        view = self._log_view
+        view = self._log_view.view(self.log_bytes)
         starts = entries["position"].tolist()
         ends = (entries["position"] + entries["size"]).tolist()
         return [view[a:b] for a, b in zip(starts, ends, strict=True)]
@@ -385,7 +384,8 @@ class FarBuffer:
 
     def close(self) -> None:
         """Give views and files back."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
         self._keys.close()
         self._log.close()
         self._index.close()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, ENTRY_WORDS, PREVIOUS_AT, entry_sums
+from horolog.delay.mapped import Mapped
 from horolog.delay.state import (
     RECALLED_STATES,
     SECONDS,
@@ -74,8 +75,8 @@ class Hour:
         self._index: File = storage.open(f"{directory}/{INDEX_NAME}", create=True)
         self.mend: MendRows | None = None  # makes damaged entries anew
         self.records_at = self.index_at = 0  # where they begin in their files
-        self._log_view = memoryview(b"")
-        self._index_view = memoryview(b"")
+        self._log_view = Mapped(self._log)
+        self._index_view = Mapped(self._index)
         self.keys = KeyRuns(storage, directory)
 
     @property
@@ -111,7 +112,8 @@ class Hour:
 
     def reread(self) -> None:
         """The files were mended."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
 
     def restore(self, state: HourState, version: int) -> bool:
         """Take over a state file; False if the files are shorter than it says.  `cut` them before filing."""
@@ -127,7 +129,8 @@ class Hour:
 
     def cut(self) -> None:
         """At start: cut the files to what was restored; what a former process filed behind it is filed anew."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
         self._index.truncate(self.count * ENTRY_BYTES)
         self._log.truncate(self.log_bytes)
 
@@ -200,15 +203,11 @@ class Hour:
         return np.frombuffer(self._mapped_index(), ENTRY, self.count)[index]
 
     def _mapped_index(self) -> memoryview:
-        if len(self._index_view) < self.count * ENTRY_BYTES:
-            self._index_view = self._index.view()
-        return self._index_view
+        return self._index_view.view(self.count * ENTRY_BYTES)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, as they are on the disk: not verified."""
-        if len(self._log_view) < self.log_bytes:
-            self._log_view = self._log.view()
-        view = self._log_view
+        view = self._log_view.view(self.log_bytes)
         starts = entries["position"].tolist()
         ends = (entries["position"] + entries["size"]).tolist()
         return [view[a:b] for a, b in zip(starts, ends, strict=True)]
@@ -336,9 +335,7 @@ class Hour:
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Tags code of each entry, from its record."""
-        if len(self._log_view) < self.log_bytes:
-            self._log_view = self._log.view()
-        raw = np.frombuffer(self._log_view, np.uint8)
+        raw = np.frombuffer(self._log_view.view(self.log_bytes), np.uint8)
         at = entries["position"].astype(np.int64) + TAGS_AT
         return get(raw, at, "<i4")
 
@@ -395,7 +392,8 @@ class Hour:
 
     def close(self) -> None:
         """Give views and files back."""
-        self._log_view = self._index_view = memoryview(b"")
+        self._log_view.drop()
+        self._index_view.drop()
         self.keys.close()
         self._log.close()
         self._index.close()

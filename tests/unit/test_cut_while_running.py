@@ -1,0 +1,79 @@
+"""Files of the delay store that are cut while the broker runs: sentences, and the rest goes on (P2, P11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.protocol.commands import (
+    Ack,
+    CountPending,
+    CreateTopic,
+    DescribeBroker,
+    FindMessages,
+    ListPending,
+    MessageType,
+    Recall,
+    Receive,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+def sent(world, due_ms: int, n: int) -> None:
+    made = [
+        encode(
+            topic="t",
+            body=b"%03d" % i * 40,
+            message_id=f"m{i}",
+            type=MessageType.DELAY,
+            due_ms=due_ms,
+        )
+        for i in range(n)
+    ]
+    world.broker.ask(SendMessages("t", made))
+
+
+def names(layouts) -> list[str]:
+    found = []
+    for each in layouts:
+        stored = layout.decode(each)
+        told = properties.decode(stored.properties)["UNIQ_KEY"]
+        assert stored.body == b"%03d" % int(told[1:]) * 40, "garbled"
+        found.append(told)
+    return found
+
+
+@pytest.mark.parametrize("part", ["delay.log", "delay.idx"])
+@pytest.mark.parametrize("delay_ms", [HOUR_MS, 40 * DAY_MS])
+def test_a_delay_file_cut_while_running_ends_nothing(any_world, part, delay_ms) -> None:
+    world, n = any_world, 30
+    ask = world.broker.ask
+    ask(CreateTopic("t", TopicType.MIXED, 1))
+    due_ms = world.clock.wall_ms() + delay_ms
+    sent(world, due_ms, n)
+    assert len(names(m.layout for m in ask(ListPending(due_ms, due_ms + 1)))) == n
+    place = "hours" if delay_ms < DAY_MS else "runs"
+    name = min(n for n in world.disk.list(f"shard-00/{place}") if n[0] in "b0")
+    file = world.disk.open(f"shard-00/{place}/{name}/{part}")
+    file.truncate(file.size() // 2 + 5)
+    names(m.layout for m in ask(ListPending(due_ms, due_ms + 1)))
+    for i in (0, n - 1):
+        names(each.layout for each in ask(FindMessages("t", f"m{i}")))
+    ask(Recall("t", f"m{n - 1}", due_ms))
+    ask(Recall("t", "m0", due_ms))
+    ask(CountPending())
+    world.clock.advance(delay_ms)
+    world.broker.settle()
+    got = []
+    while found := ask(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")).messages:
+        got += names(each.layout for each in found)
+        ask(Ack("g", "t", [each.receipt_handle for each in found]))
+    assert set(got) >= {f"m{i}" for i in range(1, n // 2 - 1)}
+    if len(got) < n - 2:
+        told = ask(DescribeBroker()).problems
+        assert told
+        assert not any("unpack" in each for each in told)
