@@ -84,6 +84,7 @@ def test_more_connections_than_descriptors_end_nothing(narrow: BrokerProcess) ->
         grpc.channel_ready_future(after).result(timeout=30)
         assert send(after, "after").status.code == pb.OK
     known.close()
+    assert narrow.stop() == 0
     assert 1 <= narrow.stderr().count("connections refused") <= 10  # a line a second, not one each
     assert "Traceback" not in narrow.stderr()
     narrow.restart()

@@ -71,6 +71,7 @@ class Http2Door:
         """Take no more connections and calls, give those under way `grace_s` seconds, close."""
         self._server.close()
         self._timer.cancel()
+        self._tell_refused()
         self._idle = asyncio.Event()
         for link in list(self._links):
             link.leave()
@@ -128,10 +129,7 @@ class Http2Door:
 
     # --- quiet connections ----------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        now_ms = time.monotonic_ns() // 1_000_000
-        for link in list(self._links):
-            link.look(now_ms, self._quiet_ms, self._unanswered_ms)
+    def _tell_refused(self) -> None:
         if self._refused:
             _log.warning(
                 "%d connections refused: %d are open, the most that are allowed",
@@ -139,5 +137,11 @@ class Http2Door:
                 len(self._links),
             )
             self._refused = 0
+
+    def _look(self) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        for link in list(self._links):
+            link.look(now_ms, self._quiet_ms, self._unanswered_ms)
+        self._tell_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
         self._timer = self.loop.call_later(every_ms / 1_000, self._look)
