@@ -48,6 +48,19 @@ def test_promises_hold_for_10000_seeds(capsys) -> None:
     seeds(capsys, "--seeds", "10000", "--first", "1000")
 
 
+@pytest.mark.parametrize("seed", [0, 7, 8, 33, 36, 55, 91, 108, 196])
+def test_only_those_whose_bits_flipped_are_missing(seed) -> None:
+    """Each seed has found something: reads that ended the broker, garbled bodies, a tail that was none."""
+    failure = run_seed(seed, rot=True)
+    assert not failure, failure
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2_400)
+def test_only_those_whose_bits_flipped_are_missing_for_1000_seeds() -> None:
+    assert main(["--rot", "--seeds", "1000", "--first", "1000"]) == 0
+
+
 def test_watch_notices_an_early_hand_over() -> None:
     body = ENVELOPE.pack(16, Kind.HANDED, 0, 0, 1_000)
     header = seal(log_id=1, shard=0, base=0, durable=0, append_ms=0, epoch=1, count=1, body=body)
