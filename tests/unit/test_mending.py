@@ -268,6 +268,26 @@ def test_a_start_finds_what_was_handed_over_although_its_entry_rotted(make_world
     assert view(world).pending == 0
 
 
+def test_a_start_goes_on_when_what_was_handed_over_cannot_be_made_anew(make_world) -> None:
+    """The replay quarantines an entry with another one's frame, and then meets its own hand-over."""
+    world = waiting_world(make_world, "hour", log_is_gone=True)
+    world.broker.settings = world.broker.settings._replace(turn_bytes=1_000)
+    world.reopen()
+    assert hand_over(world) == world.ids
+    for row, message_id in ((1, "m01"), (9, "m09")):
+        rot(world, "hour", message_id)
+        rot_entry(world, "hour", row, 33)
+    world.disk.crash(power_cut=False)
+    for _ in range(2):
+        world.broker.open()
+        world.broker.settle()
+        assert view(world).pending == 0
+        checkpoint(world)
+        world.disk.crash(power_cut=True)
+    world.broker.open()
+    assert [each for each in take_all(world, "other") if each.startswith("m")] == world.ids
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
     world = waiting_world(make_world, kind)

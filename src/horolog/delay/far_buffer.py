@@ -8,6 +8,7 @@ counts by (hour, topic); both are bounded by FAR_BUFFER_BYTES, whatever is pendi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -236,16 +237,17 @@ class FarBuffer:
         self._marked += len(rows)
 
     def settle(self, rows: Rows, state: EntryState) -> None:
-        """These waiting rows are now settled for good."""
+        """These rows are now settled for good; quarantined ones waited no more."""
         check_event(self._states[rows], state)
+        waited = rows[self._states[rows] != EntryState.QUARANTINED]
         marked = self._states[rows] > EntryState.SETTLED_BITS
         self._marked -= int(np.count_nonzero(marked))
         self._states[rows] = np.uint8(state)
         if state is EntryState.QUARANTINED:
             self._recount()
         else:
-            self.settled += len(rows)
-            self._count(self._dues[rows], self.entries(rows)["topic"], -1)
+            self.settled += len(waited)
+            self._count(self._dues[waited], self.entries(waited)["topic"], -1)
         self._lowest_known = False
         if self.journal is not None:
             self.journal.append((rows.copy(), state))
@@ -320,12 +322,10 @@ class FarBuffer:
         at = np.minimum(low, self.count - 1)
         return np.where((low < self.count) & (column[at] == origin), at, -1)
 
-    def damaged_at(self, due_ms: int) -> Rows:
-        """Damaged entries that may be those of messages due then."""
-        if not self.count or not self.first_ms <= due_ms <= self.last_ms:
-            return np.empty(0, np.int64)
-        entries = self._column()
-        return np.flatnonzero(entry_sums(entries) != entries["sum"])
+    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Pieces of the entries, with the row of their first, that may be those of messages due then."""
+        if self.count and self.first_ms <= due_ms <= self.last_ms:
+            yield 0, self._column()
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
         """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).

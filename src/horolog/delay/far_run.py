@@ -9,7 +9,7 @@ few numbers, and one bit a row once something of the run was recalled; the file 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -149,9 +149,10 @@ class FarRun(RowStates):
             self._first_known = False
 
     def settle(self, rows: Rows, state: EntryState) -> None:
-        """These waiting rows are now settled for good."""
+        """These rows are now settled for good; quarantined ones waited no more."""
         if not len(rows):
             return
+        waited = rows[self.states_at(rows) != EntryState.QUARANTINED]
         if state is EntryState.QUARANTINED:
             entries = self.file.entries(rows)
             readable = entry_sums(entries) == entries["sum"]
@@ -159,10 +160,10 @@ class FarRun(RowStates):
                 self.quarantine_damaged(rows[~readable])
                 self.settle(rows[readable], state)
                 return
-        self.waiting -= len(rows)
+        self.waiting -= len(waited)
         self.changed = True
         self._first_known = False
-        self._note_gone(self.file.entries(rows))
+        self._note_gone(self.file.entries(waited))
         self.put(rows, state)
         if self.journal is not None:
             self.journal.append((rows.copy(), state))
@@ -328,14 +329,12 @@ class FarRun(RowStates):
             found[inside] = np.where(rows < self.limit, rows, -1)
         return found
 
-    def damaged_at(self, due_ms: int) -> Rows:
-        """Damaged rows that may be those of messages due then."""
-        if not self.info.first_ms <= due_ms < self.limit_ms:
-            return _NO_ROWS
-        first, stop = self.file.row_at(due_ms), self.file.row_at(due_ms + 1)
-        first, stop = max(0, first - _FIRST_STEP_ROWS), min(self.limit, stop + _FIRST_STEP_ROWS)
-        entries = self.file.slice(first, stop)
-        return np.flatnonzero(entry_sums(entries) != entries["sum"]) + first
+    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Pieces of the entries, with the row of their first, that may be those of messages due then."""
+        if self.info.first_ms <= due_ms < self.limit_ms:
+            first, stop = self.file.row_at(due_ms), self.file.row_at(due_ms + 1)
+            first = max(0, first - _FIRST_STEP_ROWS)
+            yield first, self.file.slice(first, min(self.limit, stop + _FIRST_STEP_ROWS))
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
         """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).

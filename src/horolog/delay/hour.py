@@ -231,10 +231,10 @@ class Hour:
             stop = min(self.count, first + chunk)
             yield first, self.entries(np.arange(first, stop))
 
-    def damaged_at(self, due_ms: int) -> npt.NDArray[np.int64]:
-        """Damaged entries that may be those of messages due then."""
+    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Pieces of the entries, with the index of their first, that may be those of messages due then."""
         del due_ms  # damage may hide it
-        return self.unreadable()
+        return self.scan()
 
     def unreadable(self) -> npt.NDArray[np.int64]:
         """Global indexes of all entries that are damaged."""
@@ -349,17 +349,18 @@ class Hour:
         self.states[index] |= np.uint8(bits)
 
     def settle(self, index: npt.NDArray[np.int64], state: EntryState) -> None:
-        """These waiting entries are now handed over, recalled or quarantined, for good."""
+        """These entries are now handed over, recalled or quarantined, for good; quarantined ones waited no more."""
         check_event(self.states[index], state)
+        waited = index[self.states[index] != EntryState.QUARANTINED]
         self.states[index] = np.uint8(state)
-        entries = self.entries(index)
+        entries = self.entries(waited)
         seconds = entries["due_ms"] // 1000 - self.hour * SECONDS
         is_sound = bool(((seconds >= 0) & (seconds < SECONDS)).all())
         is_sound = is_sound and bool((entry_sums(entries) == entries["sum"]).all())
         if not is_sound:
             self._recount()
-        elif len(index) and bool((seconds == seconds[0]).all()):
-            self.heads["waiting"][seconds[0]] -= np.uint32(len(index))
+        elif len(waited) and bool((seconds == seconds[0]).all()):
+            self.heads["waiting"][seconds[0]] -= np.uint32(len(waited))
         else:
             counts = np.bincount(seconds, minlength=SECONDS)
             self.heads["waiting"] -= counts.astype(np.uint32)

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.entry import entry_sums
 from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Hour
 from horolog.delay.mend_entries import mend_rows
-from horolog.delay.source import refs_of
+from horolog.delay.source import Rows, refs_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
+
+_Source = Hour | FarBuffer | FarRun
 
 
 def resolve(
@@ -39,6 +42,9 @@ def resolve(
     if bool(missing.any()):
         left_out = _mended(store, due_ms[missing])
         refs = _found(store, due_ms, origins, origin_rows)
+        for due in left_out:
+            lost = np.flatnonzero((refs < 0) & (due_ms == due))
+            refs[lost] = _find_among_damaged(store, due, origins[lost], origin_rows[lost])
         missing &= (refs < 0) & ~np.isin(due_ms, left_out)
     if bool(missing.any()):
         first = int(np.argmax(missing))
@@ -76,6 +82,20 @@ def _found(
     return refs
 
 
+def _sources(store: DelayStore, due_ms: int) -> list[_Source]:
+    hour = store.hours.get(due_ms // HOUR_MS)
+    near: list[_Source] = [] if hour is None else [hour]
+    return [*near, *store.far.sources()]
+
+
+def _damaged_at(source: _Source, due_ms: int) -> Rows:
+    """Rows of damaged entries that may be those of messages due then."""
+    found = [np.empty(0, np.int64)]
+    for first, entries in source.near(due_ms):
+        found.append(np.flatnonzero(entry_sums(entries) != entries["sum"]) + first)
+    return np.concatenate(found)
+
+
 def _mended(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
     """Make damaged entries anew where these messages should be: a damaged origin misleads a search.
 
@@ -83,10 +103,31 @@ def _mended(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
     """
     left_out = []
     for due in np.unique(due_ms).tolist():
-        hour = store.hours.get(due // HOUR_MS)
-        near: list[Hour | FarBuffer | FarRun] = [] if hour is None else [hour]
-        for source in [*near, *store.far.sources()]:
-            if len(source.damaged_at(due)):
-                mend_rows(store, source, source.damaged_at(due))
-                left_out += [due] if len(source.damaged_at(due)) else []
+        for source in _sources(store, due):
+            rows = _damaged_at(source, due)
+            if len(rows):
+                mend_rows(store, source, rows)
+                left_out += [due] if len(_damaged_at(source, due)) else []
     return left_out
+
+
+def _find_among_damaged(
+    store: DelayStore,
+    due_ms: int,
+    origins: npt.NDArray[np.uint64],
+    origin_rows: npt.NDArray[np.uint32],
+) -> npt.NDArray[np.int64]:
+    """As `_found`, but by looking at every entry near that due time: no search, which damage would mislead."""
+    wanted = {
+        key: i for i, key in enumerate(zip(origins.tolist(), origin_rows.tolist(), strict=True))
+    }
+    refs = np.full(len(origins), -1, np.int64)
+    for source in _sources(store, due_ms):
+        for first, entries in source.near(due_ms):
+            is_sound = entry_sums(entries) == entries["sum"]
+            rows = np.flatnonzero(is_sound & np.isin(entries["origin"], origins))
+            for row in rows.tolist():
+                at = wanted.get((int(entries["origin"][row]), int(entries["row"][row])))
+                if at is not None and int(entries["due_ms"][row]) == due_ms:
+                    refs[at] = refs_of(source.number, np.array([first + row]))[0]
+    return refs

@@ -90,6 +90,9 @@ class RowStates:
     def put(self, rows: Rows, state: EntryState) -> None:
         """These rows are settled for good."""
         check_event(self.states_at(rows), state)
+        quarantined = self.maps.get(EntryState.QUARANTINED)
+        if quarantined is not None:
+            clear_bits_at(quarantined, rows)
         if state is EntryState.HANDED_OVER:
             self._pass(rows)
             if self._handing:
@@ -116,7 +119,7 @@ class RowStates:
     def _settle_going(self, rows: Rows) -> None:
         if self._going is not None:
             rows = rows[bits_at(self._going, rows)]
-            np.bitwise_and.at(self._going, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
+            clear_bits_at(self._going, rows)
             self._going_rows -= len(rows)
             if not self._going_rows:
                 self._going = None
@@ -167,3 +170,8 @@ def bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.bool_]:
 def set_bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
     """Set the bits of these rows."""
     np.bitwise_or.at(bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+
+
+def clear_bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
+    """Clear the bits of these rows."""
+    np.bitwise_and.at(bits, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))

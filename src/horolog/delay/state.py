@@ -65,10 +65,15 @@ class EntryState(IntEnum):
 LEGAL: dict[EntryState, frozenset[int]] = {
     EntryState.HANDING_OVER: frozenset({EntryState.WAITING}),
     EntryState.RECALLING: frozenset({EntryState.WAITING}),
-    # a replay has nothing in flight, and settles what waits
-    EntryState.HANDED_OVER: frozenset({EntryState.WAITING, EntryState.HANDING_OVER}),
-    EntryState.RECALLED: frozenset({EntryState.WAITING, EntryState.RECALLING}),
-    EntryState.MOVED: frozenset({EntryState.WAITING, EntryState.RECALLING}),
+    # A replay has nothing in flight, and settles what waits; what a start has quarantined before it was settled in
+    # time: the log says so.
+    EntryState.HANDED_OVER: frozenset(
+        {EntryState.WAITING, EntryState.HANDING_OVER, EntryState.QUARANTINED}
+    ),
+    EntryState.RECALLED: frozenset(
+        {EntryState.WAITING, EntryState.RECALLING, EntryState.QUARANTINED}
+    ),
+    EntryState.MOVED: frozenset({EntryState.WAITING, EntryState.RECALLING, EntryState.QUARANTINED}),
     EntryState.QUARANTINED: frozenset({EntryState.WAITING}),
 }
 _IS_LEGAL = np.zeros((256, 256), np.bool_)  # [event, state], for columns
