@@ -175,12 +175,13 @@ class Shard:
 
     def _parts(self) -> list[Any]:
         far = self.delay.far
-        every = [self.log, self.topics, self.wheel, self.ready, self.key_index, far, far.lake]
+        every: list[Any] = [self.log, self.topics, self.wheel, self.ready, self.problems]
+        every += [self.key_index, far, far.lake]
         for queues in self.ready.progress.values():
             every += queues.values()
         every += self.delay.hours.values()
         every += far.sources()
-        return [part for part in every if hasattr(part, "check_invariants")]
+        return every
 
     def _adopt(self, adoption: Adoption) -> None:
         highest = self.adoptions.get(adoption.app, adoption.version)  # unless it is forgotten

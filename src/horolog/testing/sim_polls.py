@@ -7,6 +7,7 @@ the first step behind its deadline, a cancelled one is never answered, and of wh
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Sequence
 from random import Random
@@ -100,3 +101,7 @@ class Polls:
         ready = self._broker.shard.ready
         if ready.parked or ready.polls.next_at() is not None:
             raise PromiseBroken(f"{ready.parked} polls are parked, and all are answered")
+        if self._over:
+            gc.collect()  # what is left may be held by a cycle of the simulation's own
+        if self._over:
+            raise PromiseBroken(f"{len(self._over)} polls are over, and still in memory")

@@ -124,7 +124,8 @@ class Rot:
             run = f"{path.partition('.state.')[0]}.run"
             whole = self._runs.setdefault(run, self._content(run)) if run in names else b""
             return self._hurt_in_run(whole, 0) if whole else set()
-        index = self._content(f"{path.rpartition('/')[0]}/delay.idx")
+        beside = f"{path.rpartition('/')[0]}/delay.idx"
+        index = self._content(beside) if beside in names else b""  # a sweep was interrupted
         entries = np.frombuffer(index, ENTRY, len(index) // ENTRY_BYTES)
         if kind == "delay.idx":
             entries = entries[offset // ENTRY_BYTES : offset // ENTRY_BYTES + 1]
