@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import Delivered, MessageType, NewMessage
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc import ready
 from horolog.protocol.grpc.translate import (
     Peer,
     duration_ms,
     name_of,
     timestamp_ms,
-    to_delivered,
     to_record,
     to_send,
 )
@@ -70,7 +70,9 @@ GOOD_SYSTEMS = st.fixed_dictionaries(
 def received(new: NewMessage, **more: object) -> pb.Message:
     """What a consumer would see of a record."""
     fields = {"queue_id": 3, "queue_offset": 9, "attempt": 2, "receipt_handle": "r", **more}
-    return to_delivered(TOPIC, Delivered(new.record[RECORD_HEAD_BYTES:], **fields))
+    delivered = Delivered(new.record[RECORD_HEAD_BYTES:], **fields)
+    raw = ready.received(TOPIC.SerializeToString(), delivered)
+    return pb.ReceiveMessageResponse.FromString(raw).message
 
 
 @given(GOOD_SYSTEMS, st.binary(min_size=1, max_size=50), st.dictionaries(WORDS, TEXT, max_size=3))
@@ -167,7 +169,7 @@ def test_an_odd_due_time_of_another_protocol_is_tolerated(due) -> None:
 
 def test_a_broken_layout_is_a_refusal() -> None:
     with pytest.raises(HorologError) as caught:
-        to_delivered(TOPIC, Delivered(b"\0" * 100, 0, 0, 1, "r"))
+        ready.received(b"", Delivered(b"\0" * 100, 0, 0, 1, "r"))
     assert caught.value.code is ErrorCode.MESSAGE_CORRUPTED
 
 

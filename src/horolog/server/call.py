@@ -123,3 +123,14 @@ def expected(error: BaseException) -> HorologError:
         return error
     _log.error("unexpected %r", error, exc_info=error)
     return HorologError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}")
+
+
+def answer_with(
+    call: Call, make: Callable[[], bytes], refuse: Callable[[HorologError], bytes]
+) -> None:
+    """Answer with what `make` gives; with what `refuse` says of its error if it fails."""
+    try:
+        messages = make()
+    except Exception as error:  # noqa: BLE001 - in a callback nobody else would tell the caller
+        messages = refuse(expected(error))
+    call.answer(messages)

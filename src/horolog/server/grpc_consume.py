@@ -25,18 +25,24 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.ready import all_acknowledged, received
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
-from horolog.protocol.grpc.translate import duration_ms, name_of, to_delivered
+from horolog.protocol.grpc.translate import duration_ms, name_of
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.call import Call, expected
+from horolog.server.call import Call, answer_with, expected
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
 
-_NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no message within the polling time")
+_FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())
+_NOTHING = framed(
+    pb.ReceiveMessageResponse(
+        status=pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no message within the polling time")
+    ).SerializeToString()
+)
 
 
 class ConsumerCalls:
@@ -63,10 +69,9 @@ class ConsumerCalls:
             return
         error = given.exception()
         if error is not None:
-            status = status_of(expected(error))
-            call.answer(framed(pb.ReceiveMessageResponse(status=status).SerializeToString()))
+            call.answer(_refused(expected(error)))
         elif call.is_open:
-            call.answer(self._answer(topic, given.result()))
+            answer_with(call, lambda: self._answer(topic, given.result()), _refused)
         else:
             self._give_back(command, given.result())
 
@@ -95,20 +100,15 @@ class ConsumerCalls:
             poll_ms = 0
         return max(0, poll_ms)
 
-    def _answer(self, topic: pb.Resource, received: Received) -> bytes:
+    def _answer(self, topic: pb.Resource, given: Received) -> bytes:
         now = self._engine.clock.wall_ms()
         stamp = Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
-        return b"".join(
-            framed(part.SerializeToString())
-            for part in (
-                pb.ReceiveMessageResponse(status=OK if received.messages else _NOTHING),
-                *(
-                    pb.ReceiveMessageResponse(message=to_delivered(topic, delivered))
-                    for delivered in received.messages
-                ),
-                pb.ReceiveMessageResponse(delivery_timestamp=stamp),
-            )
-        )
+        resource = topic.SerializeToString()
+        parts = [_FOUND if given.messages else _NOTHING]
+        parts += [framed(received(resource, delivered)) for delivered in given.messages]
+        end = pb.ReceiveMessageResponse(delivery_timestamp=stamp)
+        parts.append(framed(end.SerializeToString()))
+        return b"".join(parts)
 
     def _give_back(self, command: Receive, received: Received) -> None:
         """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""
@@ -150,23 +150,32 @@ class ConsumerCalls:
         return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
 
 
+def _refused(error: HorologError) -> bytes:
+    return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
+
+
 def _acked(request: pb.AckMessageRequest, call: Call, result: asyncio.Future[Acked]) -> None:
     if result.cancelled():
         return
     error = result.exception()
     if error is not None:
         answer = pb.AckMessageResponse(status=status_of(expected(error)))
-    else:
-        entries = [
-            pb.AckMessageResultEntry(
-                message_id=entry.message_id,
-                receipt_handle=entry.receipt_handle,
-                status=OK if refused is None else status_of(refused),
-            )
-            for entry, refused in zip(request.entries, result.result().refused, strict=True)
-        ]
-        status = common_status(entry.status for entry in entries)
-        answer = pb.AckMessageResponse(status=status, entries=entries)
+        call.answer(framed(answer.SerializeToString()))
+        return
+    refused = result.result().refused
+    if not any(refused):
+        call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries))
+        return
+    entries = [
+        pb.AckMessageResultEntry(
+            message_id=entry.message_id,
+            receipt_handle=entry.receipt_handle,
+            status=OK if why is None else status_of(why),
+        )
+        for entry, why in zip(request.entries, refused, strict=True)
+    ]
+    status = common_status(entry.status for entry in entries)
+    answer = pb.AckMessageResponse(status=status, entries=entries)
     call.answer(framed(answer.SerializeToString()))
 
 

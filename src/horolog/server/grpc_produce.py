@@ -9,7 +9,6 @@ from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeTopic,
-    NewMessage,
     Recall,
     RecallStatus,
     SendMessages,
@@ -18,6 +17,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.ready import all_stored
 from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
 from horolog.protocol.http2.calls import framed
@@ -27,7 +27,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,
     encode_recall_handle,
 )
-from horolog.server.call import Call, expected
+from horolog.server.call import Call, answer_with, expected
 from horolog.server.loop import Engine
 
 
@@ -65,45 +65,49 @@ class ProducerCalls:
             return
         error = result.exception()
         if error is None:
-            call.answer(self._answer(ids, command, refused, result.result()))
+            answer_with(
+                call,
+                lambda: self._answer(ids, command, refused, result.result()),
+                partial(_all_refused, ids),
+            )
         else:
             call.answer(_all_refused(ids, expected(error)))
 
     def _answer(
         self, ids: list[str], command: SendMessages, refused: dict[int, HorologError], sent: Sent
     ) -> bytes:
+        if not refused and not sent.refused:
+            return all_stored(self._stored(command, sent, at) for at in range(len(ids)))
         entries = []
-        stored = 0
+        at = 0  # in the command, which has not what was refused before
         for place, message_id in enumerate(ids):
-            if place in refused:
-                entries.append(
-                    pb.SendResultEntry(status=status_of(refused[place]), message_id=message_id)
+            error = refused.get(place) or sent.refused.get(at)
+            at += place not in refused
+            if error is not None:
+                entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
+            else:
+                name, offset, handle = self._stored(command, sent, at - 1)
+                entry = pb.SendResultEntry(
+                    status=OK, message_id=name, offset=offset, recall_handle=handle
                 )
-                continue
-            entries.append(self._entry(command.topic, command.messages[stored], sent, stored))
-            stored += 1
+            entries.append(entry)
         status = common_status(entry.status for entry in entries)
         return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
 
-    def _entry(self, topic: str, message: NewMessage, sent: Sent, at: int) -> pb.SendResultEntry:
-        if at in sent.refused:
-            return pb.SendResultEntry(
-                status=status_of(sent.refused[at]), message_id=message.message_id
-            )
-        entry = pb.SendResultEntry(
-            status=OK, message_id=message.message_id, offset=max(0, sent.queue_offsets[at])
+    def _stored(self, command: SendMessages, sent: Sent, at: int) -> tuple[str, int, str]:
+        """Message id, queue offset, and recall handle of a message that is stored."""
+        message = command.messages[at]
+        offset = sent.queue_offsets[at]
+        if offset >= 0:
+            return message.message_id, offset, ""
+        handle = RecallHandle(
+            command.topic,
+            self._broker_name,
+            sent.first_due_ms.get(at, message.due_ms),
+            message.message_id,
+            sent.origins[at],
         )
-        if sent.queue_offsets[at] < 0:  # scheduled
-            entry.recall_handle = encode_recall_handle(
-                RecallHandle(
-                    topic,
-                    self._broker_name,
-                    sent.first_due_ms.get(at, message.due_ms),
-                    message.message_id,
-                    sent.origins[at],
-                )
-            )
-        return entry
+        return message.message_id, 0, encode_recall_handle(handle)
 
     async def recall(
         self, request: pb.RecallMessageRequest, call: Call

@@ -10,14 +10,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import Delivered, MessageType, NewMessage, SendMessages
+from horolog.protocol.commands import MessageType, NewMessage, SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.rocketmq import layout, names, properties
 from horolog.protocol.rocketmq.message import encode
 
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
 _NANOS_MAX = 999_999_999
-_DUE_DIGITS = 15  # of milliseconds up to the year 9999
+_TYPES = frozenset(pb.MessageType.values())
 
 
 class Peer(NamedTuple):
@@ -106,7 +106,7 @@ def _type_of(system: pb.SystemProperties) -> MessageType:
             f"message_type: {name} messages are not supported",
             field="message_type",
         )
-    if declared not in pb.MessageType.values():
+    if declared not in _TYPES:
         raise HorologError(
             ErrorCode.BAD_REQUEST, f"message_type: unknown type {declared}", field="message_type"
         )
@@ -194,52 +194,3 @@ def _plain(text: str, field: str) -> str:
             ErrorCode.ILLEGAL_PROPERTY_KEY, f"{field}: has a control character", field=field
         )
     return text
-
-
-def _stamp(ms: int) -> Timestamp:
-    return Timestamp(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
-
-
-def _host_text(host: tuple[bytes, int]) -> str:
-    ip, port = host
-    text = ".".join(map(str, ip)) if len(ip) == 4 else ip.hex(":", 2)
-    return f"{text}:{port}"
-
-
-def to_delivered(topic: pb.Resource, delivered: Delivered) -> pb.Message:
-    """The message as a 5.x consumer sees it (§1.12); `topic` is echoed as the client named it."""
-    stored = layout.decode(delivered.layout)
-    known = properties.decode(stored.properties)
-    system = pb.SystemProperties(
-        message_id=known.get(properties.UNIQ_KEY, ""),
-        body_digest=pb.Digest(
-            type=pb.MD5,
-            checksum=hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper(),
-        ),
-        body_encoding=pb.GZIP if stored.sys_flag & layout.COMPRESSED else pb.IDENTITY,
-        message_type=pb.NORMAL,
-        born_timestamp=_stamp(stored.born_ms),
-        born_host=known.get(properties.BORN_HOST) or _host_text(stored.born_host),
-        store_timestamp=_stamp(stored.store_ms),
-        store_host=_host_text(stored.store_host),
-        receipt_handle=delivered.receipt_handle,
-        queue_id=delivered.queue_id,
-        queue_offset=delivered.queue_offset,
-        delivery_attempt=delivered.attempt,
-    )
-    if properties.TAGS in known:
-        system.tag = known[properties.TAGS]
-    if properties.KEYS in known:
-        system.keys.extend(known[properties.KEYS].split(" "))
-    if properties.SHARDING_KEY in known:
-        system.message_type = pb.FIFO
-        system.message_group = known[properties.SHARDING_KEY]
-    due = known.get(properties.TIMER_DELIVER_MS, "")
-    if due:
-        system.message_type = pb.DELAY
-        if due.isdecimal() and len(due) <= _DUE_DIGITS:
-            system.delivery_timestamp.CopyFrom(_stamp(int(due)))
-    if properties.TRACE_CONTEXT in known:
-        system.trace_context = known[properties.TRACE_CONTEXT]
-    user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
-    return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)

@@ -1,0 +1,139 @@
+"""Answers made as bytes are what protobuf would have made."""
+
+from __future__ import annotations
+
+import hashlib
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.protocol.commands import Delivered
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.ready import all_acknowledged, all_stored, received, varint
+from horolog.protocol.grpc.status import OK
+from horolog.protocol.http2.calls import framed
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode_layout
+
+
+def stamp(ms: int) -> Timestamp:
+    return Timestamp(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
+
+
+def host_text(host: tuple[bytes, int]) -> str:
+    ip, port = host
+    text = ".".join(map(str, ip)) if len(ip) == 4 else ip.hex(":", 2)
+    return f"{text}:{port}"
+
+
+def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
+    """The message as a 5.x consumer sees it (§1.12); `topic` is echoed as the client named it."""
+    stored = layout.decode(delivered.layout)
+    known = properties.decode(stored.properties)
+    system = pb.SystemProperties(
+        message_id=known.get(properties.UNIQ_KEY, ""),
+        body_digest=pb.Digest(
+            type=pb.MD5,
+            checksum=hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper(),
+        ),
+        body_encoding=pb.GZIP if stored.sys_flag & layout.COMPRESSED else pb.IDENTITY,
+        message_type=pb.NORMAL,
+        born_timestamp=stamp(stored.born_ms),
+        born_host=known.get(properties.BORN_HOST) or host_text(stored.born_host),
+        store_timestamp=stamp(stored.store_ms),
+        store_host=host_text(stored.store_host),
+        receipt_handle=delivered.receipt_handle,
+        queue_id=delivered.queue_id,
+        queue_offset=delivered.queue_offset,
+        delivery_attempt=delivered.attempt,
+    )
+    if properties.TAGS in known:
+        system.tag = known[properties.TAGS]
+    if properties.KEYS in known:
+        system.keys.extend(known[properties.KEYS].split(" "))
+    if properties.SHARDING_KEY in known:
+        system.message_type = pb.FIFO
+        system.message_group = known[properties.SHARDING_KEY]
+    due = known.get(properties.TIMER_DELIVER_MS, "")
+    if due:
+        system.message_type = pb.DELAY
+        if due.isdecimal() and len(due) <= 15:
+            system.delivery_timestamp.CopyFrom(stamp(int(due)))
+    if properties.TRACE_CONTEXT in known:
+        system.trace_context = known[properties.TRACE_CONTEXT]
+    user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
+    return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
+
+
+@given(
+    st.lists(st.tuples(TEXT, st.integers(0, 2**62), st.text("aZ09_=", max_size=300)), max_size=5)
+)
+def test_stored_messages(entries) -> None:
+    wanted = pb.SendMessageResponse(
+        status=OK,
+        entries=[
+            pb.SendResultEntry(status=OK, message_id=name, offset=offset, recall_handle=handle)
+            for name, offset, handle in entries
+        ],
+    )
+    assert all_stored(entries) == framed(wanted.SerializeToString())
+
+
+@given(st.lists(st.tuples(st.one_of(st.just(""), TEXT), TEXT), max_size=5))
+def test_acknowledged_messages(entries) -> None:
+    wanted = pb.AckMessageResponse(
+        status=OK,
+        entries=[
+            pb.AckMessageResultEntry(message_id=name, receipt_handle=handle, status=OK)
+            for name, handle in entries
+        ],
+    )
+    assert all_acknowledged(entries) == framed(wanted.SerializeToString())
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=20)
+STORED = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(
+        (
+            "UNIQ_KEY",
+            "TAGS",
+            "KEYS",
+            "__SHARDINGKEY",
+            "TRACE_CONTEXT",
+            "__BORNHOST",
+            "mine",
+            "WAIT",
+        ),
+        WORD,
+    )
+    | {"TIMER_DELIVER_MS": st.one_of(WORD, st.integers(0, 10**17).map(str))},
+)
+
+
+@given(
+    STORED,
+    st.binary(max_size=300),
+    st.integers(-(2**40), 2**45),
+    st.sampled_from([0, layout.COMPRESSED]),
+    st.tuples(st.binary(min_size=4, max_size=4), st.integers(0, 65_535)),
+    st.tuples(st.integers(0, 300), st.integers(0, 2**40), st.integers(1, 40)),
+)
+def test_received_messages(stored, body, born_ms, flag, host, place) -> None:
+    record = encode_layout("t", body, properties.encode(stored), flag, 0, born_ms, host)
+    queue_id, offset, attempt = place
+    delivered = Delivered(record[RECORD_HEAD_BYTES:], queue_id, offset, attempt, "handle")
+    topic = pb.Resource(resource_namespace="n", name="t")
+    raw = received(topic.SerializeToString(), delivered)
+    assert pb.ReceiveMessageResponse.FromString(raw).message == by_protobuf(topic, delivered)
+
+
+def test_numbers() -> None:
+    assert varint(0) == b"\0"
+    assert varint(127) == b"\x7f"
+    assert varint(300) == b"\xac\x02"
+    assert varint(-1) == b"\xff" * 9 + b"\x01"
