@@ -296,3 +296,25 @@ def test_what_a_checkpoint_covers_is_no_torn_tail(make_world, flush) -> None:
         world.reopen()
     assert caught.value.code is ErrorCode.DAMAGED
     assert world.disk.open(LOG).read(0, 65_536) == rotten
+
+
+@pytest.mark.parametrize("flush", ["os", "interval", "sync"])
+def test_what_a_rotten_checkpoint_covers_is_no_torn_tail_either(make_world, flush) -> None:
+    """Its name says how far the log was synced, whatever became of its content (P2)."""
+    world = make_world(flush=flush)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    for name in "abc":
+        send(world, name)
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    send(world, "d")
+    for path in [path for path in world.disk.names() if path.endswith(".ckpt")]:
+        world.disk.flip(path, 100, 1)
+    bad = frames(world)[2]
+    world.disk.flip(LOG, bad.base + HEADER_BYTES + 3, 1)
+    rotten = world.disk.open(LOG).read(0, 65_536)
+    with pytest.raises(HorologError, match="which the checkpoint says was durable") as caught:
+        world.reopen()
+    assert caught.value.code is ErrorCode.DAMAGED
+    assert world.disk.open(LOG).read(0, 65_536) == rotten

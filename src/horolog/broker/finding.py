@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 from horolog.broker import retention
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name, decode_checkpoint
+from horolog.log.checkpoint import (
+    NO_FRAME,
+    Checkpoint,
+    checkpoint_name,
+    decode_checkpoint,
+    position_of,
+)
 from horolog.log.frame import HEADER_BYTES, body_intact, parse
 from horolog.log.recovery import CheckpointFound
 from horolog.log.segment import SegmentReader, bases_on_disk, segment_bases
@@ -28,6 +34,8 @@ class Facts(NamedTuple):
     hole         which segment is missing; "": none
     checkpoints  the valid ones, newest first
     found        what is said of them to the recovery table
+    synced       the log was synced up to here: the highest position that the name of a checkpoint says, also of one
+                 that is not intact
     derived      whether there are any derived files
     """
 
@@ -36,6 +44,7 @@ class Facts(NamedTuple):
     checkpoints: list[Checkpoint]
     found: CheckpointFound
     derived: bool
+    synced: int = 0
 
 
 def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str]) -> Facts:
@@ -54,7 +63,9 @@ def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str])
             hole = error.message
     parts = ("hours", "queues", "runs")
     derived = any(storage.list(f"{directory}/{part}") for part in parts)
-    return Facts(bases, hole, checkpoints, found, derived)
+    names = storage.list(f"{directory}/checkpoint")
+    synced = max((position_of(name) for name in names), default=0)
+    return Facts(bases, hole, checkpoints, found, derived, synced)
 
 
 def _checkpoints(

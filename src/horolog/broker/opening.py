@@ -278,7 +278,7 @@ class _Opening:
             limit=facts.bases[-1] + self._meta.segment_bytes,
             epoch=start.epoch if start else 0,
             # The job of a checkpoint syncs the log up to its position, whatever the flush policy.
-            durable=max((each.position for each in facts.checkpoints), default=0),
+            durable=facts.synced,
             judge=judge,
         )
 

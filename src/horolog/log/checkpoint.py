@@ -99,6 +99,12 @@ def checkpoint_name(position: int) -> str:
     return f"{position:020d}.ckpt"
 
 
+def position_of(name: str) -> int:
+    """The position in the name of a checkpoint; 0 if it is no checkpoint's."""
+    digits, _, kind = name.partition(".")
+    return int(digits) if kind == "ckpt" and digits.isdecimal() else 0
+
+
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The whole file."""
     parts = []

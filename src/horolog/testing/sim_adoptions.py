@@ -22,6 +22,7 @@ from horolog.testing.adopted_runs import write_adopted
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 
+_INLINE_BYTES_MAX = 16_384  # as half of a simulated segment, in which one frame must fit
 _FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS)
 
 
@@ -58,7 +59,7 @@ class Transaction:
         """Check the files, then read or move them; gives the command that commits them."""
         begun = staging.find(self.place, self.begun.token)
         checked = staging.check(self.place, begun, self.claims, self._topic, self._queues, now_ms)
-        if inline:
+        if inline and sum(claim.bytes for claim in self.claims) <= _INLINE_BYTES_MAX:
             records = staging.read_records(self.place, self.claims, checked, self._queues)
             return Adopt(begun.app, begun.version, begun.topic, records=records)
         staging.move(self.place, self.claims, checked)
