@@ -10,6 +10,7 @@ import pytest
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
+    ChangeTopic,
     CreateTopic,
     DescribeBroker,
     DescribeTopic,
@@ -133,7 +134,7 @@ def test_a_topic_and_queues_that_no_checkpoint_knows(world) -> None:
     checkpoint(world)
     send(world, 0, 30)
     world.broker.ask(CreateTopic("new", TopicType.MIXED, 1))
-    world.broker.ask(CreateTopic("t", TopicType.MIXED, 4))
+    world.broker.ask(ChangeTopic("t", 4))
     send(world, 30, 30)
     send(world, 0, 3, topic="new")
     assert same(world) == 60

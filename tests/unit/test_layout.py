@@ -12,29 +12,34 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode, key_hash
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode_layout, key_hash
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stored_layout.bin"
 BODY = "Boarding, gate 12 – Einsteigen".encode()
 
 
 def encoded() -> bytes:
-    """One message that uses every field."""
-    return encode(
-        topic="boarding-calls",
-        body=BODY,
-        message_id="0102030405060708090A0B0C0D0E0F10",
-        due_ms=1_362_739_207_500,
-        tag="UA",
-        keys=["UA1545", "N14228"],
-        user_properties={"gate": "12", "Name": "Zürich"},
-        system_properties={properties.PRODUCER_GROUP: "airline"},
-        message_group="EWR",
-        sys_flag=layout.COMPRESSED,
-        flag=7,
-        born_ms=1_362_736_807_000,
-        born_host=(bytes([10, 0, 0, 7]), 51_234),
-    ).record
+    """One message that uses every field, also both of a message group and a due time."""
+    stored = {
+        "gate": "12",
+        "Name": "Zürich",
+        properties.PRODUCER_GROUP: "airline",
+        properties.UNIQ_KEY: "0102030405060708090A0B0C0D0E0F10",
+        properties.TAGS: "UA",
+        properties.KEYS: "UA1545 N14228",
+        properties.SHARDING_KEY: "EWR",
+        properties.TIMER_DELIVER_MS: "1362739207500",
+    }
+    born_host = (bytes([10, 0, 0, 7]), 51_234)
+    return encode_layout(
+        "boarding-calls",
+        BODY,
+        properties.encode(stored),
+        layout.COMPRESSED,
+        7,
+        1_362_736_807_000,
+        born_host,
+    )
 
 
 def test_golden_bytes() -> None:

@@ -146,13 +146,13 @@ class Connection:
             self._spend_frame()  # of a type that nobody knows yet
 
     def _found(self, stream: int) -> Stream | None:
-        """An open stream; None if we reset it ourselves; else what the peer did is a fault."""
+        """An open stream; None if we ended it before the peer did; else what the peer did is a fault."""
         found = self._streams.get(stream)
         if found is not None:
             return found
         if stream > self._last or not stream & 1 or any(stream in gap for gap in self._skipped):
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
-        if self.out.was_reset(stream):
+        if self.out.was_left(stream):
             return None
         raise ConnectionFault(Code.STREAM_CLOSED, f"stream {stream} is closed")
 

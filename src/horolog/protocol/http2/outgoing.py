@@ -9,7 +9,9 @@ from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 from horolog.protocol.http2.frames import Type
 from horolog.protocol.http2.streams import State, Step, Stream
 
-_OWN_RESETS_MAX = 1_024  # streams that we reset and of which frames may still be under way
+_LEFT_MAX = (
+    1_024  # streams that we ended before the peer did: frames of them may still be under way
+)
 _DATA = Type.DATA << 8
 _HEAD = Type.HEADERS << 8 | frames.END_HEADERS
 _TRAILERS = _HEAD | frames.END_STREAM
@@ -36,7 +38,7 @@ class Outgoing:
         self._frame_bytes_max = frame_bytes
         self._frame_bytes = frames.FRAME_BYTES_INITIAL
         self._owes_table_change = False
-        self._own_resets: OrderedDict[int, None] = OrderedDict()
+        self._left: OrderedDict[int, None] = OrderedDict()
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -119,8 +121,7 @@ class Outgoing:
         if stream.trailers is not None:
             self.ready.append(self._head_frame(stream.number, stream.trailers, frames.END_STREAM))
             if stream.state is State.OPEN:
-                self._remember_reset(stream.number)
-                self.ready.append(frames.reset(stream.number, Code.NO_ERROR))
+                self._leave(stream.number)
             stream.move(Step.OUR_END)
             self.answered += 1
             self.forget(stream)
@@ -136,7 +137,7 @@ class Outgoing:
 
     def reset(self, stream: int, code: Code) -> bool:
         """End a stream at once; whether it was open."""
-        self._remember_reset(stream)
+        self._leave(stream)
         self.ready.append(frames.reset(stream, code))
         found = self.streams.get(stream)
         if found is None:
@@ -145,14 +146,14 @@ class Outgoing:
         self.forget(found)
         return True
 
-    def _remember_reset(self, stream: int) -> None:
-        self._own_resets[stream] = None
-        if len(self._own_resets) > _OWN_RESETS_MAX:
-            self._own_resets.popitem(last=False)
+    def _leave(self, stream: int) -> None:
+        self._left[stream] = None
+        if len(self._left) > _LEFT_MAX:
+            self._left.popitem(last=False)
 
-    def was_reset(self, stream: int) -> bool:
-        """Whether we reset it a while ago: frames of it may still have been under way."""
-        return stream in self._own_resets
+    def was_left(self, stream: int) -> bool:
+        """Whether we ended it, before the peer did, a while ago: frames of it may still have been under way."""
+        return stream in self._left
 
     # --- the peer's windows and settings ----------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Outgoing:
         """What must hold between the fields."""
         assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue)
         assert self._window <= frames.WINDOW_MAX
-        assert len(self._own_resets) <= _OWN_RESETS_MAX
+        assert len(self._left) <= _LEFT_MAX
         assert all(s.send_window <= frames.WINDOW_MAX for s in self.streams.values())
 
 

@@ -1,8 +1,9 @@
 """The life of a stream, as the server sees it (RFC 9113 §5.1).
 
 A stream is *open* from its HEADERS on; *half-closed* once the peer has said all.  A server that has said all on an
-open stream resets it as well (NO_ERROR), so that the peer stops: there is no half-closed (local) here.  A closed
-stream is forgotten; what still comes for it is judged by its number alone (`connection`).
+open stream is done with it: what the peer still says is passed over, so there is no half-closed (local) here.  It could
+ask the peer to stop (RST_STREAM with NO_ERROR), but gRPC's own client may take that for an error of the call.  A
+closed stream is forgotten; what still comes for it is judged by its number alone (`connection`).
 
 =============  ===========  ============  ============  ==========  ============
 state          body         end           reset         our end     our reset
