@@ -82,6 +82,7 @@ class GrpcFront:
         producers = ProducerCalls(engine, broker_name)
         consumers = ConsumerCalls(engine, clients)
         self._conversations: dict[Call, Conversation] = {}
+        self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
         self._tasks: set[asyncio.Task[None]] = set()
         handlers: dict[str, Handler] = {
             "SendMessage": producers.send,
@@ -179,17 +180,18 @@ class GrpcFront:
 
     def opened(self, call: Call) -> None:
         """A client opens its Telemetry stream."""
-        try:
-            conversation = self._sessions.converse(call)
-        except HorologError as error:
-            call.fail(INVALID_ARGUMENT, error.message)
-            return
-        self._conversations[call] = conversation
         call.on_dropped = lambda: self._leave(call)
-        call.begin()
+        try:
+            self._conversations[call] = self._sessions.converse(call)
+            call.begin()
+        except HorologError as error:
+            # Told once the client has spoken: grpc.aio takes an answer before that for an error of its own.
+            self._refused[call] = error.message
 
     def said(self, call: Call, message: bytes) -> None:
         """A command of a client."""
+        if (why := self._refused.pop(call, None)) is not None:
+            call.fail(INVALID_ARGUMENT, why)
         conversation = self._conversations.get(call)
         if conversation is None:
             return
@@ -202,6 +204,8 @@ class GrpcFront:
 
     def said_all(self, call: Call) -> None:
         """The client has nothing more to say."""
+        if (why := self._refused.pop(call, None)) is not None:
+            call.fail(INVALID_ARGUMENT, why)
         conversation = self._conversations.get(call)
         if conversation is not None:
             conversation.then(lambda: self._end(call))
@@ -212,6 +216,7 @@ class GrpcFront:
 
     def _leave(self, call: Call) -> None:
         self._conversations.pop(call, None)
+        self._refused.pop(call, None)
 
 
 def _method(name: str, handle: Handler) -> _Method:
