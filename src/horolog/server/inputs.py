@@ -55,7 +55,7 @@ _SETTLING = (
 def _bytes_of(command: Command) -> int:
     """What it carries of messages."""
     if isinstance(command, SendMessages):
-        return sum(len(message.record) for message in command.messages)
+        return sum([len(message.record) for message in command.messages])
     if isinstance(command, Adopt):
         return sum(map(len, command.records))
     return 0
@@ -68,6 +68,7 @@ class Inputs:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._waiting: deque[Input] = deque()
+        self._sizes: deque[int] = deque()  # of each in `_waiting`
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -84,6 +85,7 @@ class Inputs:
         refusal = self._refusal(item.command, size)
         if refusal is None:
             self._waiting.append(item)
+            self._sizes.append(size)
             self._bytes += size
         return refusal
 
@@ -101,20 +103,22 @@ class Inputs:
 
     def take(self, most: int) -> list[Input]:
         """The oldest, at most so many."""
-        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]
-        if self._bytes:
-            self._bytes -= sum(_bytes_of(item.command) for item in taken)
+        count = min(len(self._waiting), most)
+        self._bytes -= sum([self._sizes.popleft() for _ in range(count)])
         assert self._bytes >= 0
-        return taken
+        return [self._waiting.popleft() for _ in range(count)]
 
     def put_back(self, taken: list[Input]) -> None:
         """What was taken is the oldest again."""
+        sizes = [_bytes_of(item.command) for item in taken]
         self._waiting.extendleft(reversed(taken))
-        self._bytes += sum(_bytes_of(item.command) for item in taken)
+        self._sizes.extendleft(reversed(sizes))
+        self._bytes += sum(sizes)
 
     def clear(self) -> None:
         """Forget them."""
         self._waiting.clear()
+        self._sizes.clear()
         self._bytes = 0
 
 
