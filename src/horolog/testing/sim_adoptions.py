@@ -55,11 +55,16 @@ class Transaction:
             for number, part in enumerate(parts)
         ]
 
+    @property
+    def is_small(self) -> bool:
+        """Whether its messages fit one frame of a simulated segment."""
+        return sum(claim.bytes for claim in self.claims) <= _INLINE_BYTES_MAX
+
     def prepare(self, now_ms: int, *, inline: bool = False) -> Adopt:
         """Check the files, then read or move them; gives the command that commits them."""
         begun = staging.find(self.place, self.begun.token)
         checked = staging.check(self.place, begun, self.claims, self._topic, self._queues, now_ms)
-        if inline and sum(claim.bytes for claim in self.claims) <= _INLINE_BYTES_MAX:
+        if inline:
             records = staging.read_records(self.place, self.claims, checked, self._queues)
             return Adopt(begun.app, begun.version, begun.topic, records=records)
         staging.move(self.place, self.claims, checked)
@@ -171,7 +176,7 @@ class Loads:
             made.begin()
             made.stage(load.parts)
             load.transaction = made
-        command = load.transaction.prepare(now_ms, inline=load.inline)
+        command = load.transaction.prepare(now_ms, inline=load.inline and load.transaction.is_small)
         for message in load.messages:
             row = self._history.sends[message.message_id]
             row["wall_ms"] = max(row["wall_ms"], now_ms)

@@ -233,7 +233,7 @@ class LakeJobs:
         for number, part in enumerate([rows[:cut], rows[cut:]]):
             if part:
                 made.claims.append(self._stage(made, f"part-{number}", part))
-        done = self._ask(made.prepare(now_ms, inline=self._random.random() < 0.4))
+        done = self._ask(made.prepare(now_ms, inline=self._random.random() < 0.4 and made.is_small))
         if isinstance(done, Adopted) and not done.already:
             made.end()
         elif done is not None:
