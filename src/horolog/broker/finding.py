@@ -49,7 +49,9 @@ class Facts(NamedTuple):
 
 def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str]) -> Facts:
     """Look; checkpoints that are passed over are told in `report`."""
-    checkpoints, found = _checkpoints(storage, f"{directory}/checkpoint", meta, report)
+    kept = f"{directory}/checkpoint"
+    names = [name for name in storage.list(kept) if name.endswith(".ckpt")]
+    checkpoints, found = _checkpoints(storage, kept, names, meta, report)
     start = retention.start_of(checkpoints[0]) if checkpoints else None
     place, size = f"{directory}/log", meta.segment_bytes
     hole, bases = "", []
@@ -63,15 +65,13 @@ def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str])
             hole = error.message
     parts = ("hours", "queues", "runs")
     derived = any(storage.list(f"{directory}/{part}") for part in parts)
-    names = storage.list(f"{directory}/checkpoint")
     synced = max((position_of(name) for name in names), default=0)
     return Facts(bases, hole, checkpoints, found, derived, synced)
 
 
 def _checkpoints(
-    storage: Storage, place: str, meta: ShardMeta, report: list[str]
+    storage: Storage, place: str, names: list[str], meta: ShardMeta, report: list[str]
 ) -> tuple[list[Checkpoint], CheckpointFound]:
-    names = [name for name in storage.list(place) if name.endswith(".ckpt")]
     valid = []
     for name in reversed(names):
         checkpoint = decode_checkpoint(read_file(storage, f"{place}/{name}"))

@@ -63,7 +63,6 @@ class Link(asyncio.Protocol):
     def __init__(self, door: Links, service: Service, limits: Limits) -> None:
         self._door = door
         self._service = service
-        self._limits = limits
         self._tls: Tls | None = None
         self._begun = False
         self._owes = False

@@ -180,7 +180,7 @@ async def _serve_doors(
 async def _start_grpc(front: Door, settings: Settings) -> int:
     try:
         return await front.start()
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise port_in_use("--grpc-port", settings.grpc_port, str(error)) from None
 
 
