@@ -1,0 +1,140 @@
+"""Commands of consumers that read queues by offset, as 4.x clients do, and of whoever looks after their groups.
+
+The same vocabulary as `protocol.commands`: `Engine.submit(command)` gives a future of the result that the command's
+docstring names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class PullStatus(IntEnum):
+    """What a pull came upon."""
+
+    FOUND = 0
+    FILTERED = 1  # a range without a match; go on at `next_offset` at once
+    NOTHING = 2  # the end of the queue
+    MOVED = 3  # the offset is not one of the queue's; go on at `next_offset`
+
+
+@dataclass(slots=True, frozen=True)
+class Pull:
+    """Messages of a queue from an offset on, without leases; gives `Pulled`, at the latest after `poll_ms`."""
+
+    topic: str
+    queue_id: int
+    first: int
+    limit: int  # messages
+    max_bytes: int  # of layouts; more only with one message
+    filter_expression: str  # TAG expression; hashes are compared, the client compares tags
+    poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
+    client_id: str = ""
+
+
+@dataclass(slots=True)
+class Pulled:
+    """Stored layouts as they lie in the log."""
+
+    status: PullStatus
+    layouts: list[memoryview]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class CommitOffsets:
+    """Everything of these queues below these offsets is consumed, as the group says; gives None.
+
+    An offset below the one before gives messages out again: so a group is set back.
+    """
+
+    group: str
+    topic: str
+    offsets: dict[int, int]  # queue → next offset to consume
+
+
+@dataclass(slots=True, frozen=True)
+class GetOffsets:
+    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from."""
+
+    group: str
+    topic: str
+
+
+@dataclass(slots=True, frozen=True)
+class SearchOffset:
+    """Offset of the first message of a queue stored at `store_ms` or later; gives int, at the end the next offset.
+
+    upper  the last one stored at that time or earlier instead
+    """
+
+    topic: str
+    queue_id: int
+    store_ms: int
+    upper: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class ReadMessage:
+    """The visible message at a log position; gives its stored layout (bytes).  NOT_FOUND."""
+
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class GroupSettings:
+    """What is kept of a consumer group beside its progress; the defaults are RocketMQ's."""
+
+    consume_enable: bool = True
+    broadcast_enable: bool = True
+    orderly: bool = False
+    retry_queues: int = 1
+    retry_max: int = 16  # further attempts after the first
+    # Everything that a client stored with the group and that means nothing here: given back as it came.
+    attributes: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class PutGroup:
+    """Make a consumer group, or give it other settings (None: as they are, or the defaults); gives `GroupView`."""
+
+    name: str
+    settings: GroupSettings | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ListGroups:
+    """Gives list[GroupView], by name: at most 1 024 of those behind `after`."""
+
+    after: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class DeleteGroup:
+    """Forget a consumer group with its progress; gives None.  GROUP_NOT_FOUND."""
+
+    name: str
+
+
+class GroupView(NamedTuple):
+    """A consumer group as operators see it."""
+
+    name: str
+    settings: GroupSettings
+    topics: list[str]  # that it has progress in
+
+
+QueueCommand = (
+    Pull
+    | CommitOffsets
+    | GetOffsets
+    | SearchOffset
+    | ReadMessage
+    | PutGroup
+    | ListGroups
+    | DeleteGroup
+)

@@ -1,0 +1,44 @@
+"""Fields of remoting requests, and the status of each error."""
+
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.remoting.codes import Status, status_of
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.request import content, flag, integer, text
+
+ASKED = Frame(10, fields={"a": "7", "b": "true", "c": "1", "d": "x", "e": "", "big": "9" * 30})
+
+
+def test_fields_are_read_as_what_they_are():
+    assert text(ASKED, "d") == "x"
+    assert text(ASKED, "nothing", "default") == "default"
+    assert integer(ASKED, "a") == 7
+    assert integer(ASKED, "e", 3) == 3
+    assert flag(ASKED, "b") and flag(ASKED, "c") and not flag(ASKED, "nothing")
+    assert content(Frame(34, body=b'{"clientID":"x"}\n')) == {"clientID": "x"}
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        (lambda: text(ASKED, "nothing"), "nothing: missing"),
+        (lambda: integer(ASKED, "nothing"), "nothing: missing"),
+        (lambda: integer(ASKED, "d"), "d: 'x' is no number"),
+        (lambda: integer(ASKED, "big"), "is no number"),
+        (lambda: integer(ASKED, "a", low=8, high=9), "a: 7; 8 to 9 are allowed"),
+        (lambda: flag(ASKED, "d"), "d: 'x' is neither true nor false"),
+        (lambda: content(Frame(34, body=b"[]")), "body: no JSON object"),
+        (lambda: content(Frame(34)), "body: no JSON object"),
+    ],
+)
+def test_what_is_wrong_is_named(read, told):
+    with pytest.raises(HorologError, match=told) as caught:
+        read()
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+def test_every_error_has_a_status():
+    assert status_of(ErrorCode.TOPIC_NOT_FOUND) is Status.TOPIC_NOT_EXIST
+    assert status_of(ErrorCode.INTERNAL) is Status.SYSTEM_ERROR
+    assert Status.SUCCESS not in {status_of(code) for code in ErrorCode}
