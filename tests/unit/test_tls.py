@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,9 +14,11 @@ import pytest
 from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.http2 import frames
+from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import Type, frame
 from horolog.server.call import Call
-from horolog.server.http2_door import Http2Door
+from horolog.server.door import Door, Intake
+from horolog.server.http2_link import Http2Link
 from horolog.server.tls import Certificate, _self_signed
 
 DEADLINE_S = 20
@@ -34,11 +37,21 @@ class Nobody:
 
 
 def with_door(
-    certificate: Certificate | None, story: Callable[[int], Awaitable[None]], **settings: int
+    certificate: Certificate | None,
+    story: Callable[[int], Awaitable[None]],
+    connections: int = 10,
+    **looks: int,
 ) -> None:
     async def begin_and_end() -> None:
         listener = bind("127.0.0.1", 0, "--grpc-port")
-        door = Http2Door(Nobody(), listener, certificate=certificate, **settings)
+        door = Door(
+            lambda door: Http2Link(door, Nobody(), Limits()),
+            listener,
+            intake=Intake(connections),
+            log=logging.getLogger("horolog.grpc"),
+            certificate=certificate,
+            **looks,
+        )
         port = await door.start()
         try:
             await story(port)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError
@@ -103,18 +102,6 @@ class Call:
         """An answer that is a gRPC error only."""
         self._line.calls.fail(self.stream, status, why)
         self._line.answered(self.stream)
-
-
-def peer_of(address: object) -> Peer:
-    """IPv4 and port of a socket's peer name; zeros for anything else."""
-    if not isinstance(address, tuple) or len(address) < 2:
-        return Peer()
-    try:
-        host = ip_address(str(address[0]))
-    except ValueError:
-        return Peer()
-    mapped = host if isinstance(host, IPv4Address) else host.ipv4_mapped
-    return Peer(mapped.packed if mapped else b"\0\0\0\0", int(address[1]))
 
 
 def expected(error: BaseException) -> HorologError:

@@ -19,16 +19,18 @@ from google.protobuf.message import DecodeError
 
 from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import CLIENT_SWEEP_MS, CONNECTIONS_MAX
+from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
+from horolog.protocol.http2.events import Limits
 from horolog.server.call import Call, expected
+from horolog.server.door import Door, Intake
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import Conversation, SessionCalls, client_id_of
-from horolog.server.http2_door import Http2Door
+from horolog.server.http2_link import Http2Link
 from horolog.server.loop import Engine
 from horolog.server.tls import Certificate
 
@@ -72,7 +74,7 @@ class GrpcFront:
         broker_name: str = "broker-a",
         *,
         certificate: Certificate | None = None,
-        connections: int = CONNECTIONS_MAX,
+        intake: Intake | None = None,
         quiet_ms: int = 60_000,
         unanswered_ms: int = 20_000,
     ) -> None:
@@ -102,16 +104,18 @@ class GrpcFront:
         }
         self._host, self._port = host, port
         self._certificate = certificate
-        self._connections = connections
+        self._intake = intake or Intake()
         self._quiet_ms, self._unanswered_ms = quiet_ms, unanswered_ms
 
     async def start(self) -> int:
         """Listen; gives the real port.  CONFIG if the port is taken."""
-        self._door = Http2Door(
-            self,
+        limits = Limits(streams=STREAMS_MAX)
+        self._door = Door(
+            lambda door: Http2Link(door, self, limits),
             bind(self._host, self._port, "--grpc-port"),
             certificate=self._certificate,
-            connections=self._connections,
+            intake=self._intake,
+            log=_log,
             quiet_ms=self._quiet_ms,
             unanswered_ms=self._unanswered_ms,
         )

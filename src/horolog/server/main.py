@@ -78,6 +78,7 @@ def real_parts() -> Parts:
     from horolog.broker.shard import Settings as CoreSettings
     from horolog.delay.far import FarSettings
     from horolog.server.auto_create import AutoCreate
+    from horolog.server.door import Intake
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.open_broker import open_engine
     from horolog.server.tls import Certificate
@@ -106,7 +107,7 @@ def real_parts() -> Parts:
             settings.grpc_port,
             settings.broker_name,
             certificate=certificate,
-            connections=room_for(settings.connections),
+            intake=Intake(room_for(settings.connections)),
         )
 
     return Parts(open_real_engine, make_front)

@@ -1,9 +1,8 @@
-"""The port of the gRPC door: it takes connections, bounds them, and looks after quiet ones.
+"""A listening port: it takes connections, bounds them, and looks after quiet ones.
 
-Plaintext and TLS share the port: the first byte of a connection tells.  A connection of which nothing was heard for a
-while is pinged, and closed if it does not answer, so that half-open ones are noticed.  When the requests under way
-have more bytes than `BYTES_UNDER_WAY_MAX`, because the disk stalls, nothing is read from anybody until half of them
-have their answers: the bytes wait in the peers.
+Which protocol is spoken is for the links that it is told to make.  All doors of a broker share one `Intake`: when the
+requests under way have more bytes than `BYTES_UNDER_WAY_MAX`, because the disk stalls, nothing is read from anybody
+until half of them have their answers; the bytes wait in the peers.
 """
 
 from __future__ import annotations
@@ -12,82 +11,32 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
-from horolog.limits import BYTES_UNDER_WAY_MAX, CONNECTIONS_MAX, STREAMS_MAX
-from horolog.protocol.http2.events import Limits
-from horolog.server.http2_link import Link, Service, Stopped
+from horolog.limits import BYTES_UNDER_WAY_MAX, CONNECTIONS_MAX
+from horolog.server.link import Link, Stopped
 from horolog.server.tls import Certificate
 
-_log = logging.getLogger("horolog.grpc")
 _BACKLOG = 1_024
+_log = logging.getLogger("horolog.doors")
 
 
-class Http2Door:
-    """One listening port.  `start` gives the real port; `stop` lets calls end within a grace time.
+class Intake:
+    """What all doors of a broker have taken together.
 
-    listener       a bound socket, which is the door's from now on
-    certificate    what connections that ask for TLS get; None: they are refused
-    connections    more are refused, the newest first
-    quiet_ms       a connection of which nothing was heard for so long is pinged
-    unanswered_ms  it is closed when it does not answer within this time
+    connections  more are refused, the newest first
     """
 
-    def __init__(
-        self,
-        service: Service,
-        listener: socket.socket,
-        *,
-        certificate: Certificate | None = None,
-        connections: int = CONNECTIONS_MAX,
-        quiet_ms: int = 60_000,
-        unanswered_ms: int = 20_000,
-    ) -> None:
-        self.certificate = certificate
-        self._service = service
-        self._listener = listener
+    def __init__(self, connections: int = CONNECTIONS_MAX) -> None:
         self._connections = connections
-        self._quiet_ms = quiet_ms
-        self._unanswered_ms = unanswered_ms
-        self._limits = Limits(streams=STREAMS_MAX)
         self._links: set[Link] = set()
         self._under_way = 0
         self._stopped = False  # reading, by `_under_way`
-        self._refused = 0  # connections since the last line about it
-        self._idle: asyncio.Event | None = None
-
-    async def start(self) -> int:
-        """Take connections; gives the port."""
-        self.loop = asyncio.get_running_loop()
-        self._server = await self.loop.create_server(
-            lambda: Link(self, self._service, self._limits),
-            sock=self._listener,
-            backlog=_BACKLOG,
-        )
-        self._look()
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def stop(self, grace_s: float = 0.5) -> None:
-        """Take no more connections and calls, give those under way `grace_s` seconds, close."""
-        self._server.close()
-        self._timer.cancel()
-        self._tell_refused()
-        self._idle = asyncio.Event()
-        for link in list(self._links):
-            link.leave()
-        self._notice_idle()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), grace_s)
-        for link in list(self._links):
-            link.close()
-        await self._server.wait_closed()
-
-    # --- what links tell ----------------------------------------------------------------------------
 
     def admit(self, link: Link) -> bool:
         """Whether one more connection is taken."""
         if len(self._links) >= self._connections:
-            self._refused += 1
             return False
         self._links.add(link)
         if self._stopped:
@@ -97,7 +46,6 @@ class Http2Door:
     def lost(self, link: Link) -> None:
         """A connection has ended."""
         self._links.discard(link)
-        self._notice_idle()
 
     def took(self, size: int) -> None:
         """A request of so many bytes is under way."""
@@ -116,12 +64,100 @@ class Http2Door:
             self._stopped = False
             for link in self._links:
                 link.go_on_reading(Stopped.BY_DOOR)
+
+    @property
+    def open(self) -> int:
+        """Connections."""
+        return len(self._links)
+
+
+class Door:
+    """One listening port.  `start` gives the real port; `stop` lets requests end within a grace time.
+
+    make_link      what speaks on a new connection
+    listener       a bound socket, which is the door's from now on
+    intake         bounds of all doors together
+    log            where it tells of what goes wrong with connections
+    certificate    what connections that ask for TLS get; None: they are refused
+    quiet_ms       a connection of which nothing was heard for so long is asked whether it lives, or ended
+    unanswered_ms  it is closed when it does not answer within this time
+    """
+
+    def __init__(
+        self,
+        make_link: Callable[[Door], Link],
+        listener: socket.socket,
+        *,
+        intake: Intake,
+        log: logging.Logger,
+        certificate: Certificate | None = None,
+        quiet_ms: int = 60_000,
+        unanswered_ms: int = 20_000,
+    ) -> None:
+        self.certificate = certificate
+        self._make_link = make_link
+        self._listener = listener
+        self._intake = intake
+        self._log = log
+        self._quiet_ms = quiet_ms
+        self._unanswered_ms = unanswered_ms
+        self._links: set[Link] = set()
+        self._refused = 0  # connections since the last line about it
+        self._idle: asyncio.Event | None = None
+
+    async def start(self) -> int:
+        """Take connections; gives the port."""
+        self.loop = asyncio.get_running_loop()
+        self._server = await self.loop.create_server(
+            lambda: self._make_link(self), sock=self._listener, backlog=_BACKLOG
+        )
+        self._look()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_s: float = 0.5) -> None:
+        """Take no more connections and requests, give those under way `grace_s` seconds, close."""
+        self._server.close()
+        self._timer.cancel()
+        self._tell_refused()
+        self._idle = asyncio.Event()
+        for link in list(self._links):
+            link.leave()
+        self._notice_idle()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), grace_s)
+        for link in list(self._links):
+            link.close()
+        await self._server.wait_closed()
+
+    # --- what links tell ----------------------------------------------------------------------------
+
+    def admit(self, link: Link) -> bool:
+        """Whether one more connection is taken."""
+        if not self._intake.admit(link):
+            self._refused += 1
+            return False
+        self._links.add(link)
+        return True
+
+    def lost(self, link: Link) -> None:
+        """A connection has ended."""
+        self._intake.lost(link)
+        self._links.discard(link)
+        self._notice_idle()
+
+    def took(self, size: int) -> None:
+        """A request of so many bytes is under way."""
+        self._intake.took(size)
+
+    def gave(self, size: int) -> None:
+        """It has its answer, or needs none any more."""
+        self._intake.gave(size)
         if self._idle is not None:
             self._notice_idle()
 
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""
-        _log.debug("connection from %s ended: %s", link.peer, fault)
+        self._log.debug("connection from %s ended: %s", link.peer, fault)
 
     def _notice_idle(self) -> None:
         if self._idle is not None and all(link.is_idle for link in self._links):
@@ -131,10 +167,10 @@ class Http2Door:
 
     def _tell_refused(self) -> None:
         if self._refused:
-            _log.warning(
+            self._log.warning(
                 "%d connections refused: %d are open, the most that are allowed",
                 self._refused,
-                len(self._links),
+                self._intake.open,
             )
             self._refused = 0
 

@@ -1,0 +1,198 @@
+"""One connection of a door, whatever protocol it speaks: bytes from the transport, and back.
+
+Plaintext and TLS share a port: the first byte of a connection tells.  What was said in one turn of the event loop is
+written once.  Reading stops while too much is under way: answers that the peer does not take, or requests that the
+disk has not taken yet (`door.Intake`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import IntFlag
+from ipaddress import IPv4Address, ip_address
+from typing import Protocol, cast
+
+from horolog.protocol.grpc.translate import Peer
+from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
+
+_WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
+
+
+class Stopped(IntFlag):
+    """Why nothing is read from a peer."""
+
+    BY_PEER = 1  # it does not take its answers
+    BY_DOOR = 2  # too many requests are under way
+
+
+class Link(asyncio.Protocol):
+    """One connection; what its bytes mean is for the protocol's own class, which has the methods that raise here.
+
+    farewell  said to a connection too many
+    """
+
+    farewell = b""
+
+    def __init__(self, door: Links) -> None:
+        self._door = door
+        self._tls: Tls | None = None
+        self._begun = False
+        self._owes = False
+        self._stopped = Stopped(0)
+        self.peer = Peer()
+        self.heard_ms = time.monotonic_ns() // 1_000_000
+
+    # --- what a protocol does ---------------------------------------------------------------------
+
+    def hear(self, data: bytes, now_ms: int) -> None:
+        """Bytes of the peer; answers to them are written when this returns."""
+        raise NotImplementedError
+
+    def take_output(self) -> bytes:
+        """Everything that is to be written now."""
+        raise NotImplementedError
+
+    def written(self) -> None:
+        """It was; a protocol that has ended closes the transport."""
+        raise NotImplementedError
+
+    def gone(self) -> None:
+        """The peer has gone: nobody waits for its answers."""
+        raise NotImplementedError
+
+    def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
+        """Deal with a peer of which nothing was heard for `quiet_ms`."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Take no more requests; those under way are answered."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the connection."""
+        raise NotImplementedError
+
+    # --- transport --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected."""
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self.peer = peer_of(transport.get_extra_info("peername"))
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        if not self._door.admit(self):
+            transport.write(self.farewell)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer has gone."""
+        self._door.lost(self)
+        self.gone()
+
+    def pause_writing(self) -> None:
+        """The peer does not take its answers."""
+        self.stop_reading(Stopped.BY_PEER)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.go_on_reading(Stopped.BY_PEER)
+
+    def stop_reading(self, why: Stopped) -> None:
+        """Read nothing more, until every reason for it has gone."""
+        if not self._stopped:
+            self._transport.pause_reading()
+        self._stopped |= why
+
+    def go_on_reading(self, why: Stopped) -> None:
+        """One of the reasons has gone."""
+        if self._stopped:
+            self._stopped &= ~why
+            if not self._stopped and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        self.heard_ms = now_ms = time.monotonic_ns() // 1_000_000
+        if not self._begun:
+            self._begun = True
+            if data[0] == HANDSHAKE and self._door.certificate is not None:
+                self._tls = Tls(self._door.certificate.context)
+        if self._tls is not None:
+            try:
+                data = self._tls.take(data)
+            except TlsEnd:
+                self._transport.write(self._tls.to_write())
+                self._transport.close()
+                return
+        if data:
+            self._owes = True  # what is said meanwhile is written by `flush`, at the end
+            self.hear(data, now_ms)
+        self.flush()
+
+    def eof_received(self) -> bool:
+        """The peer writes nothing more; so does this end."""
+        return False
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def owes(self) -> None:
+        """Something was said: it is written once this turn of the event loop is over."""
+        if not self._owes:
+            self._owes = True
+            self._door.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write all that was said."""
+        self._owes = False
+        out = self.take_output()
+        if self._tls is not None:
+            if out:
+                self._tls.give(out)
+            out = self._tls.to_write()
+        if out and not self._transport.is_closing():
+            self._transport.write(out)
+        self.written()
+
+
+class Links(Protocol):
+    """What a link needs of its door."""
+
+    loop: asyncio.AbstractEventLoop
+    certificate: Certificate | None
+
+    def admit(self, link: Link) -> bool:
+        """Whether one more connection is taken."""
+        ...
+
+    def lost(self, link: Link) -> None:
+        """A connection has ended."""
+        ...
+
+    def took(self, size: int) -> None:
+        """A request of so many bytes is under way."""
+        ...
+
+    def gave(self, size: int) -> None:
+        """It has its answer, or needs none any more."""
+        ...
+
+    def fault(self, link: Link, fault: Exception) -> None:
+        """A peer has broken the protocol."""
+        ...
+
+
+def peer_of(address: object) -> Peer:
+    """IPv4 and port of a socket's peer name; zeros for anything else."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return Peer()
+    try:
+        host = ip_address(str(address[0]))
+    except ValueError:
+        return Peer()
+    mapped = host if isinstance(host, IPv4Address) else host.ipv4_mapped
+    return Peer(mapped.packed if mapped else b"\0\0\0\0", int(address[1]))
