@@ -20,6 +20,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.queue_commands import Pull, PullStatus
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 
@@ -137,6 +138,22 @@ def test_a_bulk_read_passes_over_a_hole(world) -> None:
     assert len(found.records) == N - BATCH
     assert found.next_offset == N
     assert problems(world)
+
+
+@pytest.mark.parametrize(("tags", "step"), [("*", 1), ("A", 2)])
+def test_a_pull_passes_over_a_rotten_frame(world, tags, step) -> None:
+    flip_body(filled(world), 3)
+    world.reopen()
+    found, at = [], 0
+    while at < N:
+        pulled = world.broker.ask(Pull("t", 0, at, 32, 1 << 18, tags, 0))
+        assert pulled.next_offset > at
+        assert pulled.status is (PullStatus.FOUND if pulled.layouts else PullStatus.FILTERED)
+        found += [layout.decode(bytes(each)).queue_offset for each in pulled.layouts]
+        at = pulled.next_offset
+    wanted = [i for i in range(step - 1, N, step) if not 60 <= i < 80]
+    assert found == wanted
+    assert any("queue 0 offset" in each for each in problems(world))
 
 
 @pytest.mark.parametrize("restart", [False, True])

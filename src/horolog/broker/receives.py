@@ -16,7 +16,6 @@ from horolog.limits import (
     AUTO_RENEW_TOTAL_MAX_MS,
     GROUPS_MAX,
     INVISIBLE_MAX_MS,
-    PARKED_POLLS_MAX,
     POLL_MAX_MS,
     RECEIVE_BATCH_MAX,
 )
@@ -34,7 +33,7 @@ from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.lease_life import Event
-from horolog.ready.polls import News, Waiter
+from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.ready import Chosen, lease_duration
 from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
@@ -72,15 +71,9 @@ class Receives:
         messages = self._lease(topic, group, command, tags, now)
         if messages or command.poll_ms <= 0:
             return Reply(token, Received(messages) if messages else self._nothing(topic, group))
-        if self._shard.ready.parked >= PARKED_POLLS_MAX:
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"{PARKED_POLLS_MAX} polls are waiting already, the most that are allowed",
-                field="long_polling_timeout",
-                limit=f"{PARKED_POLLS_MAX} polls",
-            )
+        check_may_park(self._shard.ready.parked)
         deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
-        waiter = Waiter(token, command, group, topic.number, deadline)
+        waiter = Waiter(token, command, topic.number, group, deadline)
         self._shard.ready.park(waiter)
         return None
 
@@ -205,27 +198,16 @@ class Receives:
 
     # --- waiting polls --------------------------------------------------------------------------
 
-    def serve(self, now: Now) -> list[Reply]:
-        """Answer parked polls that now get something, first come first served."""
-        polls, visible = self._shard.ready.polls, self._shard.visible
-        for topic_number, queue_id in visible:
-            polls.grown(topic_number, queue_id)
-        visible.clear()
-        self._shard.ready.note_ended(now.mono_ms)
-        self._shard.ready.note_room(lambda topic: len(self._shard.topics.by_number[topic].queues))
-        replies: list[Reply] = []
-        for news in polls.take_news():
-            replies += self._serve(news, now)
-        return replies
-
-    def _serve(self, news: News, now: Now) -> list[Reply]:
+    def serve(self, news: News, now: Now) -> list[Reply]:
+        """Answer parked polls of a group that now get something, first come first served."""
         ready = self._shard.ready
         topic = self._shard.topics.by_number[news.topic]
         replies = []
-        for bucket in ready.polls.buckets(news.group, news.topic):
+        for bucket in ready.polls.buckets((news.topic, news.group)):
             while bucket.waiters:
                 waiter = next(iter(bucket.waiters.values()))
                 command, tags = waiter.command, bucket.filter
+                assert isinstance(command, Receive)
                 messages = self._lease(topic, news.group, command, tags, now, news.queues)
                 if not messages:
                     break
@@ -235,14 +217,9 @@ class Receives:
             ready.watch(news.group, news.topic, queue_id)
         return replies
 
-    def time_out(self, now: Now) -> list[Reply]:
-        """Answer parked polls whose time is over: empty, or why there is nothing."""
-        over = self._shard.ready.polls.timed_out(now.mono_ms)
-        topics = self._shard.topics.by_number
-        return [
-            Reply(waiter.token, self._nothing(topics[waiter.topic], waiter.group))
-            for waiter in over
-        ]
+    def nothing(self, waiter: Waiter) -> Received | HorologError:
+        """The answer to a parked poll whose time is over."""
+        return self._nothing(self._shard.topics.by_number[waiter.topic], waiter.group)
 
     def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
         """The answer to a receive that gets nothing: TOO_MANY_REQUESTS if there is something that cannot be leased.
@@ -340,17 +317,6 @@ class Receives:
             Event.CHANGE,
         )
         return grant
-
-    # --- clients --------------------------------------------------------------------------------
-
-    def client_gone(self, client_id: str, now: Now) -> list[Reply]:
-        """What the client holds with auto-renew becomes visible soon; its parked polls end now, empty."""
-        self.renewals.gone(client_id, now)
-        polls = self._shard.ready.polls
-        waiting = polls.of_client(client_id)
-        for waiter in waiting:
-            polls.leave(waiter)
-        return [Reply(waiter.token, Received([])) for waiter in waiting]
 
 
 def _read_receipt(handle: str, topic: Topic) -> Receipt:

@@ -62,6 +62,10 @@ def check_polls(shard: Shard) -> None:
     """Whoever waits has been offered everything: a message that nobody is woken for would lie there unseen."""
     if len(shard.problems) or shard.ready.is_short:
         return  # what cannot be read is offered to nobody
+    for number, queue_id, bucket in shard.ready.polls.pulled():
+        length = shard.topics.by_number[number].queues[queue_id].length
+        if bucket.seen != length:
+            assert (number, queue_id) in shard.visible, (number, queue_id, bucket.seen, length)
     for group, number in shard.ready.polls.groups():
         for queue_id, queue in enumerate(shard.topics.by_number[number].queues):
             found = shard.ready.find(group, number, queue_id)

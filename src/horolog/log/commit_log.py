@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.log.frame import HEADER_BYTES, FrameHeader, seal
 from horolog.log.frame_reader import FrameReader, Hole, OpenFrame
+from horolog.log.queue_runs import QueueRun
 from horolog.log.record import KIND_AT, MESSAGE_KINDS
 from horolog.log.scan import Identity, SalvageScan
 from horolog.log.segment import SegmentReader, Write
@@ -177,6 +178,11 @@ class CommitLog:
         if isinstance(found, Hole) or found[KIND_AT] in MESSAGE_KINDS:
             return found
         return Hole(position, f"commit log: there is no message at log position {position}")
+
+    def run(self, position: int, topic: int, queue: int) -> QueueRun | None:
+        """The messages of a queue in the frame in whose body a position lies; None: read them one by one."""
+        found = self.frame(position)
+        return None if isinstance(found, Hole) else found.run(topic, queue)
 
     def frame(self, position: int) -> OpenFrame | Hole:
         """The whole frame in whose body a position lies, or why there is none."""

@@ -18,6 +18,7 @@ from horolog.errors import Problem
 from horolog.limits import DAMAGED_FRAMES_MAX, FRAMES_OPEN_BYTES, FRAMES_OPEN_MAX
 from horolog.log.frame import HEADER_BYTES, body_intact, parse
 from horolog.log.frame_index import FrameIndex
+from horolog.log.queue_runs import QueueRun, runs_of
 from horolog.log.record import offsets_of
 from horolog.log.segment import SegmentReader
 
@@ -36,7 +37,7 @@ class Hole(NamedTuple):
 class OpenFrame:
     """A frame whose body is as it was written; `body` may be a view of a buffer."""
 
-    __slots__ = ("_ends", "base", "body", "count", "end", "start")
+    __slots__ = ("_ends", "_runs", "base", "body", "count", "end", "start")
 
     def __init__(self, base: int, body: bytes | bytearray, count: int) -> None:
         self.base = base
@@ -45,6 +46,7 @@ class OpenFrame:
         self.body = body
         self.count = count
         self._ends: dict[int, int] | None = None  # where a record begins → where it ends
+        self._runs: dict[tuple[int, int], QueueRun] | None = None
 
     def ends(self) -> dict[int, int]:
         """Where the records begin and end, as offsets in the body."""
@@ -55,6 +57,12 @@ class OpenFrame:
                 offsets = offsets_of(self.body, self.count).tolist()
                 self._ends = dict(zip(offsets, [*offsets[1:], len(self.body)], strict=True))
         return self._ends
+
+    def run(self, topic: int, queue: int) -> QueueRun | None:
+        """The visible messages of a queue (number of its topic, id), unless there are none in a row."""
+        if self._runs is None:
+            self._runs = runs_of(self.body, self.start, self.ends())
+        return self._runs.get((topic, queue))
 
 
 class FrameReader:

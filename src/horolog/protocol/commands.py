@@ -5,6 +5,7 @@ the result named in the command's docstring) and turns the result into bytes.  A
 `HorologError` from that future; in batches an entry that was refused holds the `HorologError` as a value.
 Times are UTC epoch milliseconds (`_ms` of a wall clock) or durations in milliseconds, as each field says.
 """
+# ruff: noqa: PLC0414 - what is imported as itself is part of this vocabulary
 
 from __future__ import annotations
 
@@ -15,6 +16,15 @@ from typing import NamedTuple
 from horolog.errors import HorologError
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.offload_commands import OffloadCommand
+from horolog.protocol.queue_commands import QueueCommand
+from horolog.protocol.topic_commands import NOT_COUNTED as NOT_COUNTED
+from horolog.protocol.topic_commands import ChangeTopic as ChangeTopic
+from horolog.protocol.topic_commands import CreateTopic as CreateTopic
+from horolog.protocol.topic_commands import DescribeTopic as DescribeTopic
+from horolog.protocol.topic_commands import ListTopics as ListTopics
+from horolog.protocol.topic_commands import TopicCommand as TopicCommand
+from horolog.protocol.topic_commands import TopicType as TopicType
+from horolog.protocol.topic_commands import TopicView as TopicView
 
 
 class MessageType(IntEnum):
@@ -24,16 +34,6 @@ class MessageType(IntEnum):
     FIFO = 2
     DELAY = 3
     TRANSACTION = 4
-
-
-class TopicType(StrEnum):
-    """Which messages a topic takes; MIXED takes all."""
-
-    NORMAL = "normal"
-    FIFO = "fifo"
-    DELAY = "delay"
-    TRANSACTION = "transaction"
-    MIXED = "mixed"
 
 
 class NewMessage(NamedTuple):
@@ -105,9 +105,14 @@ class Received:
 
 @dataclass(slots=True, frozen=True)
 class CancelReceive:
-    """The caller of a parked Receive has gone; gives None.  `token` is the future given for the Receive."""
+    """The caller of a parked Receive or Pull has gone; gives None.
+
+    token   the future given for it
+    answer  answer it first, as if its time were over
+    """
 
     token: object
+    answer: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -240,54 +245,6 @@ class Rescheduled:
     queue_id: int = -1
     queue_offset: int = -1
     copies: int = 0  # waiting copies that it replaces
-
-
-@dataclass(slots=True, frozen=True)
-class CreateTopic:
-    """Create a topic; gives `TopicView`.  One that exists just so: no change; any other: TOPIC_EXISTS."""
-
-    name: str
-    type: TopicType
-    queues: int
-
-
-@dataclass(slots=True, frozen=True)
-class ChangeTopic:
-    """Add queues to a topic, up to `queues` of them; gives `TopicView`.  As many as it has: no change."""
-
-    name: str
-    queues: int
-
-
-@dataclass(slots=True, frozen=True)
-class DescribeTopic:
-    """Gives `TopicView`; unknown: TOPIC_NOT_FOUND."""
-
-    name: str
-    with_pending: bool = True  # a route does not ask, and what waits need not be counted
-
-
-NOT_COUNTED = -1  # `pending` of a view that was not to count it
-
-
-@dataclass(slots=True, frozen=True)
-class ListTopics:
-    """Gives list[TopicView], by name: at most 1 024 (TURN_TOPICS_MAX) of those behind `after`."""
-
-    after: str = ""
-    with_pending: bool = True
-
-
-@dataclass(slots=True)
-class TopicView:
-    """A topic as operators see it."""
-
-    name: str
-    type: TopicType
-    queues: int
-    queue_offsets: list[int]  # next offset of each queue
-    pending: int  # scheduled messages that wait, or NOT_COUNTED
-    min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
 
 
 @dataclass(slots=True, frozen=True)
@@ -477,10 +434,7 @@ Command = (
     | RecallByKey
     | RecallMany
     | Reschedule
-    | CreateTopic
-    | ChangeTopic
-    | DescribeTopic
-    | ListTopics
+    | TopicCommand
     | DescribeGroup
     | CountPending
     | ListPending
@@ -491,4 +445,5 @@ Command = (
     | DescribeBroker
     | AdoptionCommand
     | OffloadCommand
+    | QueueCommand
 )

@@ -1,14 +1,17 @@
 """Long polls that wait, and what wakes them.
 
-A poll is parked when it was offered everything that its topic's queues have for its group: new messages, and messages
-whose lease is over.  So it need be looked at again only when one of these queues grows, or when a lease of its group
-in one of them ends.  Both are noted as *news* of a group and topic; nothing else is looked at in a turn, however many
-polls wait:
+Two kinds wait here.  A *receive* of a group waits for a topic: for new messages in any of its queues, and for messages
+of its group whose lease is over.  A *pull* waits for one queue, and has no group.  Either is parked when it was offered
+everything there is, so it need be looked at again only when one of these queues grows, or when a lease of its group
+in one of them ends.  Both are noted as *news* of a place, (topic, group) or (topic, queue); nothing else is looked at
+in a turn, however many polls wait: a message costs nothing for 1 000 groups that wait for 1 000 other queues.
 
     park          the first poll of a group for a topic: the end of its first lease there is watched
-    grown         a queue of a topic has new messages: news for every group that waits for the topic
+    grown         a queue of a topic has new messages: news for every group that waits for the topic, and for the pulls
+                  of that queue
     ended         a watched lease is over: `note` as news of its group in which queues
-    take_news     what must be looked at in this turn, and is old from here on
+    take_news     which groups must be looked at in this turn; their news is old from here on
+    take_grown    the same for queues that pulls wait for
     leave         answered, cancelled or timed out: nothing of the poll stays
 
 A lease is watched only while somebody waits: no turn is woken for nobody.  Times are monotonic milliseconds.
@@ -19,30 +22,62 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import PARKED_POLLS_MAX
 from horolog.protocol.commands import Receive
+from horolog.protocol.queue_commands import Pull
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import TagFilter, parse_tags
+
+# (topic, group); of pulls (topic, −1 − queue): the numbers of groups are above 0.
+Place: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A parked Receive."""
+    """A parked Receive, or a parked Pull, which has no group (0)."""
 
     token: object
-    command: Receive
-    group: int
+    command: Receive | Pull
     topic: int
+    group: int
     deadline: int
 
+    @property
+    def place(self) -> Place:
+        """Where its news comes from."""
+        return self.topic, self.group or place_of_pulls(self.command.queue_id)
 
-class Bucket(NamedTuple):
-    """Waiters for the same thing, the first come first."""
+
+def place_of_pulls(queue: int) -> int:
+    """The second part of the place of whoever waits for a queue."""
+    return -1 - queue
+
+
+def check_may_park(parked: int) -> None:
+    """TOO_MANY_REQUESTS if too many polls wait already."""
+    if parked >= PARKED_POLLS_MAX:
+        raise HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"{PARKED_POLLS_MAX} polls are waiting already, the most that are allowed",
+            field="long_polling_timeout",
+            limit=f"{PARKED_POLLS_MAX} polls",
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """Waiters for the same thing, the first come first.
+
+    seen  of pulls: queue offset up to which nothing is for them, or they would not wait
+    """
 
     filter: TagFilter
     queue_id: int
-    waiters: OrderedDict[object, Waiter]  # by token
+    waiters: OrderedDict[object, Waiter] = field(default_factory=OrderedDict)  # by token
+    seen: int = 0
 
 
 class News(NamedTuple):
@@ -55,7 +90,7 @@ class News(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """The polls of one group for one topic."""
+    """The polls of one place."""
 
     buckets: dict[tuple[int, str], Bucket] = field(default_factory=dict)
     news: set[int] = field(default_factory=set)
@@ -66,11 +101,13 @@ class Polls:
 
     def __init__(self) -> None:
         self._waiters: dict[object, Waiter] = {}  # by token
-        self._topics: dict[int, dict[int, _Waiting]] = {}  # topic → group → polls
+        self._places: dict[Place, _Waiting] = {}
+        self._groups: dict[int, dict[int, None]] = {}  # topic → groups that wait for it
         self._clients: dict[str, OrderedDict[object, Waiter]] = {}  # by client id and token
         self._deadlines: Deadlines[object] = Deadlines()  # of tokens
-        self._ends: Deadlines[tuple[int, int]] = Deadlines()  # (topic, group) → its first lease's
-        self._news: set[tuple[int, int]] = set()  # (topic, group)
+        self._ends: Deadlines[Place] = Deadlines()  # of a group → its first lease's
+        self._news: set[Place] = set()  # of groups
+        self._grown: set[Place] = set()  # of pulls
 
     def __len__(self) -> int:
         """How many wait."""
@@ -78,78 +115,100 @@ class Polls:
 
     # --- who waits ------------------------------------------------------------------------------
 
-    def park(self, waiter: Waiter, first_end: int | None) -> None:
-        """Let a receive wait that was offered everything.
+    def park(self, waiter: Waiter, first_end: int | None = None, seen: int = 0) -> None:
+        """Let a receive or a pull wait that was offered everything.
 
         first_end  of all leases that its group has in that topic
+        seen       length of the queue that a pull waits for
         """
         assert waiter.token not in self._waiters, "parked twice"
-        groups = self._topics.setdefault(waiter.topic, {})
-        waiting = groups.get(waiter.group)
+        place = waiter.place
+        waiting = self._places.get(place)
         if waiting is None:
-            waiting = groups[waiter.group] = _Waiting()
-        self.watch(waiter.group, waiter.topic, first_end)
+            waiting = self._places[place] = _Waiting()
+            if waiter.group:
+                self._groups.setdefault(waiter.topic, {})[waiter.group] = None
+        if waiter.group:
+            self.watch(waiter.group, waiter.topic, first_end)
         command = waiter.command
         name = (command.queue_id, command.filter_expression)
         bucket = waiting.buckets.get(name)
         if bucket is None:
             tags = parse_tags(command.filter_expression)
-            bucket = waiting.buckets[name] = Bucket(tags, command.queue_id, OrderedDict())
+            bucket = waiting.buckets[name] = Bucket(tags, command.queue_id, seen=seen)
+        assert bucket.seen == seen, (bucket.seen, seen)
         bucket.waiters[waiter.token] = waiter
         self._waiters[waiter.token] = waiter
         self._clients.setdefault(command.client_id, OrderedDict())[waiter.token] = waiter
         self._deadlines.set(waiter.token, waiter.deadline)
 
     def leave(self, waiter: Waiter) -> None:
-        """A parked receive was answered, or nobody waits for its answer."""
+        """A parked poll was answered, or nobody waits for its answer."""
         del self._waiters[waiter.token]
         self._deadlines.drop(waiter.token)
         of_client = self._clients[waiter.command.client_id]
         del of_client[waiter.token]
         if not of_client:
             del self._clients[waiter.command.client_id]
-        groups = self._topics[waiter.topic]
-        waiting = groups[waiter.group]
+        place = waiter.place
+        waiting = self._places[place]
         name = (waiter.command.queue_id, waiter.command.filter_expression)
         bucket = waiting.buckets[name]
         del bucket.waiters[waiter.token]
         if bucket.waiters:
             return
         del waiting.buckets[name]
-        if waiting.buckets:
-            return
-        self._ends.drop((waiter.topic, waiter.group))
-        self._news.discard((waiter.topic, waiter.group))
-        del groups[waiter.group]
-        if not groups:
-            del self._topics[waiter.topic]
+        if not waiting.buckets:
+            del self._places[place]
+            self._nobody_waits(waiter.topic, waiter.group, place)
         if not self._waiters:
             self._waiters = {}  # gives back the room of the most that ever waited
 
-    def cancel(self, token: object) -> None:
-        """The caller of a receive has gone, parked or not."""
+    def _nobody_waits(self, topic: int, group: int, place: Place) -> None:
+        self._ends.drop(place)
+        self._news.discard(place)
+        self._grown.discard(place)
+        if group:
+            groups = self._groups[topic]
+            del groups[group]
+            if not groups:
+                del self._groups[topic]
+
+    def cancel(self, token: object) -> Waiter | None:
+        """The caller of a poll has gone, parked or not; gives the one that waited."""
         waiter = self._waiters.get(token)
         if waiter is not None:
             self.leave(waiter)
+        return waiter
 
     def of_client(self, client_id: str) -> list[Waiter]:
-        """The parked receives of a client, in the order they were parked."""
+        """The parked polls of a client, in the order they were parked."""
         return list(self._clients.get(client_id, OrderedDict()).values())
+
+    def of_topic(self, topic: int) -> list[Waiter]:
+        """The parked polls for a topic: whoever asks looks at all that are parked."""
+        return [waiter for waiter in self._waiters.values() if waiter.topic == topic]
 
     def waits(self, group: int, topic: int) -> bool:
         """Whether somebody of that group waits for that topic."""
-        groups = self._topics.get(topic)
-        return groups is not None and group in groups
+        return (topic, group) in self._places
 
     def groups(self) -> Iterator[tuple[int, int]]:
-        """(group, topic) of all who wait."""
-        for topic, groups in self._topics.items():
+        """(group, topic) of all groups that wait."""
+        for topic, groups in self._groups.items():
             for group in groups:
                 yield group, topic
 
-    def buckets(self, group: int, topic: int) -> Iterator[Bucket]:
-        """The waiting polls of a group for a topic, by what they wait for; they may leave meanwhile."""
-        waiting = self._topics.get(topic, {}).get(group)
+    def pulled(self) -> Iterator[tuple[int, int, Bucket]]:
+        """(topic, queue, pulls) of all pulls that wait."""
+        for (topic, other), waiting in self._places.items():
+            if other < 0:
+                for bucket in waiting.buckets.values():
+                    yield topic, -1 - other, bucket
+
+    def buckets(self, place: Place) -> Iterator[Bucket]:
+        """The waiting polls of a place, by what they wait for; they may leave meanwhile."""
+        waiting = self._places.get(place)
         if waiting is not None:
             yield from list(waiting.buckets.values())
 
@@ -160,7 +219,7 @@ class Polls:
         place = (topic, group)
         if first_end is None:
             self._ends.drop(place)
-        elif self.waits(group, topic) and self._ends.at(place) != first_end:
+        elif place in self._places and self._ends.at(place) != first_end:
             self._ends.set(place, first_end)
 
     def watched(self, group: int, topic: int) -> int | None:
@@ -169,9 +228,12 @@ class Polls:
 
     def grown(self, topic: int, queue: int) -> None:
         """A queue has new messages."""
-        for group, waiting in self._topics.get(topic, {}).items():
-            waiting.news.add(queue)
+        for group in self._groups.get(topic, ()):
+            self._places[topic, group].news.add(queue)
             self._news.add((topic, group))
+        place = topic, place_of_pulls(queue)
+        if place in self._places:
+            self._grown.add(place)
 
     def ended(self, mono_ms: int) -> list[tuple[int, int]]:
         """(group, topic) of those of whom a lease is over; `note` in which queues, and `watch` the next one."""
@@ -179,21 +241,27 @@ class Polls:
 
     def note(self, group: int, topic: int, queues: list[int]) -> None:
         """Messages of these queues can be given out again."""
-        self._topics[topic][group].news.update(queues)
+        self._places[topic, group].news.update(queues)
         self._news.add((topic, group))
 
     def take_news(self) -> list[News]:
-        """What must be looked at now, by topic and group."""
+        """Which groups must be looked at now, by topic and group."""
         found = []
         for topic, group in sorted(self._news):
-            waiting = self._topics[topic][group]
+            waiting = self._places[topic, group]
             found.append(News(topic, group, sorted(waiting.news)))
             waiting.news.clear()
         self._news.clear()
         return found
 
+    def take_grown(self) -> list[tuple[int, int]]:
+        """(topic, queue) whose pulls must be looked at now."""
+        found = [(topic, -1 - other) for topic, other in sorted(self._grown)]
+        self._grown.clear()
+        return found
+
     def timed_out(self, mono_ms: int) -> list[Waiter]:
-        """Parked receives whose time is over; they have left."""
+        """Parked polls whose time is over; they have left."""
         over = []
         for token in self._deadlines.take(mono_ms):
             waiter = self._waiters[token]
@@ -211,22 +279,24 @@ class Polls:
     def check_invariants(self) -> None:
         """AssertionError if something of a poll is kept that has left, or one waits that nothing will end."""
         waiters: dict[object, Waiter] = {}
-        for topic, groups in self._topics.items():
-            assert groups, f"topic {topic} has no waiting group"
-            for group, waiting in groups.items():
-                assert waiting.buckets, f"group {group} has no waiting poll"
-                assert not waiting.news or (topic, group) in self._news, "news that nobody looks at"
-                for bucket in waiting.buckets.values():
-                    assert bucket.waiters, "an empty bucket"
-                    for token, waiter in bucket.waiters.items():
-                        assert (waiter.topic, waiter.group) == (topic, group), waiter
-                        assert self._deadlines.at(token) == waiter.deadline, waiter
-                        waiters[token] = waiter
+        for place, waiting in self._places.items():
+            assert waiting.buckets, f"nobody waits at {place}"
+            assert not waiting.news or place in self._news, "news that nobody looks at"
+            for bucket in waiting.buckets.values():
+                assert bucket.waiters, "an empty bucket"
+                for token, waiter in bucket.waiters.items():
+                    assert waiter.place == place, waiter
+                    assert self._deadlines.at(token) == waiter.deadline, waiter
+                    waiters[token] = waiter
         assert waiters == self._waiters, "a poll in no bucket"
+        groups = {(topic, group) for group, topic in self.groups()}
+        assert groups == {place for place in self._places if place[1] > 0}, groups
+        assert all(self._groups.values()), "a topic that nobody waits for"
         clients = [waiter for each in self._clients.values() for waiter in each.values()]
         assert set(clients) == set(waiters.values()), "a poll of no client"
         assert len(self._deadlines) == len(waiters), "a deadline of a poll that has left"
-        assert all(self.waits(group, topic) for (topic, group), _ in self._ends.items())
-        assert all(group in self._topics.get(topic, {}) for topic, group in self._news), self._news
+        assert groups.issuperset(place for place, _ in self._ends.items())
+        assert groups.issuperset(self._news), self._news
+        assert self._grown <= self._places.keys() - groups, self._grown
         self._deadlines.check_invariants()
         self._ends.check_invariants()

@@ -28,7 +28,8 @@ from horolog.limits import (
     UNSYNCED_BYTES_MAX,
 )
 from horolog.log.segment import Write
-from horolog.protocol.commands import CancelReceive, Command, Receive, Received
+from horolog.protocol.commands import CancelReceive, Command, Receive
+from horolog.protocol.queue_commands import Pull
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.failures import why_failed
@@ -117,7 +118,7 @@ class Engine:
         if (refusal := self._inputs.put(Input(future, command))) is not None:
             future.set_exception(refusal)
             return future
-        if isinstance(command, Receive) and self.clock.simulated and command.poll_ms > 0:
+        if isinstance(command, Receive | Pull) and self.clock.simulated and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
             self._loop.call_later(command.poll_ms / 1000, self._give_up, future)
         self._soon(gather=True)
@@ -125,8 +126,7 @@ class Engine:
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
         if not future.done():
-            future.set_result(Received([]))
-            self.submit(CancelReceive(future))
+            self.submit(CancelReceive(future, answer=True))
 
     # --- turns ----------------------------------------------------------------------------------
 

@@ -1,0 +1,329 @@
+"""Which part of a shard decides which command: a table of handlers, by the kind of the command.
+
+A handler gives the result, which waits for the commit position, or `LATER`: then the command was answered at once
+(`Effects.prompt`), is answered by a part at the end of the turn, or is deferred to a later one.  What has no handler
+of its own here is a question, and `broker.queries` answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from horolog.broker import adoptions, lake_recalls, offloads, queries
+from horolog.broker.adoptions import Adoptions
+from horolog.broker.bulk_recalls import BulkRecalls
+from horolog.broker.disk_pressure import DiskPressure
+from horolog.broker.effects import Effects, Now, Reply
+from horolog.broker.key_searches import KeySearches
+from horolog.broker.look_ups import find_messages
+from horolog.broker.pulls import Pulls
+from horolog.broker.recalls import recall, with_key, worth_telling
+from horolog.broker.receives import Receives
+from horolog.broker.reschedules import reschedule
+from horolog.broker.sends import Sends
+from horolog.broker.shard import Settled, Shard
+from horolog.broker.waiting import Waiting
+from horolog.delay.offload import frozen_runs
+from horolog.errors import HorologError
+from horolog.log.record import encode_topic
+from horolog.protocol.adoption_commands import Adopt, BeginAdoption
+from horolog.protocol.commands import (
+    Ack,
+    CancelReceive,
+    ChangeInvisible,
+    ChangeTopic,
+    ClientGone,
+    ClientSeen,
+    Command,
+    CreateTopic,
+    DescribeBroker,
+    FindMessages,
+    Recall,
+    RecallByKey,
+    Recalled,
+    RecallMany,
+    Receive,
+    Reschedule,
+    SendMessages,
+)
+from horolog.protocol.offload_commands import (
+    CommitOffload,
+    LakeRecall,
+    LakeStep,
+    OffloadCommand,
+    RecallFromLake,
+    RecallManyFromLake,
+    RescheduleFromLake,
+)
+from horolog.protocol.queue_commands import Pull
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+
+
+class Input(NamedTuple):
+    """A command and the token that its reply will carry."""
+
+    token: object
+    command: Command
+
+
+LATER = object()
+"""What a handler gives for a command that it does not answer with a result."""
+
+_Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, …)
+
+
+class Decisions:
+    """Decides the commands of a turn, in the order they came."""
+
+    def __init__(self, shard: Shard, disk: DiskPressure, mono_ms: int) -> None:
+        self._shard = shard
+        self._disk = disk
+        self.receives = Receives(shard)
+        self.pulls = Pulls(shard)
+        self.waiting = Waiting(shard, self.receives, self.pulls)
+        self.sends = Sends(shard, mono_ms)
+        self.bulk = BulkRecalls(shard)
+        self.searches = KeySearches(shard)
+        self.adoptions = Adoptions(shard)
+        self.recalled: list[Settled] = []  # by records of this turn
+        self._deferred: list[Input] = []  # about messages that are appended but not filed yet
+        self._handlers = self._table()
+
+    def _table(self) -> Mapping[type, _Handler]:
+        return {
+            SendMessages: self._send,
+            Receive: self._receive,
+            Pull: self._pull,
+            Ack: lambda _item, command, now, _: self.receives.ack(command, now),
+            ChangeInvisible: lambda _item, command, now, _: self.receives.change(command, now),
+            CancelReceive: self._cancel,
+            ClientSeen: lambda _item, command, now, _: self.receives.renewals.see(
+                command.client_id, now
+            ),
+            ClientGone: self._client_gone,
+            Recall: self._recall_one,
+            RecallByKey: self._by_key,
+            FindMessages: self._find,
+            RecallMany: self._begin_recall_many,
+            Reschedule: self._reschedule,
+            CreateTopic: self._make_topic,
+            ChangeTopic: self._make_topic,
+            BeginAdoption: self._begin_adoption,
+            Adopt: self._adopt,
+            DescribeBroker: self._describe,
+            RecallFromLake: self._recall_from_lake,
+            RescheduleFromLake: self._reschedule_from_lake,
+            RecallManyFromLake: self._recall_many_from_lake,
+        }
+
+    def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
+        """Everything that was deferred, then these; a refusal is an answer like any other."""
+        deferred, self._deferred = self._deferred, []
+        handlers = self._handlers
+        for item in (*deferred, *inputs):
+            handler = handlers.get(type(item.command), self._rest)
+            try:
+                result = handler(item, item.command, now, effects)
+            except HorologError as error:
+                if error.fatal:
+                    raise
+                self.searches.end(item.token)
+                result = error
+            if result is not LATER:
+                effects.replies.append(Reply(item.token, result))
+
+    def check_invariants(self) -> None:
+        """AssertionError if something was decided and would not be appended."""
+        self.receives.renewals.check_invariants()
+        assert not self.recalled, "decided, and not appended"
+        assert not len(self.adoptions), "an adoption was taken up, and not appended"
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether something that was deferred can be decided now."""
+        log = self._shard.log
+        return bool(self._deferred) and log.commit_position == log.end
+
+    def _rest(self, item: Input, command: Any, now: Now, effects: Effects) -> object:
+        if isinstance(command, OffloadCommand):
+            return self._offload(item, command, now, effects)
+        return queries.answer(self._shard, command)
+
+    # --- sends and consumers --------------------------------------------------------------------
+
+    def _send(self, item: Input, command: SendMessages, now: Now, _: Effects) -> object:
+        size = sum(len(message.record) for message in command.messages)
+        self._disk.check(now.mono_ms, now.wall_ms, size)
+        self.sends.add(item.token, command, now.wall_ms)
+        return LATER
+
+    def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
+        reply = self.receives.receive(item.token, command, now)
+        if reply is not None:
+            effects.prompt.append(reply)
+        return LATER
+
+    def _pull(self, item: Input, command: Pull, now: Now, effects: Effects) -> object:
+        reply = self.pulls.pull(item.token, command, now)
+        if reply is not None:
+            effects.prompt.append(reply)
+        return LATER
+
+    def _cancel(self, _: Input, command: CancelReceive, now: Now, effects: Effects) -> None:
+        reply = self.waiting.cancel(command.token, answer=command.answer)
+        if reply is not None:
+            effects.prompt.append(reply)
+
+    def _client_gone(self, _: Input, command: ClientGone, now: Now, effects: Effects) -> None:
+        self.receives.renewals.gone(command.client_id, now)
+        effects.prompt += self.waiting.client_gone(command.client_id)
+
+    # --- topics and the shard -------------------------------------------------------------------
+
+    def _make_topic(
+        self, _: Input, command: CreateTopic | ChangeTopic, now: Now, _effects: Effects
+    ) -> object:
+        self._disk.check(now.mono_ms, now.wall_ms, 0)
+        topics = self._shard.topics
+        planned = topics.plan(command)
+        is_new = command.name not in topics.by_name
+        if planned is not None:
+            topics.put(*planned)
+            number, name, type_, queues = planned
+            self.receives.records.append(encode_topic(number, name, type_.value, queues))
+        topic = topics.get(command.name)
+        view = queries.view_topic(self._shard, topic, with_pending=not is_new)
+        return replace(view, pending=0) if is_new else view  # nothing can wait of a new one
+
+    def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
+        self._disk.look(now.mono_ms, now.wall_ms)
+        return queries.answer(self._shard, command)
+
+    # --- adoptions ------------------------------------------------------------------------------
+
+    def _begin_adoption(self, _: Input, command: BeginAdoption, now: Now, _e: Effects) -> object:
+        self._disk.check(now.mono_ms, now.wall_ms, adoptions.space_for(command))
+        return adoptions.begin(self._shard, command, now.wall_ms)
+
+    def _adopt(self, item: Input, command: Adopt, now: Now, _: Effects) -> object:
+        """Appended, and answered, later in the turn."""
+        self._disk.check(now.mono_ms, now.wall_ms, adoptions.space_for(command))
+        self.adoptions.add(item.token, command)
+        return LATER
+
+    # --- recalls --------------------------------------------------------------------------------
+
+    def _recall_one(self, item: Input, command: Recall, _: Now, _effects: Effects) -> object:
+        if self._defers(item, command):
+            return LATER
+        lake_recalls.check_recalls(self._shard, [command])
+        return self._recall(command)
+
+    def _begin_recall_many(self, item: Input, command: RecallMany, _: Now, _e: Effects) -> object:
+        lake_recalls.check_recall_many(self._shard, command)
+        self.bulk.add(item.token, command)
+        return LATER
+
+    def _reschedule(self, item: Input, command: Reschedule, now: Now, _: Effects) -> object:
+        self._disk.check(now.mono_ms, now.wall_ms, 0)
+        if self._defers(item, command):
+            return LATER
+        lake_recalls.check_recalls(self._shard, [command])
+        return reschedule(self._shard, command, now.wall_ms)
+
+    def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
+        if command.message_id:
+            return queries.answer(self._shard, command)
+        adopted = self.searches.found(item.token, command)
+        if adopted is None:
+            self._deferred.append(item)
+            return LATER
+        self.searches.end(item.token)
+        return find_messages(self._shard, command, adopted)
+
+    def _by_key(self, item: Input, command: RecallByKey, _: Now, _effects: Effects) -> object:
+        """What became of each message, unless that has to wait."""
+        adopted = self.searches.found(item.token, command)
+        if adopted is None:
+            self._deferred.append(item)
+            return LATER
+        recalls = with_key(self._shard, command, adopted)
+        if self._defers(item, command, *recalls):
+            return LATER
+        self.searches.end(item.token)
+        lake_recalls.check_recalls(self._shard, recalls)
+        return worth_telling([self._recall(each) for each in recalls])
+
+    def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
+        """Whether it must wait, because what it is about is appended but not filed yet."""
+        if self._shard.delay.far.lake.in_flight:
+            self._deferred.append(item)
+            return True
+        for each in commands:
+            if isinstance(each, RecallByKey):
+                key = user_key_hash(each.topic, each.key)
+                is_new = self.sends.has_keyed()
+            else:
+                key = key_hash(each.topic, each.message_id)
+                is_new = self.sends.has_key(key)
+            if is_new or len(self.adoptions) or self._shard.is_in_flight(key):
+                self._deferred.append(item)
+                return True
+        return False
+
+    def _recall(self, command: Recall) -> Recalled:
+        result, record, settled = recall(self._shard, command)
+        if record is not None and settled is not None:
+            self.receives.records.append(record)
+            self.recalled.append(settled)
+        return result
+
+    def recall_many(self, effects: Effects) -> None:
+        """A turn's worth of the bulk recalls that are under way."""
+        records, settled, replies = self.bulk.work()
+        self.receives.records += records
+        self.recalled += settled
+        effects.replies += replies
+
+    # --- the lake -------------------------------------------------------------------------------
+
+    def _recall_from_lake(
+        self, item: Input, command: RecallFromLake, now: Now, _: Effects
+    ) -> object:
+        meant = Recall(command.topic, command.message_id, command.due_ms)
+        if self._defers(item, meant):
+            return LATER
+        there = lake_recalls.recall(self._shard, command, now.wall_ms)
+        here = self._recall(meant)
+        return there or here
+
+    def _reschedule_from_lake(
+        self, item: Input, command: RescheduleFromLake, now: Now, _: Effects
+    ) -> object:
+        if self._defers(item, Recall(command.topic, command.message_id, command.due_ms)):
+            return LATER
+        self._disk.check(now.mono_ms, now.wall_ms, 0)
+        return lake_recalls.move(self._shard, command, now.wall_ms)
+
+    def _recall_many_from_lake(
+        self, item: Input, command: RecallManyFromLake, now: Now, _: Effects
+    ) -> object:
+        if self._shard.delay.far.lake.in_flight:
+            self._deferred.append(item)
+            return LATER
+        return lake_recalls.recall_rows(self._shard, command, now.wall_ms)
+
+    def _offload(self, item: Input, command: OffloadCommand, now: Now, _: Effects) -> object:
+        """A step of an offload; it waits for what is appended and not applied, or not done."""
+        far = self._shard.delay.far
+        waits = isinstance(command, LakeStep) and far.lake.in_flight
+        if isinstance(command, CommitOffload):
+            waits = waits or self.bulk.under_way
+            waits = waits or any(run.recalling for run in frozen_runs(far))
+        if waits:
+            self._deferred.append(item)
+            return LATER
+        assert not isinstance(command, LakeRecall), "it has a handler of its own"
+        return offloads.decide(self._shard, command, now.wall_ms)

@@ -1,0 +1,243 @@
+"""Pulls: messages of a queue from an offset on, for clients that keep their own offsets.
+
+A pull is answered with slices of the log.  Of messages that lie together in a frame only the first is looked up by its
+unit (`log.queue_runs`); a message whose unit leads nowhere, or that lies in no run, is read by itself, and a hole is
+passed over (`broker.queued`).  With a tag filter the units' codes are compared first, many at once.
+
+A pull that has seen everything waits for its queue to grow.  Pulls with the same filter wait together, and new units
+are compared once for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.effects import Now, Reply
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import POLL_MAX_MS, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
+from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
+from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.polls import Bucket, Waiter, check_may_park, place_of_pulls
+
+_CODE_MIN, _CODE_MAX = -(1 << 31), (1 << 31) - 1
+
+
+class _Found(NamedTuple):
+    layouts: list[memoryview]
+    next_offset: int
+
+
+class Pulls:
+    """The pulls of a shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
+        """What is there; None if there is nothing yet and the pull was parked."""
+        topic = self._shard.topics.get(command.topic)
+        queue = _queue_of(topic, command.queue_id)
+        tags = parse_tags(command.filter_expression)
+        first, length = command.first, queue.length
+        if not queue.first <= first <= length:
+            next_offset = length if first > length else queue.first
+            return Reply(token, _pulled(queue, PullStatus.MOVED, next_offset))
+        if first == length:
+            if command.poll_ms <= 0:
+                return Reply(token, _pulled(queue, PullStatus.NOTHING, first))
+            check_may_park(self._shard.ready.parked)
+            deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
+            waiter = Waiter(token, command, topic.number, 0, deadline)
+            self._shard.ready.polls.park(waiter, seen=length)
+            return None
+        return Reply(token, self._from(topic, command, tags, first))
+
+    # --- waiting pulls --------------------------------------------------------------------------
+
+    def serve(self, topic_number: int, queue_id: int) -> list[Reply]:
+        """Answer the parked pulls of a queue that has grown, if something of it is for them."""
+        topic = self._shard.topics.by_number[topic_number]
+        queue = topic.queues[queue_id]
+        place = topic_number, place_of_pulls(queue_id)
+        replies: list[Reply] = []
+        for bucket in self._shard.ready.polls.buckets(place):
+            if self._has_news(topic, bucket, queue):
+                replies += self._serve(topic, bucket)
+        return replies
+
+    def _has_news(self, topic: Topic, bucket: Bucket, queue: ConsumeQueue) -> bool:
+        """Whether a queue has something new that may match; `seen` moves to the first such unit, or the end."""
+        if bucket.filter.tags is None:
+            return bucket.seen < queue.length
+        while bucket.seen < queue.length:
+            units = self._units(topic, bucket.queue_id, bucket.seen, queue.length - bucket.seen)
+            if isinstance(units, HorologError):
+                return True  # they are told
+            matching = np.flatnonzero(_may_match(units, bucket.filter))
+            if len(matching):
+                bucket.seen += int(matching[0])
+                return True
+            bucket.seen += len(units)
+        return False
+
+    def _serve(self, topic: Topic, bucket: Bucket) -> list[Reply]:
+        """Answer all pulls of a bucket; those that ask for as much get the same answer."""
+        polls, tags, seen = self._shard.ready.polls, bucket.filter, bucket.seen
+        answers: dict[tuple[int, int], Pulled | HorologError] = {}
+        replies = []
+        for waiter in list(bucket.waiters.values()):
+            command = waiter.command
+            assert isinstance(command, Pull)
+            asked = command.limit, command.max_bytes
+            if asked not in answers:
+                try:
+                    answers[asked] = self._from(topic, command, tags, seen)
+                except HorologError as error:
+                    if error.fatal:
+                        raise
+                    answers[asked] = error
+            polls.leave(waiter)
+            replies.append(Reply(waiter.token, answers[asked]))
+        return replies
+
+    def nothing(self, waiter: Waiter) -> Pulled:
+        """The answer to a parked pull whose time is over: what has come meanwhile was not for it."""
+        command = waiter.command
+        assert isinstance(command, Pull)
+        queue = self._shard.topics.by_number[waiter.topic].queues[command.queue_id]
+        first = max(command.first, queue.first)
+        status = PullStatus.FILTERED if first < queue.length else PullStatus.NOTHING
+        return _pulled(queue, status, max(first, queue.length))
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _from(self, topic: Topic, command: Pull, tags: TagFilter, first: int) -> Pulled:
+        """What a queue has from `first` on, which lies below its end."""
+        queue = topic.queues[command.queue_id]
+        limit = max(1, min(command.limit, TURN_READ_MAX))
+        room = max(1, min(command.max_bytes, TURN_READ_BYTES))
+        first = max(first, queue.first)  # retention may have moved it while the pull waited
+        if tags.tags is None:
+            found = self._all(topic, command.queue_id, first, limit, room)
+        else:
+            found = self._matching(topic, command.queue_id, tags, first, limit, room)
+        status = PullStatus.FOUND if found.layouts else PullStatus.FILTERED
+        return Pulled(status, found.layouts, found.next_offset, queue.first, queue.length)
+
+    def _all(self, topic: Topic, queue_id: int, first: int, limit: int, room: int) -> _Found:
+        length, log, number = topic.queues[queue_id].length, self._shard.log, topic.number
+        layouts: list[memoryview] = []
+        at, stop = first, min(length, first + SCAN_MAX)  # holes are passed over
+        while at < stop and len(layouts) < limit:
+            units = self._units(topic, queue_id, at, 1)
+            if isinstance(units, HorologError):
+                return _so_far(layouts, at, units)
+            position, size, _ = units[0].tolist()
+            run = log.run(position, number, queue_id)
+            i = -1 if run is None else run.at(at, position)
+            if run is None or i < 0:
+                record = self._shard.queued.record(topic, queue_id, at, position, size)
+                if record is not None:
+                    if layouts and len(record) - HEAD_BYTES > room:
+                        break
+                    layouts.append(memoryview(record)[HEAD_BYTES:])
+                    room -= len(record) - HEAD_BYTES
+                at += 1
+                continue
+            most = min(limit - len(layouts), length - at)
+            some, size = run.take(i, most, room)
+            if not some:
+                if layouts:
+                    break
+                some, size = run.take(i, 1, run.ends[i])
+            layouts += some
+            room -= size
+            at += len(some)
+            if i + len(some) < len(run.starts) and len(layouts) < limit:
+                break  # there is no room for the next one of the same run, or it is not visible
+        return _Found(layouts, at)
+
+    def _matching(
+        self, topic: Topic, queue_id: int, tags: TagFilter, first: int, limit: int, room: int
+    ) -> _Found:
+        length = topic.queues[queue_id].length
+        layouts: list[memoryview] = []
+        at, stop = first, min(length, first + SCAN_MAX)
+        while at < stop:
+            units = self._units(topic, queue_id, at, stop - at)
+            if isinstance(units, HorologError):
+                return _so_far(layouts, at, units)
+            rows = np.flatnonzero(_may_match(units, tags))
+            for row, (position, size, _) in zip(rows.tolist(), units[rows].tolist(), strict=True):
+                layout = self._one(topic, queue_id, at + row, position, size)
+                if layout is None:
+                    continue
+                if layouts and len(layout) > room:
+                    return _Found(layouts, at + row)
+                layouts.append(layout)
+                room -= len(layout)
+                if len(layouts) == limit:
+                    return _Found(layouts, at + row + 1)
+            at += len(units)
+        return _Found(layouts, at)
+
+    def _one(
+        self, topic: Topic, queue_id: int, offset: int, position: int, size: int
+    ) -> memoryview | None:
+        run = self._shard.log.run(position, topic.number, queue_id)
+        i = -1 if run is None else run.at(offset, position)
+        if run is not None and i >= 0:
+            return run.take(i, 1, run.ends[i])[0][0]
+        record = self._shard.queued.record(topic, queue_id, offset, position, size)
+        return None if record is None else memoryview(record)[HEAD_BYTES:]
+
+    def _units(
+        self, topic: Topic, queue_id: int, first: int, count: int
+    ) -> npt.NDArray[Any] | HorologError:
+        """Units from `first` on, some of `count`; or why the queue's own files cannot be read there, told once."""
+        try:
+            return topic.queues[queue_id].read(first, min(count, SCAN_MAX))
+        except HorologError as error:
+            if error.code is not ErrorCode.DAMAGED:
+                raise
+            self._shard.queued.unreadable(topic, queue_id, error.message)
+            return error
+
+
+def _queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
+    if not 0 <= queue_id < len(topic.queues):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"queue: {queue_id}; topic {topic.name!r} has the queues 0 to {len(topic.queues) - 1}",
+            field="queue",
+            limit=f"0 to {len(topic.queues) - 1}",
+        )
+    return topic.queues[queue_id]
+
+
+def _pulled(queue: ConsumeQueue, status: PullStatus, next_offset: int) -> Pulled:
+    return Pulled(status, [], next_offset, queue.first, queue.length)
+
+
+def _so_far(layouts: list[memoryview], at: int, error: HorologError) -> _Found:
+    """What was read before the queue's files end; the error if that is nothing."""
+    if not layouts:
+        raise error
+    return _Found(layouts, at)
+
+
+def _may_match(units: npt.NDArray[Any], tags: TagFilter) -> npt.NDArray[np.bool_]:
+    """Which units have the code of such a tag; of damaged ones the message has to say it."""
+    codes = units["tags"]
+    found: npt.NDArray[np.bool_] = np.isin(
+        codes, np.fromiter(tags.codes, np.int64, len(tags.codes))
+    )
+    found |= (units["size"] == 0) | (codes < _CODE_MIN) | (codes > _CODE_MAX)
+    return found

@@ -1,0 +1,54 @@
+"""Parked polls of both kinds, receives of groups and pulls of queues: served, timed out, cancelled."""
+
+from __future__ import annotations
+
+from horolog.broker.effects import Now, Reply
+from horolog.broker.pulls import Pulls
+from horolog.broker.receives import Receives
+from horolog.broker.shard import Shard
+from horolog.ready.polls import Waiter
+
+
+class Waiting:
+    """Whoever waits for messages of a shard."""
+
+    def __init__(self, shard: Shard, receives: Receives, pulls: Pulls) -> None:
+        self._shard = shard
+        self._receives = receives
+        self._pulls = pulls
+
+    def serve(self, now: Now) -> list[Reply]:
+        """Answer parked polls that now get something."""
+        ready, visible = self._shard.ready, self._shard.visible
+        for topic_number, queue_id in visible:
+            ready.polls.grown(topic_number, queue_id)
+        visible.clear()
+        ready.note_ended(now.mono_ms)
+        ready.note_room(lambda topic: len(self._shard.topics.by_number[topic].queues))
+        replies: list[Reply] = []
+        for news in ready.polls.take_news():
+            replies += self._receives.serve(news, now)
+        for topic_number, queue_id in ready.polls.take_grown():
+            replies += self._pulls.serve(topic_number, queue_id)
+        return replies
+
+    def time_out(self, now: Now) -> list[Reply]:
+        """Answer parked polls whose time is over: empty, or why there is nothing."""
+        return [self._ended(waiter) for waiter in self._shard.ready.polls.timed_out(now.mono_ms)]
+
+    def cancel(self, token: object, *, answer: bool) -> Reply | None:
+        """The caller has gone, parked or not; with `answer` a parked one is told that its time is over."""
+        waiter = self._shard.ready.polls.cancel(token)
+        return self._ended(waiter) if waiter is not None and answer else None
+
+    def client_gone(self, client_id: str) -> list[Reply]:
+        """The parked polls of a client end now, empty."""
+        polls = self._shard.ready.polls
+        waiting = polls.of_client(client_id)
+        for waiter in waiting:
+            polls.leave(waiter)
+        return [self._ended(waiter) for waiter in waiting]
+
+    def _ended(self, waiter: Waiter) -> Reply:
+        owner = self._receives if waiter.group else self._pulls
+        return Reply(waiter.token, owner.nothing(waiter))

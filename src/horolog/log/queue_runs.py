@@ -1,0 +1,119 @@
+"""The messages of one queue in a frame: where the record of each begins and ends.
+
+A frame holds the messages that a queue has got in one turn, and they follow each other in queue offset.  So a reader of
+a queue need find only the first of them by its unit; the frame, which verifies, says where the others are.  Worked
+example: a frame with the records A0 B0 A1 A2 (queue and offset) has the runs A: first 0, three records, and B: first 0,
+one record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TypeAlias
+
+import numpy as np
+
+from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, kinds_of
+from horolog.log.unaligned import get
+from horolog.protocol.rocketmq import layout
+
+VISIBLE_KINDS = np.zeros(256, np.bool_)
+VISIBLE_KINDS[[int(Kind.MESSAGE), int(Kind.HANDED)]] = True
+_FEW = 8  # records that are looked at one by one: columns cost more
+_QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
+_OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
+_Key: TypeAlias = tuple[int, int]  # number of the topic, queue id
+
+
+class QueueRun:
+    """Visible messages of one queue with consecutive offsets; `starts` and `ends` of records in the body.
+
+    first  queue offset of the first one
+    base   log position of the body
+    """
+
+    __slots__ = ("_sums", "_view", "base", "ends", "first", "starts")
+
+    def __init__(
+        self, view: memoryview, base: int, first: int, starts: list[int], ends: list[int]
+    ) -> None:
+        assert len(starts) == len(ends) > 0, (len(starts), len(ends))
+        self._view = view
+        self.base = base
+        self.first = first
+        self.starts = starts
+        self.ends = ends
+        sizes = (end - start - HEAD_BYTES for start, end in zip(starts, ends, strict=True))
+        self._sums = list(accumulate(sizes, initial=0))  # bytes of the layouts before each
+
+    def at(self, offset: int, position: int) -> int:
+        """Which of the messages has that offset and begins at that log position; −1: none."""
+        i = offset - self.first
+        if 0 <= i < len(self.starts) and self.base + self.starts[i] == position:
+            return i
+        return -1
+
+    def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
+        """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
+        sums = self._sums
+        end = min(i + most, len(self.starts), bisect_right(sums, sums[i] + room) - 1)
+        view = self._view
+        found = [
+            view[start + HEAD_BYTES : stop]
+            for start, stop in zip(self.starts[i:end], self.ends[i:end], strict=True)
+        ]
+        return found, sums[end] - sums[i]
+
+
+def runs_of(body: bytes | bytearray, base: int, ends: dict[int, int]) -> dict[_Key, QueueRun]:
+    """The runs of a frame's body that begins at log position `base`; `ends`: record → where it ends.
+
+    A queue whose messages do not follow each other has none: they are read one by one.
+    """
+    places = _places(body, ends) if len(ends) <= _FEW else _places_in_columns(body, ends)
+    view = memoryview(body).toreadonly()
+    found = {}
+    for key, (first, starts, last) in places.items():
+        if last - first + 1 == len(starts):
+            found[key] = QueueRun(view, base, first, starts, [ends[at] for at in starts])
+    return found
+
+
+def _places(
+    body: bytes | bytearray, ends: dict[int, int]
+) -> dict[_Key, tuple[int, list[int], int]]:
+    """(First offset, where the records begin, last offset) of each queue; −1 as the last one if they do not ascend."""
+    found: dict[_Key, tuple[int, list[int], int]] = {}
+    for at in ends:
+        if VISIBLE_KINDS[body[at + KIND_AT]]:
+            topic = int.from_bytes(body[at + TOPIC_AT : at + TOPIC_AT + 4], "little")
+            queue = int.from_bytes(body[at + _QUEUE_AT : at + _QUEUE_AT + 4], "big")
+            offset = int.from_bytes(body[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big")
+            first, starts, last = found.get((topic, queue), (offset, [], offset - 1))
+            starts.append(at)
+            found[topic, queue] = first, starts, offset if offset == last + 1 else -1
+    return found
+
+
+def _places_in_columns(
+    body: bytes | bytearray, ends: dict[int, int]
+) -> dict[_Key, tuple[int, list[int], int]]:
+    every = np.fromiter(ends, np.int64, len(ends))
+    at = every[VISIBLE_KINDS[kinds_of(body, every)]]
+    if not len(at):
+        return {}
+    raw = np.frombuffer(body, np.uint8)
+    topics = get(raw, at + TOPIC_AT, "<u4").astype(np.int64)
+    queues = get(raw, at + _QUEUE_AT, ">u4").astype(np.int64)
+    offsets = get(raw, at + _OFFSET_AT, ">i8").astype(np.int64)
+    keys = topics << 32 | queues
+    order = np.argsort(keys, kind="stable")
+    found = {}
+    for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        of_queue = offsets[rows]
+        ascends = bool((np.diff(of_queue) == 1).all())
+        key = int(topics[rows[0]]), int(queues[rows[0]])
+        last = int(of_queue[-1]) if ascends else -1
+        found[key] = int(of_queue[0]), at[rows].tolist(), last
+    return found
