@@ -7,13 +7,17 @@ like this is NORMAL, as with RocketMQ; a topic for scheduled messages is created
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from horolog.admin.engine import Engine, OffloadMaker
+from horolog.admin.engine import OffloadMaker
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Command, CreateTopic, DescribeTopic, SendMessages, TopicType
+from horolog.server.loop import Engine
+from horolog.server.ticket import Ticket
 
 
 class AutoCreate:
@@ -38,6 +42,21 @@ class AutoCreate:
         if isinstance(command, DescribeTopic | SendMessages):
             return asyncio.ensure_future(self._submit_again(command))
         return self._engine.submit(command)
+
+    def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
+        """As the engine's, but for TOPIC_NOT_FOUND of a route or a send."""
+        if isinstance(command, DescribeTopic | SendMessages):
+            then = partial(self._look, command, then)
+        return self._engine.ask(command, then)
+
+    def _look(
+        self, command: DescribeTopic | SendMessages, then: Callable[[object], None], result: object
+    ) -> None:
+        if isinstance(result, HorologError) and result.code is ErrorCode.TOPIC_NOT_FOUND:
+            again = asyncio.ensure_future(self._submit_again(command))
+            again.add_done_callback(lambda done: then(done.exception() or done.result()))
+        else:
+            then(result)
 
     async def _submit_again(self, command: DescribeTopic | SendMessages) -> object:
         try:

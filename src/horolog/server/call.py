@@ -104,11 +104,11 @@ class Call:
         self._line.answered(self.stream)
 
 
-def expected(error: BaseException) -> HorologError:
+def expected(error: object) -> HorologError:
     """A refusal as it is; anything else is our own mistake, and logged."""
     if isinstance(error, HorologError):
         return error
-    _log.error("unexpected %r", error, exc_info=error)
+    _log.error("unexpected %r", error, exc_info=error if isinstance(error, Exception) else None)
     return HorologError(ErrorCode.INTERNAL, f"unexpected {type(error).__name__}")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -36,6 +34,7 @@ from horolog.server.call import Call, answer_with, expected
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
+from horolog.server.ticket import Ticket
 
 _FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())
 _NOTHING = framed(
@@ -57,31 +56,24 @@ class ConsumerCalls:
         client_id = client_id_of(call)
         poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
         command = _to_receive(request, client_id, poll_ms)
-        future = self._engine.submit(command)
         topic = request.message_queue.topic
-        call.on_dropped = partial(self._left, command, future)
-        future.add_done_callback(lambda given: self._received(command, topic, call, given))
+        ticket = self._engine.ask(command, partial(self._received, command, topic, call))
+        call.on_dropped = partial(self._left, command, ticket)
 
-    def _received(
-        self, command: Receive, topic: pb.Resource, call: Call, given: asyncio.Future[Received]
-    ) -> None:
-        if given.cancelled():
-            return
-        error = given.exception()
-        if error is not None:
-            call.answer(_refused(expected(error)))
+    def _received(self, command: Receive, topic: pb.Resource, call: Call, given: object) -> None:
+        if not isinstance(given, Received):
+            call.answer(_refused(expected(given)))
         elif call.is_open:
-            answer_with(call, lambda: self._answer(topic, given.result()), _refused)
+            answer_with(call, lambda: self._answer(topic, given), _refused)
         else:
-            self._give_back(command, given.result())
+            self._give_back(command, given)
 
-    def _left(self, command: Receive, future: asyncio.Future[Received]) -> None:
+    def _left(self, command: Receive, ticket: Ticket) -> None:
         """The caller has gone; what it was given, or could not be given, is for others."""
-        if future.done():
-            if future.exception() is None:
-                self._give_back(command, future.result())
-        else:
-            self._engine.submit(CancelReceive(future)).add_done_callback(_ignore)
+        if not ticket.over:
+            self._engine.ask(CancelReceive(ticket), _ignore)
+        elif isinstance(ticket.result, Received):
+            self._give_back(command, ticket.result)
 
     def _polling_ms(
         self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
@@ -116,7 +108,7 @@ class ConsumerCalls:
             back = ChangeInvisible(
                 command.group, command.topic, message.receipt_handle, CLIENT_GONE_INVISIBLE_MS
             )
-            self._engine.submit(back).add_done_callback(_ignore)
+            self._engine.ask(back, _ignore)
 
     def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
         """Consume messages; every handle has its entry."""
@@ -129,7 +121,7 @@ class ConsumerCalls:
             check_topic(name_of(request.topic)),
             [entry.receipt_handle for entry in request.entries],
         )
-        self._engine.submit(command).add_done_callback(lambda result: _acked(request, call, result))
+        self._engine.ask(command, partial(_acked, request, call))
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
@@ -154,15 +146,12 @@ def _refused(error: HorologError) -> bytes:
     return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
 
 
-def _acked(request: pb.AckMessageRequest, call: Call, result: asyncio.Future[Acked]) -> None:
-    if result.cancelled():
-        return
-    error = result.exception()
-    if error is not None:
-        answer = pb.AckMessageResponse(status=status_of(expected(error)))
+def _acked(request: pb.AckMessageRequest, call: Call, result: object) -> None:
+    if not isinstance(result, Acked):
+        answer = pb.AckMessageResponse(status=status_of(expected(result)))
         call.answer(framed(answer.SerializeToString()))
         return
-    refused = result.result().refused
+    refused = result.refused
     if not any(refused):
         call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries))
         return
@@ -179,9 +168,8 @@ def _acked(request: pb.AckMessageRequest, call: Call, result: asyncio.Future[Ack
     call.answer(framed(answer.SerializeToString()))
 
 
-def _ignore(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+def _ignore(_result: object) -> None:
+    """Nobody waits for it."""
 
 
 def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:

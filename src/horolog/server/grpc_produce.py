@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from horolog.admin.engine import recalled as recalled_anywhere
@@ -49,9 +48,7 @@ class ProducerCalls:
         if not command.messages:
             call.answer(self._answer(ids, command, refused, Sent([], [], [])))
             return
-        self._engine.submit(command).add_done_callback(
-            partial(self._sent, call, ids, command, refused)
-        )
+        self._engine.ask(command, partial(self._sent, call, ids, command, refused))
 
     def _sent(
         self,
@@ -59,19 +56,13 @@ class ProducerCalls:
         ids: list[str],
         command: SendMessages,
         refused: dict[int, HorologError],
-        result: asyncio.Future[Sent],
+        sent: object,
     ) -> None:
-        if result.cancelled():
-            return
-        error = result.exception()
-        if error is None:
-            answer_with(
-                call,
-                lambda: self._answer(ids, command, refused, result.result()),
-                partial(_all_refused, ids),
-            )
+        refuse = partial(_all_refused, ids)
+        if isinstance(sent, Sent):
+            answer_with(call, lambda: self._answer(ids, command, refused, sent), refuse)
         else:
-            call.answer(_all_refused(ids, expected(error)))
+            call.answer(refuse(expected(sent)))
 
     def _answer(
         self, ids: list[str], command: SendMessages, refused: dict[int, HorologError], sent: Sent

@@ -36,6 +36,7 @@ from horolog.server.failures import why_failed
 from horolog.server.inputs import Inputs
 from horolog.server.offloads import Offloads
 from horolog.server.threads import Worker
+from horolog.server.ticket import Ticket
 from horolog.storage.api import Storage, replace_file
 
 Flush = Literal["sync", "interval", "os"]
@@ -110,23 +111,31 @@ class Engine:
         TOO_MANY_REQUESTS at once while too much waits for the disk.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        if self._stopping or self.failed.done():
-            future.set_exception(
-                HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
-            )
-            return future
-        if (refusal := self._inputs.put(Input(future, command))) is not None:
+        if (refusal := self._put(future, command)) is not None:
             future.set_exception(refusal)
-            return future
-        if isinstance(command, Receive | Pull) and self.clock.simulated and command.poll_ms > 0:
-            # A simulated clock stands still, but the caller's patience is real.
-            self._loop.call_later(command.poll_ms / 1000, self._give_up, future)
-        self._soon(gather=True)
         return future
 
-    def _give_up(self, future: asyncio.Future[Any]) -> None:
-        if not future.done():
-            self.submit(CancelReceive(future, answer=True))
+    def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
+        """The same for a door: `then` is called with the result or the HorologError, after this has returned."""
+        ticket = Ticket(then)
+        if (refusal := self._put(ticket, command)) is not None:
+            self._loop.call_soon(ticket.settle, refusal)
+        return ticket
+
+    def _put(self, token: asyncio.Future[Any] | Ticket, command: Command) -> HorologError | None:
+        if self._stopping or self.failed.done():
+            return HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
+        if (refusal := self._inputs.put(Input(token, command))) is not None:
+            return refusal
+        if isinstance(command, Receive | Pull) and self.clock.simulated and command.poll_ms > 0:
+            # A simulated clock stands still, but the caller's patience is real.
+            self._loop.call_later(command.poll_ms / 1000, self._give_up, token)
+        self._soon(gather=True)
+        return None
+
+    def _give_up(self, token: asyncio.Future[Any] | Ticket) -> None:
+        if not (token.over if isinstance(token, Ticket) else token.done()):
+            self.submit(CancelReceive(token, answer=True))
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -202,7 +211,11 @@ class Engine:
         self._notice_quiet()
 
     def _answer(self, replies: list[Reply]) -> None:
-        for token, result in ((reply.token, reply.result) for reply in replies):
+        for reply in replies:
+            token, result = reply.token, reply.result
+            if type(token) is Ticket:
+                token.settle(result)
+                continue
             assert isinstance(token, asyncio.Future)
             if token.done():
                 continue  # the caller has gone

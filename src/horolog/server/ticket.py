@@ -1,0 +1,37 @@
+"""A command under way whose result goes to a callback: what a door uses, thousands of times a second.
+
+A future would cost an object more, a pass through the event loop for each callback, and an exception for a refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+_log = logging.getLogger("horolog")
+
+
+class Ticket:
+    """The token of a command.
+
+    result  the command's, or the HorologError that refuses it, once `over`
+    """
+
+    __slots__ = ("_then", "over", "result")
+
+    def __init__(self, then: Callable[[object], None]) -> None:
+        self._then = then
+        self.over = False
+        self.result: object = None
+
+    def settle(self, result: object) -> None:
+        """Give the result to whoever asked; what comes later is for nobody."""
+        if self.over:
+            return
+        self.over = True
+        self.result = result
+        try:
+            self._then(result)
+        except Exception:  # noqa: BLE001 - as it says
+            # The results of other commands come in the same turn, and must be told all the same.
+            _log.exception("a result could not be told")
