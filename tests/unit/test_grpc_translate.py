@@ -146,7 +146,9 @@ def test_any_bytes_that_are_a_message_at_all(content) -> None:
 @given(st.binary(max_size=120), st.integers(0, 1 << 62), st.integers(0, (1 << 31) - 1))
 def test_any_stored_properties_can_be_shown(stored, born_ms, sys_flag) -> None:
     """Messages of other protocols come with properties that no 5.x client would send."""
-    record = encode_layout("t", b"x", stored, sys_flag & ~0x30, 0, born_ms, (b"\0\0\0\0", 0))
+    record = bytes(RECORD_HEAD_BYTES) + encode_layout(
+        "t", b"x", stored, sys_flag & ~0x30, 0, born_ms, (b"\0\0\0\0", 0)
+    )
     got = received(NewMessage(record, "", 0, 0, 0, MessageType.NORMAL))
     assert got.system_properties.message_type != 0
     assert not set(got.user_properties) & properties.HIDDEN
@@ -154,7 +156,7 @@ def test_any_stored_properties_can_be_shown(stored, born_ms, sys_flag) -> None:
 
 @pytest.mark.parametrize("due", ["soon", "-5", "9" * 40, "1e9", "١٢"])
 def test_an_odd_due_time_of_another_protocol_is_tolerated(due) -> None:
-    record = encode_layout(
+    record = bytes(RECORD_HEAD_BYTES) + encode_layout(
         "t",
         b"x",
         properties.encode({properties.UNIQ_KEY: "id", properties.TIMER_DELIVER_MS: due}),

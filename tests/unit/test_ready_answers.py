@@ -124,7 +124,9 @@ STORED = st.fixed_dictionaries(
     st.tuples(st.integers(0, 300), st.integers(0, 2**40), st.integers(1, 40)),
 )
 def test_received_messages(stored, body, born_ms, flag, host, place) -> None:
-    record = encode_layout("t", body, properties.encode(stored), flag, 0, born_ms, host)
+    record = bytes(RECORD_HEAD_BYTES) + encode_layout(
+        "t", body, properties.encode(stored), flag, 0, born_ms, host
+    )
     queue_id, offset, attempt = place
     delivered = Delivered(record[RECORD_HEAD_BYTES:], queue_id, offset, attempt, "handle")
     topic = pb.Resource(resource_namespace="n", name="t")

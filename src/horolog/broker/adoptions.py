@@ -208,7 +208,7 @@ class Adoptions:
         adoption = Adoption(
             -1, app, version, topic.number, len(topic.queues), rows, files, command.fingerprint
         )
-        append_messages(shard, command.records, heads, queues, wall_ms, adoption)
+        append_messages(shard, b"".join(command.records), heads, queues, wall_ms, adoption)
         note(shard.adoptions, shard.fingerprints, adoption)
         stage = stage_of(shard, command.app, command.version)
         assert stage is TABLE[Stage.OPEN, Event.APPEND], (command.app, command.version, stage)

@@ -154,9 +154,8 @@ class Decisions:
     # --- sends and consumers --------------------------------------------------------------------
 
     def _send(self, item: Input, command: SendMessages, now: Now, _: Effects) -> object:
-        size = sum(len(message.record) for message in command.messages)
-        self._disk.check(now.mono_ms, now.wall_ms, size)
-        self.sends.add(item.token, command, now.wall_ms)
+        self._disk.check(now.mono_ms, now.wall_ms, command.size_bytes)
+        self.sends.add(item.token, command)
         return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:

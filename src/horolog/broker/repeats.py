@@ -14,8 +14,8 @@ not appended leaves no trace, and the window survives a restart because key inde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,16 @@ from horolog.broker.shard import Shard
 from horolog.log.frame_reader import Hole
 from horolog.log.key_merge import equal_ranges
 from horolog.log.record import HEAD, HEAD_BYTES, KIND_AT, Kind
-from horolog.protocol.commands import NewMessage
 from horolog.protocol.rocketmq import layout, properties
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
+
+
+class _Same(NamedTuple):
+    """What messages of a topic are the same by."""
+
+    message_id: str | None
+    attempts: int  # a consumer that sends a message back says how often it has come
 
 
 class First(NamedTuple):
@@ -54,27 +60,28 @@ class Repeats:
                 self._filter.add(keys, mono_ms)
 
     def among(
-        self, messages: list[NewMessage], columns: npt.NDArray[np.void], mono_ms: int
+        self, record: Callable[[int], bytes], heads: npt.NDArray[np.void], mono_ms: int
     ) -> dict[int, First | int]:
         """Rows that repeat an earlier send: its result, or its row if it is of the same turn.
 
-        columns  of the same messages, with fields `topic` and `key`
+        record  gives the record of a row
+        heads   of all rows
         """
         if not self._shard.log_times.window_ms:
             return {}
-        keys = columns["key"].astype(np.uint64)
+        keys = heads["key"].astype(np.uint64)
         maybe = self._filter.add(keys, mono_ms)
         found: dict[int, First | int] = {}
         if len(maybe):
-            self._earlier(messages, columns["topic"], keys, maybe, found, mono_ms)
+            self._earlier(record, heads["topic"], keys, maybe, found, mono_ms)
         if len(keys) > 1:
-            self._same_turn(messages, columns["topic"], keys, found)
+            self._same_turn(record, heads["topic"], keys, found)
         return found
 
     def _same_turn(
         self,
-        messages: list[NewMessage],
-        topics: npt.NDArray[np.int64],
+        record: Callable[[int], bytes],
+        topics: npt.NDArray[Any],
         keys: npt.NDArray[np.uint64],
         found: dict[int, First | int],
     ) -> None:
@@ -82,10 +89,10 @@ class Repeats:
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
         if not twice:
             return
-        firsts: dict[tuple[int, str], int] = {}
+        firsts: dict[tuple[int, _Same], int] = {}
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found:
-                first = firsts.setdefault((int(topics[row]), messages[row].message_id), row)
+                first = firsts.setdefault((int(topics[row]), _same(record(row))), row)
                 if first != row:
                     found[row] = first
 
@@ -93,8 +100,8 @@ class Repeats:
 
     def _earlier(
         self,
-        messages: list[NewMessage],
-        topics: npt.NDArray[np.int64],
+        record: Callable[[int], bytes],
+        topics: npt.NDArray[Any],
         keys: npt.NDArray[np.uint64],
         maybe: npt.NDArray[np.int64],
         found: dict[int, First | int],
@@ -103,10 +110,10 @@ class Repeats:
         since = self._shard.log_times.since(mono_ms)
         if since is None:
             return
-        for at, record in self._records(keys[maybe], since):
+        for at, earlier in self._records(keys[maybe], since):
             row = int(maybe[at])
             if row not in found:
-                first = _first(record, int(topics[row]), messages[row].message_id)
+                first = _first(earlier, int(topics[row]), _same(record(row)))
                 if first is not None and not self._is_copy(first.origin):
                     found[row] = first
 
@@ -143,15 +150,19 @@ class Repeats:
         return None if isinstance(found, Hole) else found
 
 
-def _first(found: tuple[int, bytes], topic: int, message_id: str) -> First | None:
+def _same(record: bytes) -> _Same:
+    stored = layout.decode(record[HEAD_BYTES:])
+    message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
+    return _Same(message_id, stored.reconsume_times)
+
+
+def _first(found: tuple[int, bytes], topic: int, same: _Same) -> First | None:
     """The result of the send that appended this record; None if it is of another message, or a hand-over."""
     position, record = found
     head = np.frombuffer(record, HEAD, 1)[0]
-    if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
+    if int(head["kind"]) not in _SENT or int(head["topic"]) != topic or _same(record) != same:
         return None
     stored = layout.decode(record[HEAD_BYTES:])
-    if properties.decode(stored.properties).get(properties.UNIQ_KEY) != message_id:
-        return None
     scheduled = int(head["kind"]) == Kind.SCHEDULED
     offset = -1 if scheduled else stored.queue_offset
     return First(position, stored.queue_id, offset, int(head["due_ms"]))

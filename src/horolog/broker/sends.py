@@ -5,11 +5,14 @@ A message that repeats one sent before (`repeats`) is not appended; it gets the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from horolog.broker.columns import stamp
+from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
 from horolog.broker.repeats import First, Repeats
@@ -21,189 +24,290 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
-from horolog.log.unaligned import put
+from horolog.log.unaligned import get, put
 from horolog.protocol.accepted import ACCEPTED, refusal
-from horolog.protocol.commands import NewMessage, SendMessages, Sent
+from horolog.protocol.commands import MessageType, SendMessages, Sent, TopicType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
+from horolog.protocol.send_commands import HEAD_AS_SENT
 
-_HEAD_FIELDS = ("kind", "due_ms", "topic", "tags", "key", "flags")
-_COLUMNS = np.dtype(
-    [*((name, np.uint64 if name == "key" else np.int64) for name in _HEAD_FIELDS), ("queue", "i8")]
-)
+_Column = npt.NDArray[np.int64]
+_TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
+_TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
+for _type, _kinds in ACCEPTED.items():
+    _TAKES[_TYPE_ROWS[_type], list(_kinds)] = True
 
 
 class _Request(NamedTuple):
     token: object
-    sent: Sent
-    rows: list[int]  # per accepted message: its place in the request
-    first: int  # row of its first accepted message in the turn
+    topic: Topic
+    rows: range  # of the turn
+    draw: int  # of the topic's queues in turn, for its first message
+    parts: Sequence[int]
+
+
+class _Turn(NamedTuple):
+    """What was collected, as columns; heads are as they will be logged."""
+
+    records: bytes
+    at: _Column  # of each record
+    heads: npt.NDArray[Any]
+    queues: _Column
+
+    def record(self, row: int) -> bytes:
+        """One of the records, as it was sent."""
+        at = int(self.at[row])
+        return self.records[at : at + int(self.heads["size"][row])]
 
 
 class Sends:
-    """Collects the sends of one turn; `flush` appends them."""
+    """Collects the sends of one turn; `flush` decides and appends them."""
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self._shard = shard
         self._repeats = Repeats(shard, mono_ms)
         self._requests: list[_Request] = []
-        self._messages: list[NewMessage] = []
-        self._columns: list[tuple[int, int, int, int, int, int, int]] = []
+        self._records: list[bytes] = []  # of each request
+        self._sizes: list[int] = []  # of each record
+        self._looked = 0  # requests whose keys are in these two
         self._keys: set[int] = set()
         self._keyed = False
 
-    def add(self, token: object, command: SendMessages, wall_ms: int) -> None:
-        """Check one request; refusals of single messages stand in its result."""
+    def add(self, token: object, command: SendMessages) -> None:
+        """Take up one request; refusals of single messages will stand in its result."""
         topic = self._shard.topics.get(command.topic)
-        messages = command.messages
-        if not 1 <= len(messages) <= MESSAGES_PER_SEND_MAX:
+        records, sizes = command.columns()
+        count = len(sizes)
+        if not 1 <= count <= MESSAGES_PER_SEND_MAX:
             raise HorologError(
                 ErrorCode.MESSAGE_CORRUPTED,
-                f"messages: {len(messages)} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
+                f"messages: {count} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
                 field="messages",
                 limit=f"1 to {MESSAGES_PER_SEND_MAX}",
             )
-        n = len(messages)
-        sent = Sent([-1] * n, [-1] * n, [-1] * n)
-        latest = wall_ms + self._shard.settings.max_delay_ms
-        rows = []
-        first = len(self._messages)
-        queues = len(topic.queues)
-        for i, message in enumerate(messages):
-            refused = self._refuse(topic, message, latest, wall_ms)
-            if refused is not None:
-                sent.refused[i] = refused
-                continue
-            rows.append(i)
-            scheduled = message.due_ms > wall_ms
-            topic.next_queue = (topic.next_queue + 1) % queues
-            self._messages.append(message)
-            self._keys.add(message.key_hash)
-            self._keyed |= message.has_keys
-            self._columns.append(
-                (
-                    Kind.SCHEDULED if scheduled else Kind.MESSAGE,
-                    message.due_ms,
-                    topic.number,
-                    message.tags_code,
-                    message.key_hash,
-                    HAS_KEYS if message.has_keys else 0,
-                    topic.next_queue,
-                )
-            )
-        self._requests.append(_Request(token, sent, rows, first))
+        first, draw = len(self._sizes), topic.next_queue + 1
+        topic.next_queue = (topic.next_queue + count) % len(topic.queues)
+        self._requests.append(
+            _Request(token, topic, range(first, first + count), draw, command.parts)
+        )
+        self._records.append(records)
+        self._sizes += sizes
 
     def has_key(self, key: int) -> bool:
         """Whether a message of that key hash was collected in this turn."""
+        self._look()
         return key in self._keys
 
     def has_keyed(self) -> bool:
         """Whether a message with user keys was collected in this turn."""
+        self._look()
         return self._keyed
 
-    def _refuse(
-        self, topic: Topic, message: NewMessage, latest: int, wall_ms: int
-    ) -> HorologError | None:
-        if message.type not in ACCEPTED[topic.type]:
-            return refusal(topic.name, topic.type, message.type)
-        if message.due_ms > latest:
-            return too_late(message.due_ms, wall_ms, self._shard.settings.max_delay_ms)
-        return None
+    def _look(self) -> None:
+        """Note the keys of what came since the last look: only turns with recalls pay for that."""
+        for request, records in zip(
+            self._requests[self._looked :], self._records[self._looked :], strict=True
+        ):
+            at = 0
+            for row in request.rows:
+                size, _, flags, _, _, _, _, key = HEAD_AS_SENT.unpack_from(records, at)
+                assert size == self._sizes[row], (row, size)
+                self._keys.add(key)
+                self._keyed |= bool(flags & HAS_KEYS)
+                at += size
+        self._looked = len(self._requests)
 
     def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
         """Append everything collected; gives the replies, to be held until it is committed."""
-        if self._messages:
-            columns = np.array(self._columns, _COLUMNS)
-            repeats = self._repeats.among(self._messages, columns, mono_ms)
-            if len(repeats) < len(columns):
-                self._shard.log_times.note(mono_ms, wall_ms, self._shard.log.end)
-            if repeats:
-                self._append_others(columns, repeats, wall_ms)
-            else:
-                offsets, origins = self._append(self._messages, columns, wall_ms)
-                self._fill(origins.tolist(), columns["queue"].tolist(), offsets.tolist())
-        replies = [Reply(request.token, request.sent) for request in self._requests]
-        self._requests, self._messages, self._columns = [], [], []
+        if not self._requests:
+            return []
+        requests, turn, refused = self._decide(wall_ms)
+        repeats = self._repeats.among(turn.record, turn.heads, mono_ms)
+        if refused:
+            repeats = {row: first for row, first in repeats.items() if row not in refused}
+        if len(repeats) + len(refused) < len(turn.heads):
+            self._shard.log_times.note(mono_ms, wall_ms, self._shard.log.end)
+        if repeats or refused:
+            return self._append_others(requests, turn, repeats, refused, wall_ms)
+        offsets, origins = self._append(turn, wall_ms)
+        columns = (origins, turn.queues, offsets, turn.heads["due_ms"])
+        return _replies(requests, *(column.tolist() for column in columns))
+
+    def _decide(self, wall_ms: int) -> tuple[list[_Request], _Turn, dict[int, HorologError]]:
+        """What was collected as it will be logged, and which messages are refused; collects anew from here on."""
+        requests, records = self._requests, b"".join(self._records)
+        sizes = np.array(self._sizes, np.int64)
+        self._requests, self._records, self._sizes = [], [], []
         self._keys.clear()
-        self._keyed = False
-        return replies
+        self._keyed, self._looked = False, 0
+        raw = np.frombuffer(records, np.uint8)
+        at = np.cumsum(sizes) - sizes
+        heads = get(raw, at, HEAD)
+        assert bool((heads["size"] == sizes).all()), "sizes of records"
+        counts = [len(request.rows) for request in requests]
+        of_topics = np.array(
+            [
+                (
+                    r.topic.number,
+                    len(r.topic.queues),
+                    _TYPE_ROWS[r.topic.type],
+                    r.draw - r.rows.start,
+                )
+                for r in requests
+            ],
+            np.int64,
+        )
+        topics, queue_counts, types, draws = np.repeat(of_topics, counts, axis=0).T
+        due = heads["due_ms"].astype(np.int64)
+        if bool((due < 0).any()):
+            # A level counts from store time, which never goes back: so it stays a FIFO whatever the clock does.
+            since = np.where(heads["lane"], self._shard.stamp_ms(wall_ms), wall_ms)
+            due = np.where(due < 0, since - due, due)
+        queues = queue_ids(raw, at)
+        bad = ~_TAKES[types, heads["kind"]] | (queues >= queue_counts)
+        bad |= due > wall_ms + self._shard.settings.max_delay_ms
+        refused = {}
+        for row in np.flatnonzero(bad).tolist():
+            refused[row] = self._refusal(
+                requests, row, int(heads["kind"][row]), int(due[row]), int(queues[row]), wall_ms
+            )
+        if refused:
+            _refuse_parts(requests, refused)
+        queues = np.where(queues < 0, (draws + np.arange(len(at))) % queue_counts, queues)
+        heads["kind"] = np.where(due > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)
+        heads["lane"] *= due > wall_ms
+        heads["due_ms"] = due
+        heads["topic"] = topics
+        return requests, _Turn(records, at, heads, queues), refused
+
+    def _refusal(
+        self, requests: list[_Request], row: int, kind: int, due_ms: int, queue: int, wall_ms: int
+    ) -> HorologError:
+        """Why a message is refused, of which it is known that it is."""
+        topic = next(r.topic for r in requests if row in r.rows)
+        found = refusal(topic.name, topic.type, MessageType(kind))
+        if found is None and queue >= len(topic.queues):
+            found = HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"queueId: {queue}; topic {topic.name!r} has queues 0 to {len(topic.queues) - 1}",
+                field="queueId",
+                limit=f"0 to {len(topic.queues) - 1}",
+            )
+        found = found or too_late(due_ms, wall_ms, self._shard.settings.max_delay_ms)
+        assert found is not None, row
+        return found
 
     def _append_others(
-        self, columns: np.ndarray, repeats: dict[int, First | int], wall_ms: int
-    ) -> None:
-        """Append all but the repeats, and give these the results of those that they repeat."""
-        new = np.array([row for row in range(len(columns)) if row not in repeats], np.int64)
-        offsets, origins = np.full((2, len(columns)), -1, np.int64)
+        self,
+        requests: list[_Request],
+        turn: _Turn,
+        repeats: dict[int, First | int],
+        refused: dict[int, HorologError],
+        wall_ms: int,
+    ) -> list[Reply]:
+        """Append all but refused messages and repeats; a repeat gets the result of what it repeats."""
+        count = len(turn.heads)
+        new = np.array(
+            [row for row in range(count) if row not in repeats and row not in refused], np.int64
+        )
+        offsets, origins = np.full((2, count), -1, np.int64)
         if len(new):
-            messages = [self._messages[row] for row in new.tolist()]
-            offsets[new], origins[new] = self._append(messages, columns[new], wall_ms)
-        queues = columns["queue"].copy()
-        due = dict[int, int]()
+            records = b"".join([turn.record(row) for row in new.tolist()])
+            chosen = _Turn(records, turn.at, turn.heads[new], turn.queues[new])
+            offsets[new], origins[new] = self._append(chosen, wall_ms)
+        queues, due = turn.queues.copy(), turn.heads["due_ms"].copy()
+        queues[list(refused)] = -1
         for row, first in sorted(repeats.items()):
             if isinstance(first, First):
                 origins[row], queues[row], offsets[row], due[row] = first
+            elif first in refused:  # as both are: what holds for one holds for the other
+                refused[row], queues[row] = refused[first], -1
             else:
-                origins[row], queues[row], offsets[row] = (
-                    column[first] for column in (origins, queues, offsets)
-                )
-                due[row] = int(columns["due_ms"][first])
-        self._fill(origins.tolist(), queues.tolist(), offsets.tolist())
-        for _, sent, rows, first_row in self._requests:
-            sent.first_due_ms = {i: due[row] for row, i in enumerate(rows, first_row) if row in due}
+                for column in (origins, queues, offsets, due):
+                    column[row] = column[first]
+        replies = _replies(
+            requests, *(column.tolist() for column in (origins, queues, offsets, due))
+        )
+        for request, reply in zip(requests, replies, strict=True):
+            sent = reply.result
+            assert isinstance(sent, Sent)
+            rows = request.rows
+            sent.refused = {i: refused[row] for i, row in enumerate(rows) if row in refused}
+            sent.first_due_ms = {
+                i: int(due[row])
+                for i, row in enumerate(rows)
+                if row in repeats and row not in refused
+            }
+        return replies
 
-    def _append(
-        self, messages: list[NewMessage], columns: np.ndarray, wall_ms: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _append(self, turn: _Turn, wall_ms: int) -> tuple[_Column, _Column]:
         """Append messages in frames; gives their queue offsets (−1: scheduled) and log positions."""
-        records = [message.record for message in messages]
-        sizes = np.array(list(map(len, records)), np.int64)
-        heads = np.zeros(len(sizes), HEAD)
-        heads["size"] = sizes
-        for name in _HEAD_FIELDS:
-            heads[name] = columns[name]
-        queues = columns["queue"]
-        offsets = np.full(len(sizes), -1, np.int64)
-        origins = np.empty(len(sizes), np.int64)
-        first = 0
+        sizes = turn.heads["size"].astype(np.int64)
         limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        if len(turn.records) <= limit:
+            return append_messages(self._shard, turn.records, turn.heads, turn.queues, wall_ms)
         ends = np.cumsum(sizes)
-        while first < len(sizes):
-            budget = (int(ends[first - 1]) if first else 0) + limit
-            stop = max(first + 1, int(np.searchsorted(ends, budget, side="right")))
-            rows = slice(first, stop)
-            offsets[rows], origins[rows] = append_messages(
-                self._shard, records[rows], heads[rows], queues[rows], wall_ms
+        cuts = [0]
+        while cuts[-1] < len(sizes):
+            budget = (int(ends[cuts[-1] - 1]) if cuts[-1] else 0) + limit
+            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, budget, side="right"))))
+        view = memoryview(turn.records)
+        found = [
+            append_messages(
+                self._shard,
+                view[int(ends[first] - sizes[first]) : int(ends[stop - 1])],
+                turn.heads[first:stop],
+                turn.queues[first:stop],
+                wall_ms,
             )
-            first = stop
+            for first, stop in pairwise(cuts)
+        ]
+        offsets, origins = (np.concatenate(columns) for columns in zip(*found, strict=True))
         return offsets, origins
 
-    def _fill(self, origins: list[int], queues: list[int], offsets: list[int]) -> None:
-        for _, sent, rows, first in self._requests:
-            stop = first + len(rows)
-            if len(rows) == len(sent.origins):
-                sent.origins = origins[first:stop]
-                sent.queue_ids = queues[first:stop]
-                sent.queue_offsets = offsets[first:stop]
-                continue
-            for row, i in enumerate(rows, first):
-                sent.origins[i] = origins[row]
-                sent.queue_ids[i] = queues[row]
-                sent.queue_offsets[i] = offsets[row]
+
+def _refuse_parts(requests: list[_Request], refused: dict[int, HorologError]) -> None:
+    """Refuse what came in one part with something that is refused, for the same reason."""
+    for request in requests:
+        first = request.rows.start
+        for count in request.parts:
+            rows = range(first, first + count)
+            first += count
+            why = next((refused[row] for row in rows if row in refused), None)
+            if why is not None:
+                refused.update(dict.fromkeys(rows, why))
+
+
+def _replies(
+    requests: list[_Request],
+    origins: list[int],
+    queues: list[int],
+    offsets: list[int],
+    due: list[int],
+) -> list[Reply]:
+    found = []
+    for request in requests:
+        rows = slice(request.rows.start, request.rows.stop)
+        sent = Sent(origins[rows], queues[rows], offsets[rows], due_ms=due[rows])
+        found.append(Reply(request.token, sent))
+    return found
 
 
 def append_messages(
     shard: Shard,
-    records: list[bytes],
-    heads: np.ndarray,
-    queues: np.ndarray,
+    records: bytes | memoryview,
+    heads: npt.NDArray[Any],
+    queues: _Column,
     wall_ms: int,
     adoption: Adoption | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[_Column, _Column]:
     """Append one frame of messages; gives their queue offsets (−1: scheduled) and log positions.
 
+    records   of all of them, back to back; `heads` and `queues` take the place of theirs
     adoption  the transaction that these messages are all of; its record comes first
     """
     control = encode_adopt(adoption.fields()) if adoption is not None else b""
-    body = bytearray(b"".join([control, *records]))
+    body = bytearray(control)
+    body += records
     base = shard.log.place(len(body))
     sizes = heads["size"].astype(np.int64)
     at = len(control) + np.cumsum(sizes) - sizes
@@ -232,7 +336,7 @@ def append_messages(
     )
     if adoption is not None:
         adoption = adoption._replace(position=base)
-    shard.log.append(body, len(records) + (adoption is not None), wall_ms)
+    shard.log.append(body, len(heads) + (adoption is not None), wall_ms)
     shard.uncommitted.append(
         Applied(
             shard.log.end,

@@ -9,7 +9,7 @@ offset  bytes  field        meaning
 0       4      size         of the whole record
 4       1      kind         `Kind`
 5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; unknown bits are kept
-6       2      reserved     0
+6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        number of the topic                              (message records only)
 20      4      tags code    Java hash of the tag, int32, 0 without a tag     (message records only)
@@ -65,7 +65,7 @@ HEAD = np.dtype(
         ("size", "<u4"),
         ("kind", "u1"),
         ("flags", "u1"),
-        ("reserved", "<u2"),
+        ("lane", "<u2"),
         ("due_ms", "<i8"),
         ("topic", "<u4"),
         ("tags", "<i4"),

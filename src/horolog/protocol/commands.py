@@ -10,13 +10,18 @@ Times are UTC epoch milliseconds (`_ms` of a wall clock) or durations in millise
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple
 
 from horolog.errors import HorologError
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.offload_commands import OffloadCommand
 from horolog.protocol.queue_commands import QueueCommand
+from horolog.protocol.send_commands import MessageType as MessageType
+from horolog.protocol.send_commands import NewMessage as NewMessage
+from horolog.protocol.send_commands import NewRecords as NewRecords
+from horolog.protocol.send_commands import SendMessages as SendMessages
+from horolog.protocol.send_commands import Sent as Sent
 from horolog.protocol.topic_commands import NOT_COUNTED as NOT_COUNTED
 from horolog.protocol.topic_commands import ChangeTopic as ChangeTopic
 from horolog.protocol.topic_commands import CreateTopic as CreateTopic
@@ -25,49 +30,6 @@ from horolog.protocol.topic_commands import ListTopics as ListTopics
 from horolog.protocol.topic_commands import TopicCommand as TopicCommand
 from horolog.protocol.topic_commands import TopicType as TopicType
 from horolog.protocol.topic_commands import TopicView as TopicView
-
-
-class MessageType(IntEnum):
-    """What a message is; the numbers are those of the 5.x protocol."""
-
-    NORMAL = 1
-    FIFO = 2
-    DELAY = 3
-    TRANSACTION = 4
-
-
-class NewMessage(NamedTuple):
-    """A checked message, encoded for the log (`protocol.rocketmq.message.encode`)."""
-
-    record: bytes  # 32 blank bytes (envelope, routing), then the stored layout
-    message_id: str
-    due_ms: int  # 0: now
-    tags_code: int  # Java hash of the tag, int32; 0 without a tag
-    key_hash: int  # u64 of (topic, message id)
-    type: MessageType
-    has_keys: bool = False  # whether it has a KEYS property
-
-
-@dataclass(slots=True, frozen=True)
-class SendMessages:
-    """Store messages of one topic; gives `Sent`.  Each message is atomic, the request is not."""
-
-    topic: str
-    messages: list[NewMessage]
-
-
-@dataclass(slots=True)
-class Sent:
-    """Per message: its origin (log position), queue, queue offset (−1 while it is scheduled), or a refusal.
-
-    A message that repeats an earlier one has the result of that one, and its due time in `first_due_ms`.
-    """
-
-    origins: list[int]
-    queue_ids: list[int]
-    queue_offsets: list[int]
-    refused: dict[int, HorologError] = field(default_factory=dict)
-    first_due_ms: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeTopic,
+    NewRecords,
     Recall,
     RecallStatus,
     SendMessages,
@@ -87,6 +88,7 @@ class ProducerCalls:
 
     def _stored(self, command: SendMessages, sent: Sent, at: int) -> tuple[str, int, str]:
         """Message id, queue offset, and recall handle of a message that is stored."""
+        assert not isinstance(command.messages, NewRecords)
         message = command.messages[at]
         offset = sent.queue_offsets[at]
         if offset >= 0:
@@ -94,7 +96,7 @@ class ProducerCalls:
         handle = RecallHandle(
             command.topic,
             self._broker_name,
-            sent.first_due_ms.get(at, message.due_ms),
+            sent.due_ms[at],
             message.message_id,
             sent.origins[at],
         )

@@ -55,7 +55,7 @@ _SETTLING = (
 def _bytes_of(command: Command) -> int:
     """What it carries of messages."""
     if isinstance(command, SendMessages):
-        return sum([len(message.record) for message in command.messages])
+        return command.size_bytes
     if isinstance(command, Adopt):
         return sum(map(len, command.records))
     return 0

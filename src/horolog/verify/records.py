@@ -133,8 +133,9 @@ class RecordCheck:
         kinds: npt.NDArray[np.uint8],
     ) -> None:
         self._tell(base, at[~np.isin(kinds, _KINDS)], "a record of an unknown kind")
-        reserved = get(raw, at + 4, "<u4") >> 16  # behind kind and flags
-        self._tell(base, at[reserved != 0], "reserved bytes of a record are set")
+        lanes = get(raw, at + 4, "<u4") >> 16  # behind kind and flags
+        has_none = (lanes != 0) & ~np.isin(kinds, (Kind.SCHEDULED, Kind.HANDED))
+        self._tell(base, at[has_none], "a record of a kind that has no lane has one")
 
     # --- messages ---------------------------------------------------------------------------------
 

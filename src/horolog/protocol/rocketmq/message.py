@@ -14,15 +14,14 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog import limits
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import MessageType, NewMessage
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.layout import HEAD, MAGIC
 from horolog.protocol.rocketmq.tags import tags_code
+from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType, NewMessage
 
-RECORD_HEAD_BYTES = 32  # envelope 16 + routing 16, filled by the log (`log.record`)
+RECORD_HEAD_BYTES = HEAD_AS_SENT.size  # envelope 16 + routing 16; the log makes its own of them
 KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can compute this hash
 USER_KEY_SEED = 43  # another one: a message id and a key of the same text are not the same
-_BLANK = bytes(RECORD_HEAD_BYTES)
 # control characters as Java counts them, and lone surrogates, which have no UTF-8 form
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _TOPIC_TAIL = struct.Struct(">H")
@@ -91,7 +90,8 @@ def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str
         )
 
 
-def _check_body(body: bytes) -> None:
+def check_body(body: bytes) -> None:
+    """BODY_EMPTY or BODY_TOO_LARGE."""
     if not body:
         raise _refuse(ErrorCode.BODY_EMPTY, "body", "empty; at least 1 byte is needed", "1 byte")
     if len(body) > limits.BODY_MAX:
@@ -103,7 +103,8 @@ def _check_body(body: bytes) -> None:
         )
 
 
-def _check_id(message_id: str) -> None:
+def check_id(message_id: str) -> None:
+    """ILLEGAL_MESSAGE_ID for what cannot stand in a recall handle."""
     if not message_id.strip() or _CONTROL.search(message_id) or " " in message_id:
         raise _refuse(
             ErrorCode.ILLEGAL_MESSAGE_ID, "message_id", "blank, or has a space or control character"
@@ -133,6 +134,7 @@ def encode(
     flag: int = 0,
     born_ms: int = 0,
     born_host: tuple[bytes, int] = (_NO_HOST, 0),
+    queue_id: int = ANY_QUEUE,
 ) -> NewMessage:
     """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
 
@@ -163,8 +165,8 @@ def encode(
         )
     if user_properties or keys or tag:
         _check_user_properties(user_properties or {}, tag or "", keys)
-    _check_id(message_id)
-    _check_body(body)
+    check_id(message_id)
+    check_body(body)
     stored = dict(user_properties) if user_properties else {}
     if system_properties:
         stored.update(system_properties)
@@ -177,16 +179,13 @@ def encode(
         stored[names.SHARDING_KEY] = message_group
     if due_ms:
         stored[names.TIMER_DELIVER_MS] = str(due_ms)
-    record = encode_layout(topic, body, names.encode(stored), sys_flag, flag, born_ms, born_host)
-    return NewMessage(
-        record,
-        message_id,
-        due_ms,
-        tags_code(tag or ""),
-        key_hash(topic, message_id),
-        type,
-        bool(keys),
+    packed = encode_layout(
+        topic, body, names.encode(stored), sys_flag, flag, born_ms, born_host, queue_id
     )
+    code, hashed = tags_code(tag or ""), key_hash(topic, message_id)
+    size = RECORD_HEAD_BYTES + len(packed)
+    head = HEAD_AS_SENT.pack(size, type, bool(keys), 0, due_ms, 0, code, hashed)
+    return NewMessage(head + packed, message_id, due_ms, code, hashed, type, bool(keys))
 
 
 def encode_layout(
@@ -197,23 +196,17 @@ def encode_layout(
     flag: int,
     born_ms: int,
     born_host: tuple[bytes, int],
+    queue_id: int = 0,
 ) -> bytes:
-    """The record: 32 blank bytes, then the stored layout with the broker's fields still zero."""
-    if len(stored_properties) > limits.STORED_PROPERTIES_MAX:
-        raise _refuse(
-            ErrorCode.PROPERTIES_TOO_LARGE,
-            "properties",
-            f"{len(stored_properties)} bytes; at most {limits.STORED_PROPERTIES_MAX} are allowed",
-            f"{limits.STORED_PROPERTIES_MAX} bytes",
-        )
+    """The stored layout, with the broker's fields still zero."""
+    check_stored_size(len(stored_properties))
     name = topic.encode()
     body_size = len(body)
-    size = HEAD.size + body_size + 1 + len(name) + 2 + len(stored_properties)
     head = HEAD.pack(
-        size,
+        HEAD.size + body_size + 1 + len(name) + 2 + len(stored_properties),
         MAGIC,
         crc32(body) & 0x7FFFFFFF,
-        0,
+        queue_id,
         flag,
         0,
         0,
@@ -228,14 +221,16 @@ def encode_layout(
         0,
         body_size,
     )
-    return b"".join(
-        (
-            _BLANK,
-            head,
-            body,
-            len(name).to_bytes(1, "big"),
-            name,
-            _TOPIC_TAIL.pack(len(stored_properties)),
-            stored_properties,
+    topic_and_size = bytes((len(name),)) + name + _TOPIC_TAIL.pack(len(stored_properties))
+    return b"".join((head, body, topic_and_size, stored_properties))
+
+
+def check_stored_size(size: int) -> None:
+    """PROPERTIES_TOO_LARGE for more bytes of stored properties than a layout can have."""
+    if size > limits.STORED_PROPERTIES_MAX:
+        raise _refuse(
+            ErrorCode.PROPERTIES_TOO_LARGE,
+            "properties",
+            f"{size} bytes; at most {limits.STORED_PROPERTIES_MAX} are allowed",
+            f"{limits.STORED_PROPERTIES_MAX} bytes",
         )
-    )

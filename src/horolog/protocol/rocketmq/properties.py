@@ -105,6 +105,18 @@ def holds(stored: bytes, key: str, value: str) -> bool:
     return stored.startswith(piece) or b"\x02" + piece in stored
 
 
+def value_of(stored: bytes, key: str) -> str | None:
+    """The value of one key in the stored form, as `decode` gives it; quicker."""
+    text = b"\x02" + stored
+    mark = f"\x02{key}\x01".encode()
+    at = text.rfind(mark)
+    if at < 0:
+        return None
+    at += len(mark)
+    end = text.find(b"\x02", at)
+    return text[at : end if end >= 0 else len(text)].decode("utf-8", "replace")
+
+
 def replaced(stored: bytes, key: str, value: str) -> bytes:
     """The stored form with another value of one key, everything else as it was."""
     mark = f"{key}\x01".encode()

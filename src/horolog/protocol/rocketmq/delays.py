@@ -1,0 +1,143 @@
+"""When a message is due by its properties: the dialects of delay that 4.x clients speak (protocol notes §4).
+
+The first of these that a message has says when it is due; the others are stored and mean nothing:
+
+===================  ===============================================================================
+DELAY                a level from 1 on of the table `message_delay_level`; above the last one: the last
+TIMER_DELAY_SEC      seconds after it is stored
+TIMER_DELAY_MS       milliseconds after it is stored
+TIMER_DELIVER_MS     UTC epoch milliseconds
+__STARTDELIVERTIME   UTC epoch milliseconds
+===================  ===============================================================================
+
+A level of 0 or less is none.  With a level the TIMER_ properties are not stored, and a clamped level is stored as
+the last one.  TIMER_OUT_MS says that a message has waited already: then its timers mean nothing.  A delayed message
+keeps these properties when it is handed over, and REAL_TOPIC and REAL_QID, as RocketMQ's does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+LEVELS_MAX = 1_024  # queues of SCHEDULE_TOPIC_XXXX
+LEVEL_DELAY_MAX_MS = 3_653 * 86_400_000
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FAR_MS = 1 << 53  # further than anybody may schedule; keeps sums within 64 bits
+_DIGITS = 19
+
+_LEVEL = b"\x02DELAY\x01"
+_TIMERS = (
+    # name, milliseconds of one, whether it counts from when the message is stored
+    (b"\x02TIMER_DELAY_SEC\x01", 1_000, True),
+    (b"\x02TIMER_DELAY_MS\x01", 1, True),
+    (b"\x02TIMER_DELIVER_MS\x01", 1, False),
+)
+_START = b"\x02__STARTDELIVERTIME\x01"
+_WAITED = b"\x02TIMER_OUT_MS\x01"
+_REAL = (b"\x02REAL_TOPIC\x01", b"\x02REAL_QID\x01")
+
+
+class Levels(NamedTuple):
+    """The table of delay levels."""
+
+    text: str
+    delays_ms: tuple[int, ...]  # of level 1, 2 …
+
+
+class Due(NamedTuple):
+    """When a message is due, as its head says it when it is sent, and its properties as they are stored."""
+
+    due_ms: int  # 0: now; below 0: so many milliseconds after it is stored
+    lane: int  # its level; 0: none
+    stored: bytes
+
+
+def parse_levels(text: str, field: str = "message_delay_level") -> Levels:
+    """Read a table like `1s 5s 1m 2h 1d`; CONFIG, naming the word, if it is none."""
+    delays = []
+    for word in text.split(" "):
+        number, unit = word[:-1], word[-1:]
+        if unit not in _UNITS_MS or not number.isascii() or not number.isdigit():
+            raise _no_levels(field, f"{word[:40]!r} is no delay; write it like 10s, 5m, 2h or 1d")
+        delay_ms = int(number[:_DIGITS]) * _UNITS_MS[unit]
+        if not 0 < delay_ms <= LEVEL_DELAY_MAX_MS:
+            raise _no_levels(field, f"{word[:40]!r} is not between 1s and 3653d")
+        delays.append(delay_ms)
+    if len(delays) > LEVELS_MAX:
+        raise _no_levels(field, f"{len(delays)} levels; at most {LEVELS_MAX} are allowed")
+    return Levels(text, tuple(delays))
+
+
+def _no_levels(field: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)
+
+
+def due_of(stored: bytes, levels: Levels, real: bytes) -> Due:
+    """When a message with these stored properties is due; ILLEGAL_DELIVERY_TIME, naming the property, if unclear.
+
+    real  REAL_TOPIC and, if its sender chose one, REAL_QID: stored with a message that is delayed
+    """
+    text = b"\x02" + stored
+    level = _number(text, _LEVEL)
+    if level is not None and level > 0:
+        lane = min(level, len(levels.delays_ms))
+        if level != lane:
+            text = _ended(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
+        if b"\x02TIMER_" in text:
+            for name, _, _ in _TIMERS:
+                text = without(text, name)
+        return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, real))
+    due_ms = _timer(text)
+    return Due(due_ms, 0, _delayed(text, real) if due_ms else stored)
+
+
+def _timer(text: bytes) -> int:
+    """What the timers say, as `Due.due_ms`."""
+    if _WAITED not in text:
+        for name, unit_ms, is_relative in _TIMERS:
+            value = _number(text, name)
+            if value is not None:
+                wanted_ms = max(0, min(value * unit_ms, _FAR_MS))
+                return -wanted_ms if is_relative else wanted_ms
+    start_ms = _number(text, _START)
+    return max(0, min(start_ms or 0, _FAR_MS))
+
+
+def _delayed(text: bytes, real: bytes) -> bytes:
+    if b"\x02REAL_" in text:
+        for name in _REAL:
+            text = without(text, name)
+    return _ended(text)[1:] + real
+
+
+def _ended(text: bytes) -> bytes:
+    return text if text.endswith(b"\x02") else text + b"\x02"
+
+
+def without(text: bytes, name: bytes) -> bytes:
+    """Stored properties behind a separator, without that one; both separators stand around its name."""
+    while (at := text.find(name)) >= 0:
+        end = text.find(b"\x02", at + len(name))
+        text = text[: at + 1] + text[end + 1 :] if end >= 0 else text[: at + 1]
+    return text
+
+
+def _number(text: bytes, name: bytes) -> int | None:
+    """The value of a property, of which the last one counts; None without it."""
+    at = text.rfind(name)
+    if at < 0:
+        return None
+    at += len(name)
+    end = text.find(b"\x02", at)
+    value = text[at:end] if end >= 0 else text[at:]
+    digits = value[1:] if value[:1] in (b"-", b"+") else value
+    if not digits.isdigit() or len(digits) > _DIGITS:
+        field = name[1:-1].decode()
+        shown = value[:40].decode("utf-8", "replace")
+        raise HorologError(
+            ErrorCode.ILLEGAL_DELIVERY_TIME, f"{field}: {shown!r} is no number", field=field
+        )
+    return int(value)
