@@ -136,6 +136,7 @@ MEND_ROWS_MAX = 1_024  # damaged index entries that are made anew at once: about
 PROBLEMS_MAX = 200  # sentences in health and in every checkpoint; what is found beyond is counted
 PROBLEM_KEEP_MS = DAY_MS  # a loss stays in health at least this long, so that somebody sees it
 PROBLEM_TEXT_MAX = 1_000  # characters of one of them
+BACKUP_DAMAGE_MAX = 200  # stretches of a data directory that a manifest names as damaged
 
 # --- admin API --------------------------------------------------------------------------------
 ADMIN_CONNECTIONS_MAX = 1_024  # or half of the reserve of descriptors; then who sends nothing goes

@@ -39,7 +39,9 @@ def copy_generation(target: FaultyDisk, generation: int) -> None:
     named = fill(source, files_of(generation))
     former = read_manifest(target, "x") or Manifest(0, 7, "", 0, 0, 0, 0, [])
     made = Manifest(0, 7, "", generation, generation, 0, 0, [])
-    Copy(source, target, former, reuse=True, progress=Progress()).run(named, made)
+    Copy(source, target, former, segment_bytes=1 << 16, reuse=True, progress=Progress()).run(
+        named, made
+    )
 
 
 def restored(backup: FaultyDisk) -> dict[str, bytes]:

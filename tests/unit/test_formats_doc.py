@@ -119,11 +119,14 @@ def test_magic_and_version(title: str) -> None:
 
 
 def test_fields_of_a_backup_manifest() -> None:
-    made = manifest.Manifest(1, 1, "", 0, 0, 0, 0, [manifest.StoredFile("meta", 1, 2, 3)])
+    files = [manifest.StoredFile("meta", 1, 2, 3)]
+    damaged = [manifest.Damaged("meta", manifest.SHORT, 1, "")]
+    made = manifest.Manifest(1, 1, "", 0, 0, 0, 0, files, damaged)
     fields = orjson.loads(manifest.encode_manifest(made))
     assert [row[0].strip("`") for row in rows("Backup manifest", 3)] == list(fields)
     told = [row[0].strip("`") for row in rows("Backup manifest", 2)]
-    assert told[-4:] == list(fields["files"][0])
+    assert told[-10:-6] == list(fields["files"][0])
+    assert told[-5:] == list(fields["damaged"][0])
     assert f"format {manifest.FORMAT}:" in section("Backup manifest")
     assert f"`{manifest.number_name(3)}/" in section("Backup manifest")
 

@@ -200,7 +200,7 @@ def test_row_12_stays_red_until_the_directory_is_taken_away(make_world) -> None:
     assert view(world).pending == 34
 
 
-def test_verify_notes_what_was_set_aside_and_is_clean_two_checkpoints_later(make_world) -> None:
+def test_verify_is_not_clean_while_health_is_red(make_world) -> None:
     world = cut_world(make_world)
     meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
     replace_file(world.disk, "", "meta", orjson.dumps({**meta, "segment_bytes": SEGMENT}))
@@ -209,12 +209,30 @@ def test_verify_notes_what_was_set_aside_and_is_clean_two_checkpoints_later(make
     for _ in range(2):
         send(world, "x", 1)
         checkpoint(world)
-    found = verify_directory(world.disk).findings
-    assert found.kept == []
-    assert [note for note in found.notes if "10 of 14 messages" in note] == found.notes[:1]
-    note = f"shard-00/hours/quarantined-{world.due // HOUR:010d}/note.json"
-    world.disk.open(note).truncate(10)
+    aside = f"shard-00/hours/quarantined-{world.due // HOUR:010d}"
+    assert "are quarantined" in view(world).problems[0]
+    (found,) = verify_directory(world.disk).findings.kept
+    assert found.file == aside
+    assert "10 of 14 messages" in found.what
+    world.disk.open(f"{aside}/note.json").truncate(10)
     assert "cannot be read" in verify_directory(world.disk).findings.kept[0].what
+    world.disk.remove_dir(aside)
+    world.reopen()
+    assert view(world).problems == []
+    checkpoint(world)
+    assert verify_directory(world.disk).clean
+
+
+def test_verify_finds_what_the_broker_has_met_if_nothing_else_is_found(make_world) -> None:
+    world = cut_world(make_world)
+    meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
+    replace_file(world.disk, "", "meta", orjson.dumps({**meta, "segment_bytes": SEGMENT}))
+    assert verify_directory(world.disk).clean
+    world.broker._opened.broker.shard.problems.append("something is lost")
+    send(world, "x", 1)
+    checkpoint(world)
+    (found,) = verify_directory(world.disk).findings.kept
+    assert found.what == "met by the broker: something is lost"
 
 
 def test_a_note_that_cannot_be_read_is_refused_and_named(make_world) -> None:

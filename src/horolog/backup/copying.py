@@ -5,6 +5,10 @@ last 4 KiB are the same bytes, and both backups belong to one history: files of 
 never changed, so those that have the same length are the same.  One history means that the frame at which the
 former backup ended is in this log still; a directory that was restored from an older copy, and has gone on in
 another way, has another frame there.  Nothing is used again then, nor when that frame has been dropped.
+
+Damage does not end a backup: what is there is copied, and the manifest says what of it was damaged.  The log's frames
+are verified while they are copied; of other files it is told when they are missing or too short.  What the former
+backup has of such a file stays, for it may be whole.
 """
 
 from __future__ import annotations
@@ -15,10 +19,21 @@ from dataclasses import dataclass
 
 from zlib_ng.zlib_ng import crc32
 
-from horolog.backup.manifest import Manifest, StoredFile, number_name, write_manifest
+from horolog.backup.manifest import (
+    MISSING,
+    SHORT,
+    UNREADABLE,
+    Damaged,
+    Manifest,
+    StoredFile,
+    number_name,
+    write_manifest,
+)
 from horolog.broker.named_files import NamedFile
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
+from horolog.log.frame_watch import FrameWatch
 from horolog.log.segment import SegmentReader
 from horolog.storage.api import File, Storage
 
@@ -86,6 +101,7 @@ class Copy:
     source    the data directory of a broker that runs; nothing that is named may be removed meanwhile
     target    the backup directory
     former    its manifest
+    segment_bytes  of the log
     reuse     whether files of the former backup may be used again
     stopped   asked between chunks
     """
@@ -96,13 +112,18 @@ class Copy:
         target: Storage,
         former: Manifest,
         *,
+        segment_bytes: int,
         reuse: bool,
         progress: Progress,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._target = target
+        self._log_id = former.log_id
+        self._segment_bytes = segment_bytes
         self._former = {file.path: file for file in former.files} if reuse else {}
+        self._told = former.damaged if reuse else []  # what was damaged when it was copied
+        self._damaged: list[Damaged] = []
         self._number = former.number + 1
         self._progress = progress
         self._stopped = stopped
@@ -110,15 +131,16 @@ class Copy:
     def run(self, named: Sequence[NamedFile], manifest: Manifest) -> Manifest:
         """Copy what is named; the manifest with the files, already durable.
 
-        `manifest` has everything but number and files.  DAMAGED if a file is shorter than it must be,
-        DISK_FULL and other failures of either disk; then the former backup is as it was.
+        `manifest` has everything but number and files, and what of the damage is known already.  DISK_FULL and
+        other failures of either disk; then the former backup is as it was.
         """
+        self._damaged = list(manifest.damaged)
         self._target.remove_dir(number_name(self._number))  # of one that was interrupted
         self._measure(named)
         files = [file for each in named if (file := self._take(each)) is not None]
         copied = [file.place for file in files if file.number == self._number]
         sync_tree(self._target, copied)
-        made = manifest._replace(number=self._number, files=files)
+        made = manifest._replace(number=self._number, files=files, damaged=self._damaged)
         write_manifest(self._target, made)
         self._sweep(made)
         return made
@@ -126,43 +148,69 @@ class Copy:
     def _measure(self, named: Sequence[NamedFile]) -> None:
         self._progress.files = len(named)
         for path, size, rebuilt in named:
-            if size is None:
-                size = self._size_of(path, rebuilt=rebuilt)
-            self._progress.bytes += size
+            del rebuilt
+            self._progress.bytes += self._size_of(path) if size is None else size
 
-    def _size_of(self, path: str, *, rebuilt: bool) -> int:
+    def _size_of(self, path: str) -> int:
         try:
             file = self._source.open(path)
         except FileNotFoundError:
-            if rebuilt:
-                return 0
-            raise _missing(path) from None
+            return 0
         try:
             return file.size()
         finally:
             file.close()
 
     def _take(self, named: NamedFile) -> StoredFile | None:
+        """One file in the backup, as far as it is there; None if it is not."""
         try:
             file = self._source.open(named.path)
         except FileNotFoundError:
-            if named.rebuilt:
-                self._progress.files -= 1
-                return None
-            raise _missing(named.path) from None
+            return None if named.rebuilt else self._missing(named)
         try:
-            size = file.size() if named.bytes is None else named.bytes
-            if file.size() < size:
-                raise HorologError(
-                    ErrorCode.DAMAGED,
-                    f"{named.path} has {file.size()} bytes where its checkpoint names {size}",
-                    field=named.path,
+            there = file.size()
+            size = there if named.bytes is None else min(there, named.bytes)
+            if named.bytes is not None and size < named.bytes:
+                self._tell(
+                    named.path,
+                    SHORT,
+                    size,
+                    f"the file ends here; its checkpoint names {named.bytes} bytes",
                 )
-            taken = self._reused(file, named.path, size) or self._copied(file, named.path, size)
+                self._progress.bytes -= named.bytes - size
+            taken = self._reused(file, named.path, size)
+            if taken is not None:
+                self._damaged += [
+                    each
+                    for each in self._told
+                    if each.path == named.path and each.kind == UNREADABLE
+                ]
+            else:
+                taken = self._copied(file, named.path, size)
         finally:
             file.close()
         self._progress.files_done += 1
         return taken
+
+    def _missing(self, named: NamedFile) -> StoredFile | None:
+        """A file that should be there: what the former backup has of it is as good, if it is all of it."""
+        self._progress.bytes -= named.bytes or 0
+        former = self._former.get(named.path)
+        whole = former is not None and named.bytes in (None, former.bytes)
+        rest = "the copy of the backup before is whole, and is used" if whole else "it is left out"
+        self._tell(
+            named.path, MISSING, 0, f"the file is missing, and its checkpoint names it; {rest}"
+        )
+        return former if whole else None
+
+    def _tell(self, path: str, kind: str, position: int, what: str) -> None:
+        """Damage; what the former backup has of the file is kept."""
+        if len(self._damaged) >= BACKUP_DAMAGE_MAX:
+            return
+        former = self._former.get(path)
+        kept = next((each.before for each in self._told if each.path == path and each.before), 0)
+        before = kept or (former.number if former is not None else 0)
+        self._damaged.append(Damaged(path, kind, position, what, before))
 
     def _reused(self, file: File, path: str, size: int) -> StoredFile | None:
         former = self._former.get(path)
@@ -189,21 +237,36 @@ class Copy:
         self._target.make_dir(stored.place.rpartition("/")[0])
         copy = self._target.open(stored.place, create=True)
         crc = 0
+        watch = self._watch(path)
         try:
             for piece in write_pieces(copy, read_pieces(file, size, path)):
                 crc = crc32(piece, crc)
+                if watch is not None:
+                    watch.feed(piece)
                 self._progress.bytes_done += len(piece)
                 self._progress.copied_bytes += len(piece)
                 if self._stopped():
                     raise Cancelled
         finally:
             copy.close()
+        if watch is not None:
+            watch.finish(is_whole=size == self._segment_bytes)
+            for first, stop, what in watch.damage:
+                self._tell(path, UNREADABLE, first, f"{stop - first} bytes cannot be read: {what}")
         self._progress.copied_files += 1
         return stored._replace(crc32=crc)
+
+    def _watch(self, path: str) -> FrameWatch | None:
+        """For a segment of the log."""
+        place, _, name = path.rpartition("/")
+        stem = name.removesuffix(".log")
+        is_segment = place.endswith("/log") and name.endswith(".log") and stem.isdigit()
+        return FrameWatch(int(stem), self._log_id) if is_segment else None
 
     def _sweep(self, made: Manifest) -> None:
         """Remove what the manifest does not name: of the former backup, and of interrupted ones."""
         kept = {file.place for file in made.files}
+        kept |= {f"{number_name(each.before)}/{each.path}" for each in made.damaged if each.before}
         above = {directory for place in kept for directory in directories_above(place)}
         for name in self._target.list(""):
             if name.isdigit():
@@ -242,9 +305,3 @@ def write_pieces(file: File, pieces: Iterator[bytes]) -> Iterator[bytes]:
             synced = at
         yield piece
     file.sync()
-
-
-def _missing(path: str) -> HorologError:
-    return HorologError(
-        ErrorCode.DAMAGED, f"{path} is missing, and its checkpoint names it", field=path
-    )

@@ -24,6 +24,7 @@ position     int     log position of the checkpoint: what the backup holds
 last_frame   int     log position of the frame that ends there
 frame_crc    int     CRC of that frame's header: by it the same history is recognised
 files        list    {path, bytes, crc32, number}: path in the data directory, and the directory it lies in
+damaged      list    {path, kind, position, what, before}: what was damaged already when it was copied; left out if nothing
 crc32        int     CRC-32 of the JSON of all the other fields, keys sorted, without spaces
 ===========  ======  =========================================================================
 """
@@ -39,6 +40,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Storage, read_file, replace_file
 
 MANIFEST_NAME = "manifest.json"
+MISSING, SHORT, UNREADABLE = "missing", "short", "unreadable"
 FORMAT = 1
 
 
@@ -56,6 +58,26 @@ class StoredFile(NamedTuple):
         return f"{number_name(self.number)}/{self.path}"
 
 
+class Damaged(NamedTuple):
+    """What of a data directory was not as it must be when it was copied.
+
+    kind      `missing`, `short`, or `unreadable`: in the copy, which is as long as it must be
+    position  log position for a segment, else the byte from which on something is missing
+    before    the backup whose copy of the file is kept because of it, though the manifest does not name it; 0: none
+    """
+
+    path: str
+    kind: str
+    position: int
+    what: str
+    before: int = 0
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        return f"{self.path} at {self.position}: {self.what}"
+
+
 class Manifest(NamedTuple):
     """What `manifest.json` says."""
 
@@ -67,6 +89,7 @@ class Manifest(NamedTuple):
     last_frame: int
     frame_crc: int
     files: list[StoredFile]
+    damaged: list[Damaged] = []  # noqa: RUF012 - never changed
 
     @property
     def complete(self) -> bool:
@@ -91,7 +114,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
         **manifest._asdict(),
         "log_id": f"{manifest.log_id:016x}",
         "files": [file._asdict() for file in manifest.files],
+        "damaged": [each._asdict() for each in manifest.damaged],
     }
+    if not manifest.damaged:
+        del fields["damaged"]
     fields["crc32"] = _sum(fields)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"
 
@@ -114,7 +140,9 @@ def decode_manifest(content: bytes, field: str) -> Manifest:
                 raise ValueError("its check sum is wrong")
             del fields["format"]
             files = [_stored_file(file) for file in fields.pop("files")]
-            return Manifest(**{**fields, "log_id": int(fields["log_id"], 16), "files": files})
+            damaged = [Damaged(**each) for each in fields.pop("damaged", [])]
+            log_id = int(fields.pop("log_id"), 16)
+            return Manifest(**fields, log_id=log_id, files=files, damaged=damaged)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise HorologError(
             ErrorCode.DAMAGED,

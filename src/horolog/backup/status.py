@@ -31,4 +31,5 @@ class BackupView(NamedTuple):
     bytes_done: int = 0
     copied_files: int = 0  # the others were there from the backup before
     copied_bytes: int = 0
+    damaged: tuple[str, ...] = ()  # of the data directory, sentences; copied as it is
     error: HorologError | None = None

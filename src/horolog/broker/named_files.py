@@ -20,7 +20,7 @@ from horolog.log.consume_queue import UNIT_BYTES, queue_dir_name, queue_file_nam
 from horolog.log.key_rows import HEADER_BYTES as KEYS_HEADER_BYTES
 from horolog.log.key_rows import ROW_BYTES, decode_header, sealed_bytes
 from horolog.log.key_run import parse_run_name
-from horolog.log.segment import bases_on_disk, segment_name
+from horolog.log.segment import segment_name
 from horolog.storage.api import Storage
 
 
@@ -41,7 +41,7 @@ def named_files(
 ) -> list[NamedFile]:
     """All files of that checkpoint, the log first and the checkpoint last."""
     return [
-        *_log(storage, f"{directory}/log", segment_bytes, checkpoint),
+        *_log(f"{directory}/log", segment_bytes, checkpoint),
         *_queues(storage, f"{directory}/queues", checkpoint),
         *_keys(storage, f"{directory}/keys", checkpoint.registry.get("keys", {})),
         *(
@@ -54,15 +54,12 @@ def named_files(
     ]
 
 
-def _log(
-    storage: Storage, place: str, segment_bytes: int, checkpoint: Checkpoint
-) -> list[NamedFile]:
+def _log(place: str, segment_bytes: int, checkpoint: Checkpoint) -> list[NamedFile]:
     """Segments from the one in which the log begins; the last one up to the position."""
-    start = start_of(checkpoint) or 0
+    start, position = start_of(checkpoint) or 0, checkpoint.position
     return [
-        NamedFile(f"{place}/{segment_name(base)}", min(segment_bytes, checkpoint.position - base))
-        for base in bases_on_disk(storage, place)
-        if start <= base + segment_bytes - 1 and base < checkpoint.position
+        NamedFile(f"{place}/{segment_name(base)}", min(segment_bytes, position - base))
+        for base in range(start - start % segment_bytes, position, segment_bytes)
     ]
 
 

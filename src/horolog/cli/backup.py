@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
 
@@ -27,12 +28,13 @@ def backup(
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Back up a running broker into a directory; it goes on meanwhile.
 
     The backup holds everything that was acknowledged when the command began. DIR is made, or was
     made by an earlier backup of the same broker: then only what is new is copied. A backup that is
-    interrupted leaves the earlier one as it was.
+    interrupted leaves the earlier one as it was. Damage is copied as it is, and told: exit code 6
+    says that the backup was made, and that some of what it holds cannot be read.
 
     Examples:
       horolog backup /var/backups/horolog
@@ -44,7 +46,7 @@ def backup(
     ended = _wait(client, begun, quiet=as_json)
     if as_json:
         print_json(ended)
-        return
+        return Exit.FAULTS if ended["damaged"] else Exit.OK
     from horolog.cli.progress import size_text
 
     typer.echo(
@@ -52,6 +54,9 @@ def backup(
         f" {size_text(ended['bytes'])}, of which {size_text(ended['copied_bytes'])} copied;"
         f" log position {ended['position']}, {ended['made']}"
     )
+    for damage in ended["damaged"]:
+        typer.echo(f"damaged when it was copied: {damage}", err=True)
+    return Exit.FAULTS if ended["damaged"] else Exit.OK
 
 
 def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

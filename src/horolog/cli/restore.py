@@ -60,6 +60,7 @@ def restore(
                 "made_ms": manifest.made_ms,
                 "files": done.files_done,
                 "bytes": done.bytes_done,
+                "damaged": [each.text for each in manifest.damaged],
             }
         )
         return
@@ -67,3 +68,5 @@ def restore(
         f"restored backup {manifest.number} into {data_dir}: {done.files_done} files,"
         f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
     )
+    for damage in manifest.damaged:
+        typer.echo(f"damaged already when it was backed up: {damage.text}", err=True)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from horolog import __version__
 from horolog.backup.copying import Cancelled, Copy, Progress, frame_at, header_crc, same_history
-from horolog.backup.manifest import Manifest
+from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
 from horolog.backup.place import Place, open_place
 from horolog.backup.status import BackupState, BackupView
 from horolog.broker.named_files import NamedFile, named_files
@@ -128,8 +128,13 @@ class Backups:
             self._fail(HorologError(ErrorCode.INTERNAL, f"backup: {type(error).__name__}: {error}"))
         else:
             self._view = self._view._replace(
-                state=BackupState.DONE, position=made.position, made_ms=made.made_ms
+                state=BackupState.DONE,
+                position=made.position,
+                made_ms=made.made_ms,
+                damaged=tuple(each.text for each in made.damaged),
             )
+            for damage in self._view.damaged:
+                _log.error("backup copied damage directory=%s %s", place.directory, damage)
             _log.info(
                 "backup done directory=%s number=%d position=%d copied_bytes=%d",
                 place.directory, made.number, made.position, self._progress.copied_bytes,
@@ -167,6 +172,7 @@ class Backups:
             storage,
             place.disk,
             place.former,
+            segment_bytes=self._source.segment_bytes,
             reuse=reuse,
             progress=self._progress,
             stopped=self._stop.is_set,
@@ -175,12 +181,14 @@ class Backups:
 
     def _manifest(self, log: SegmentReader, checkpoint: Checkpoint) -> Manifest:
         header = frame_at(log, checkpoint.last_frame)
-        if header is None:
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"the frame at log position {checkpoint.last_frame}, where the checkpoint ends, is gone",
-                field="log",
-            )
+        crc = 0  # of no header: the next backup copies all of it again
+        damaged = []
+        if header is not None:
+            crc = header_crc(log, header)
+        else:
+            what = "the frame where the checkpoint ends has no intact header"
+            place = f"{self._source.shard}/log"
+            damaged.append(Damaged(place, UNREADABLE, checkpoint.last_frame, what))
         return Manifest(
             0,
             self._source.log_id,
@@ -188,6 +196,7 @@ class Backups:
             int(checkpoint.registry["wall_ms"]),
             checkpoint.position,
             checkpoint.last_frame,
-            header_crc(log, header),
+            crc,
             [],
+            damaged,
         )

@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 
 from horolog.broker.key_columns import key_columns
-from horolog.broker.problems import problems_in
-from horolog.broker.quarantine import read_notes
 from horolog.broker.retention import firsts_of, start_of
-from horolog.delay.damage import ASIDE
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
@@ -33,9 +30,11 @@ from horolog.verify.checkpoints import check_older, check_progress, read_checkpo
 from horolog.verify.far import check_buffer, check_run
 from horolog.verify.findings import Findings
 from horolog.verify.frames import LogWalk
+from horolog.verify.holes import Holes
 from horolog.verify.hours import HourCheck, read_state
 from horolog.verify.keys import KeyIndexCheck
 from horolog.verify.lake import LakeCheck
+from horolog.verify.met import tell_what_was_met
 from horolog.verify.queues import QueueCheck
 from horolog.verify.reading import LogBytes, Reading, Told
 from horolog.verify.records import RecordCheck, Records
@@ -53,6 +52,9 @@ class Verdict:
     records: int = 0
     scheduled: int = 0
     bytes: int = 0
+    holes: int = 0  # stretches of the log that cannot be read
+    hole_bytes: int = 0
+    lost: int = 0  # queue offsets whose messages lie in them
 
     @property
     def clean(self) -> bool:
@@ -70,6 +72,9 @@ class Verdict:
             "records": self.records,
             "scheduled": self.scheduled,
             "bytes": self.bytes,
+            "holes": self.holes,
+            "hole_bytes": self.hole_bytes,
+            "lost": self.lost,
             "finding_count": self.findings.count,
             "findings": [finding.as_json() for finding in self.findings.kept],
             "notes": self.findings.notes,
@@ -147,6 +152,7 @@ class _Verification:
         self._segment_bytes = segment_bytes
         self._balance = Balance(0)
         self._adoptions = AdoptionCheck(0)
+        self._holes = Holes()
         self._queues: QueueCheck | None = None
         self._keys: KeyIndexCheck | None = None
 
@@ -156,23 +162,24 @@ class _Verification:
         newest = checkpoints[0] if checkpoints else None
         verdict.checkpoint = newest.position if newest else -1
         reading.total = verdict.bytes = self._measure()
-        with reading.part(SHARD):
-            for note in read_notes(reading.storage, SHARD):
-                verdict.findings.note(f"set aside by a start, and not read: {note.problem().text}")
-        if newest is not None:
-            self._note_problems(newest)
         log_is_whole = self._check_log(newest)
         if newest is None:
             self._note_no_checkpoint()
-            return verdict
+        else:
+            self._check_named(newest, checkpoints[1:], log_is_whole)
+        tell_what_was_met(reading, SHARD, newest)
+        return verdict
+
+    def _check_named(self, newest: Checkpoint, older: list[Checkpoint], log_is_whole: bool) -> None:
+        """What the checkpoints name."""
+        reading = self._reading
         path = f"{SHARD}/checkpoint/{checkpoint_name(newest.position)}"
         check_progress(reading, path, newest)
         self._check_delayed(newest)
-        for older in checkpoints[1:]:
-            check_older(reading, SHARD, self._segment_bytes, older)
+        for each in older:
+            check_older(reading, SHARD, self._segment_bytes, each)
         if not reading.quick:
             self._check_balance(log_is_whole)
-        return verdict
 
     def _measure(self) -> int:
         """Bytes of all files, for the progress."""
@@ -185,13 +192,6 @@ class _Verification:
                 for each in [f"{path}/{inner}" for inner in inside] or [path]:
                     total += reading.size(each)
         return total
-
-    def _note_problems(self, newest: Checkpoint) -> None:
-        """What the broker itself has met; what of it can still be read from the files is found besides."""
-        for problem in problems_in(newest.registry.get("problems", {})):
-            gone = problem.part and not self._reading.storage.exists(problem.part)
-            if not gone and ASIDE not in problem.part:
-                self._verdict.findings.note(f"met by the broker: {problem.text}")
 
     def _note_no_checkpoint(self) -> None:
         findings = self._verdict.findings
@@ -216,6 +216,7 @@ class _Verification:
         self._balance = Balance(verdict.log_start)
         self._lake = LakeCheck({})
         self._adoptions = AdoptionCheck(verdict.log_start)
+        self._holes = walk.holes
         if newest is not None:
             self._followers(newest, walk.start)
         names = {} if newest is None else _topic_names(newest)
@@ -244,10 +245,15 @@ class _Verification:
                 newest.position,
                 "no frame ends at its log position",
             )
-        if self._queues is not None and not reading.quick and whole:
+        reaches = newest is not None and (
+            walk.end >= newest.position or walk.holes.has(newest.position - 1)
+        )
+        if self._queues is not None and not reading.quick and (whole or reaches):
             self._queues.finish()
-        if self._keys is not None:
+        if self._keys is not None and (whole or reaches):
             self._keys.finish()
+        verdict.holes, verdict.hole_bytes = len(walk.holes), walk.holes.bytes
+        verdict.lost = self._queues.lost if self._queues is not None else 0
         return whole
 
     def _followers(self, newest: Checkpoint, start: int) -> None:
@@ -258,7 +264,9 @@ class _Verification:
                 f"{SHARD}/log/{segment_name(told)}", told, "the segment is missing"
             )
         lengths = {(t, q): n for t, q, n in newest.columns["queues"].tolist()}
-        self._queues = QueueCheck(reading, f"{SHARD}/queues", lengths, firsts_of(newest))
+        self._queues = QueueCheck(
+            reading, f"{SHARD}/queues", lengths, firsts_of(newest), self._holes
+        )
         if "keys" in newest.registry:
             self._keys = KeyIndexCheck(
                 reading,
@@ -266,6 +274,7 @@ class _Verification:
                 newest.registry["keys"],
                 log_id=self._log_id,
                 start=self._verdict.log_start,
+                holes=self._holes,
             )
 
     def _take(self, end: int, records: Records, body: bytes) -> None:
@@ -290,7 +299,7 @@ class _Verification:
 
     def _check_delayed(self, newest: Checkpoint) -> None:
         reading, start = self._reading, self._verdict.log_start
-        log = LogBytes(reading, f"{SHARD}/log", self._segment_bytes)
+        log = LogBytes(reading, f"{SHARD}/log", self._segment_bytes, self._holes)
         try:
             for row in newest.registry["hours"]:
                 directory = f"{SHARD}/hours/{row['hour']:010d}"

@@ -138,7 +138,8 @@ class RecordsCheck:
 
     def _check_log(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
         """The log must have the same bytes at each origin, as far as it still goes back."""
-        mine = np.flatnonzero((entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0))
+        there = (entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0)
+        mine = np.flatnonzero(there & ~self._log.holes.of(entries["origin"]))
         mine = mine[np.argsort(entries["origin"][mine], kind="stable")]
         columns = (entries[name][mine].tolist() for name in ("origin", "size", "crc"))
         for row, origin, size, crc in zip(mine.tolist(), *columns, strict=True):

@@ -1,18 +1,38 @@
 """The commit log, frame by frame, from its first segment to its end.
 
-Behind a bad frame the next intact header is sought, so one flipped byte hides one frame.  Whether a bad frame is
-damage can be told only at the end: it is if a checkpoint or any intact frame states that it had been durable.
-Otherwise it is a torn tail, which every crash may leave and a start cuts off.
+Behind a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*, of which the
+positions are known, and nothing that lies in it.  Whether a bad frame is damage can be told only at the end: it is if
+a checkpoint or any intact frame states that it had been durable.  Otherwise it is a torn tail, which every crash may
+leave and a start cuts off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
 from horolog.log.segment import segment_name
+from horolog.verify.holes import Holes
 from horolog.verify.reading import WINDOW_BYTES, Reading, Source
+
+
+class Bad(NamedTuple):
+    """What is not as it must be in log positions [first, stop); records: that were there, −1: not known."""
+
+    first: int
+    stop: int
+    what: str
+    records: int = -1
+
+    @property
+    def sentence(self) -> str:
+        """For a finding."""
+        if self.stop <= self.first:
+            return self.what
+        held = "" if self.records < 0 else f" with {self.records} records"
+        return f"{self.stop - self.first} bytes{held} cannot be read: {self.what}"
 
 
 class LogWalk:
@@ -28,7 +48,8 @@ class LogWalk:
         self._shard = shard
         self._epoch = 0
         self._stated = 0
-        self._bad: list[tuple[int, str]] = []  # log position, what
+        self._bad: list[Bad] = []
+        self.holes = Holes()  # as far as the log has been read
         self._blank: list[int] = []  # where the rest of a segment is zero
         self.bases = self._segment_bases()
         self.start = self.bases[0] if self.bases else 0
@@ -73,9 +94,11 @@ class LogWalk:
             if header is None or why:
                 if header is None and source.is_blank(at, self._size):
                     self._blank.append(base + at)
+                    self.holes.add(base + at, base + self._size)
                     return
-                self._bad.append((base + at, why))
-                at = self._next_header(source, at + 1, base)
+                behind = self._next_header(source, at + 1, base)
+                self._pass_over(Bad(base + at, base + behind, why))
+                at = behind
                 continue
             body = b""
             if header.padding:
@@ -83,7 +106,8 @@ class LogWalk:
             elif not self._reading.quick:
                 body = source.read(at + HEADER_BYTES, header.length)
                 if not body_intact(header, body):
-                    self._bad.append((base + at, "the body does not match its CRC"))
+                    what = "the body does not match its CRC"
+                    self._pass_over(Bad(header.base, header.end, what, header.count))
                     at += HEADER_BYTES + header.length
                     continue
             self._epoch, self._stated = header.epoch, header.durable
@@ -92,6 +116,10 @@ class LogWalk:
             self.end = base + at
             yield header, body
         self._check_padding(source, at, base)
+
+    def _pass_over(self, bad: Bad) -> None:
+        self._bad.append(bad)
+        self.holes.add(bad.first, bad.stop)
 
     def _wrong(self, header: FrameHeader | None, position: int, base: int) -> str:
         """What is wrong with a header; "" if it continues the log."""
@@ -115,7 +143,7 @@ class LogWalk:
     def _check_padding(self, source: Source, at: int, base: int) -> None:
         found = source.first_set(at, self._size)
         if found >= 0:
-            self._bad.append((base + found, "the rest of the segment is not zero"))
+            self._bad.append(Bad(base + found, base + found, "the rest of the segment is not zero"))
 
     def _next_header(self, source: Source, at: int, base: int) -> int:
         """Offset of the next intact header that is in its place, or the end of the segment."""
@@ -138,14 +166,21 @@ class LogWalk:
         """
         promised = max(promised, self.promised)
         findings = self._reading.findings
-        bad = [*self._bad, *((p, "there is no frame") for p in self._blank if p < self.end)]
-        damage = [each for each in bad if each[0] < promised]
-        for position, what in sorted(damage):
-            findings.add(
-                self._path(position), position, f"{what}; it was durable, as is stated later"
-            )
+        blank = [
+            Bad(first, first - first % self._size + self._size, "there is no frame")
+            for first in self._blank
+            if first < self.end
+        ]
+        bad = sorted([*self._bad, *blank])
+        damage = [
+            each._replace(stop=min(each.stop, promised)) for each in bad if each.first < promised
+        ]
+        for each in damage:
+            what = f"{each.sentence}; it was durable, as is stated later"
+            findings.add(self._path(each.first), each.first, what)
+        self.holes.cut(promised)
         if len(damage) < len(bad):
-            first = min(position for position, _ in bad if position >= promised)
+            first = min(each.first for each in bad if each.first >= promised)
             findings.note(
                 f"the log is torn at log position {first}: nothing behind it was promised, a start cuts it off"
             )

@@ -24,6 +24,7 @@ from horolog.log.key_rows import (
     intact,
     sealed_bytes,
 )
+from horolog.verify.holes import Holes
 from horolog.verify.reading import Reading, Source
 
 _BATCH_ROWS = 16_384
@@ -44,10 +45,18 @@ class KeyIndexCheck:
 
     captured  what the newest checkpoint says of it
     start     where the log begins: rows below cannot be compared
+    holes     of the log, as far as it has been read: rows that point there cannot be compared either
     """
 
     def __init__(
-        self, reading: Reading, place: str, captured: dict[str, int], *, log_id: int, start: int
+        self,
+        reading: Reading,
+        place: str,
+        captured: dict[str, int],
+        *,
+        log_id: int,
+        start: int,
+        holes: Holes,
     ) -> None:
         self._reading = reading
         self._place = place
@@ -55,6 +64,7 @@ class KeyIndexCheck:
         self._sealed = captured.get("sealed", 0)
         self._log_id = log_id
         self._start = start
+        self._holes = holes
         self._complete = True
         self._stream = self._batches()
         first = next(self._stream, None)  # now, since it may find that the index begins later
@@ -66,7 +76,7 @@ class KeyIndexCheck:
         """What the index must have of a frame that ends at log position `end`."""
         at = int(np.searchsorted(positions, np.uint64(self._start)))
         for rows in self._below(end):
-            mine = rows.positions >= np.uint64(self._start)
+            mine = self._comparable(rows)
             n = int(mine.sum())
             same = np.zeros(n, bool)
             there = min(n, len(keys) - at)
@@ -84,10 +94,14 @@ class KeyIndexCheck:
     def finish(self) -> None:
         """When the log has been read: nothing may be left."""
         for rows in self._below(NOTHING_BEFORE):
-            later = np.flatnonzero(rows.good & (rows.positions >= np.uint64(self._start)))
+            later = np.flatnonzero(rows.good & self._comparable(rows))
             if len(later) and not self._reading.quick:
                 number = rows.first + int(later[0])
                 self._tell(rows.path, number, "the log has no message for it")
+
+    def _comparable(self, rows: _Rows) -> npt.NDArray[np.bool_]:
+        """Whose messages the log has."""
+        return (rows.positions >= np.uint64(self._start)) & ~self._holes.of(rows.positions)
 
     def _tell(self, path: str, row: int, what: str) -> None:
         self._reading.findings.add(path, row, f"row {row}: {what}")

@@ -16,6 +16,7 @@ from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.consume_queue import UNIT, UNIT_BYTES, queue_dir_name, queue_file_name
 from horolog.log.record import Kind
+from horolog.verify.holes import Holes
 from horolog.verify.reading import Reading
 from horolog.verify.records import Records
 
@@ -33,6 +34,7 @@ class QueueCheck:
 
     lengths  (topic, queue) → units that the newest checkpoint names; what lies behind is not looked at
     firsts   (topic, queue) → first offset whose message the log still has; what lies before is not looked at
+    holes    of the log, as far as it has been read: units may point there
     """
 
     def __init__(
@@ -41,11 +43,14 @@ class QueueCheck:
         place: str,
         lengths: dict[tuple[int, int], int],
         firsts: dict[tuple[int, int], int],
+        holes: Holes,
     ) -> None:
         self._reading = reading
         self._place = place
         self._lengths = lengths
         self._firsts = firsts
+        self._holes = holes
+        self.lost = 0  # units whose messages lie in holes of the log
         self._next: dict[tuple[int, int], int] = {}  # offset that the log's next message must have
         self._windows: OrderedDict[tuple[int, int], _Window] = OrderedDict()
 
@@ -134,14 +139,22 @@ class QueueCheck:
         return np.empty(0, UNIT)
 
     def _check_gap(self, queue: tuple[int, int], at: int, stop: int) -> None:
-        """Offsets for which the log has no message: holes, that damage has left, and nothing else."""
+        """Offsets for which the log has no message: their units point into holes, or are holes themselves."""
+        first, lost = at, self.lost
         while at < stop:
             units = self._units(queue, at, stop - at)
             if not len(units):
-                return
-            for row in np.flatnonzero(units["size"] != 0).tolist():
+                break
+            hidden = (units["size"] != 0) & self._holes.of(units["position"])
+            self.lost += int(hidden.sum())
+            for row in np.flatnonzero((units["size"] != 0) & ~hidden).tolist():
                 self._tell(queue, at + row, f"the log has no message for {units[row].tolist()}")
             at += len(units)
+        if self.lost > lost:
+            self._reading.findings.note(
+                f"{self._place}/{queue_dir_name(*queue)}: {self.lost - lost} of the queue offsets"
+                f" {first} to {at - 1} cannot be read: their messages lie in holes of the log"
+            )
 
     def finish(self) -> None:
         """When the log has been read: queues must end where it does, and have a message for every unit."""

@@ -11,6 +11,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage
 from horolog.verify.findings import Findings
+from horolog.verify.holes import Holes
 
 WINDOW_BYTES = 1 << 20
 _SEGMENTS_MAX = 4
@@ -137,9 +138,12 @@ class Source:
 
 
 class LogBytes:
-    """Records of the commit log by their positions."""
+    """Records of the commit log by their positions; what lies in `holes` is not what was written."""
 
-    def __init__(self, reading: Reading, place: str, segment_bytes: int) -> None:
+    def __init__(
+        self, reading: Reading, place: str, segment_bytes: int, holes: Holes | None = None
+    ) -> None:
+        self.holes = Holes() if holes is None else holes  # one that grows is empty at first
         self._reading = reading
         self._place = place
         self._segment_bytes = segment_bytes

@@ -1,0 +1,38 @@
+"""What the broker has met and lives with: `verify` is not clean while `/healthz` is red.
+
+What a start has set aside, and has lost messages with, is a finding until somebody takes the directory away.  The
+problems that the newest checkpoint lists are notes beside findings, which are about the same damage as a rule; if
+nothing else was found they are findings themselves.
+"""
+
+from __future__ import annotations
+
+from horolog.broker.problems import problems_in
+from horolog.broker.quarantine import read_notes
+from horolog.delay.damage import ASIDE
+from horolog.log.checkpoint import Checkpoint, checkpoint_name
+from horolog.verify.reading import Reading
+
+
+def tell_what_was_met(reading: Reading, shard: str, newest: Checkpoint | None) -> None:
+    """Findings and notes, when all else has been read."""
+    with reading.part(shard):
+        for note in read_notes(reading.storage, shard):
+            text = f"set aside by a start, and not read: {note.problem().text}"
+            if note.lost:
+                reading.findings.add(note.place, 0, text)
+            else:
+                reading.findings.note(text)
+    if newest is None:
+        return
+    is_clean = not reading.findings.count
+    for problem in problems_in(newest.registry.get("problems", {})):
+        gone = problem.part and not reading.storage.exists(problem.part)
+        if gone or ASIDE in problem.part:
+            continue
+        text = f"met by the broker: {problem.text}"
+        if is_clean:
+            path = f"{shard}/checkpoint/{checkpoint_name(newest.position)}"
+            reading.findings.add(problem.part or path, 0, text)
+        else:
+            reading.findings.note(text)

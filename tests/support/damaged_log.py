@@ -1,0 +1,105 @@
+"""A data directory with a thousand messages in frames of their own, and what can happen to its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
+from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+
+SEGMENT = 1 << 18
+MESSAGES = 1_000
+START_MS = 1_772_964_000_000
+PAGE = 4_096
+KINDS = ("body", "header", "page")
+
+
+async def open_directory(data_dir: Path) -> Engine:
+    """An engine on the simulated clock."""
+    return await open_engine(
+        data_dir, clock="simulated", flush="os", segment_bytes=SEGMENT, start_ms=START_MS
+    )
+
+
+async def make_directory(data_dir: Path) -> None:
+    """Topic `t` with two queues, tag A; every fourth message is scheduled, and handed over at the end."""
+    engine = await open_directory(data_dir)
+    await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
+    for number in range(MESSAGES):
+        due = engine.clock.wall_ms() + 1_000 if number % 4 == 3 else 0
+        kind = MessageType.DELAY if due else MessageType.NORMAL
+        body = b"m%d " % number * 20
+        message = encode(
+            topic="t", body=body, message_id=f"m{number}", tag="A", type=kind, due_ms=due
+        )
+        await engine.submit(SendMessages("t", [message]))
+    await engine.advance(5_000)
+    await engine.stop()
+
+
+class Hurt(NamedTuple):
+    """Frames that are damaged, as they were."""
+
+    frames: list[FrameHeader]
+
+    @property
+    def first(self) -> int:
+        """Log position of the first one."""
+        return self.frames[0].base
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them."""
+        return self.frames[-1].end - self.first
+
+    @property
+    def messages(self) -> int:
+        """That were sent in them."""
+        return sum(is_sent(frame) for frame in self.frames)
+
+
+def is_sent(frame: FrameHeader) -> bool:
+    """Whether it holds one of the messages."""
+    return frame.count == 1 and frame.length > 150
+
+
+def frames_of(data_dir: Path) -> list[tuple[Path, FrameHeader]]:
+    """All frames of a log that is whole."""
+    found = []
+    for path in sorted((data_dir / "shard-00" / "log").glob("*.log")):
+        content, at = path.read_bytes(), 0
+        while (header := parse(content, at)) is not None:
+            found.append((path, header))
+            at += HEADER_BYTES + header.length
+    return found
+
+
+def hurt(data_dir: Path, how: str, part: float) -> Hurt:
+    """Flip a bit of a body or of a header, or zero a page, so far into the messages that were sent."""
+    frames = frames_of(data_dir)
+    sent = [each for each in frames if is_sent(each[1])]
+    path, header = sent[int(len(sent) * part)]
+    content = bytearray(path.read_bytes())
+    at = header.base % SEGMENT
+    first, stop = {
+        "body": (at + HEADER_BYTES + header.length // 2, 1),
+        "header": (at + 30, 1),
+        "page": (at - at % PAGE, PAGE),
+    }[how]
+    stop += first
+    if how == "page":
+        content[first:stop] = bytes(PAGE)
+    else:
+        content[first] ^= 4
+    path.write_bytes(content)
+    base = header.base - at
+    touched = [
+        each
+        for where, each in frames
+        if where == path and each.base < base + stop and each.end > base + first
+    ]
+    return Hurt(touched)
