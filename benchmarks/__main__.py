@@ -166,6 +166,7 @@ def ready(n: int) -> Result:
         "0",
         "--admin-port",
         "0",
+        "--no-remoting",
     ]
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert broker.stdout is not None

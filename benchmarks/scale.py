@@ -148,7 +148,9 @@ def serve(directory: Path) -> tuple[subprocess.Popen[bytes], float]:
     command = [str(horolog), "serve", "--data-dir", str(directory), "--grpc-port", "0"]
     began = time.perf_counter()
     broker = subprocess.Popen(
-        [*command, "--admin-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*command, "--admin-port", "0", "--no-remoting"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert broker.stdout is not None
     broker.stdout.readline()

@@ -23,7 +23,7 @@ from ledger import Seen
 READY_WITHIN_S = 30.0
 END_WITHIN_S = 10.0
 LEAVE_WITHIN_S = 5.0
-DOORS = ("grpc-port", "admin-port", "remoting-port", "namesrv-port")
+DOORS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")
 LINE_BYTES_MAX = 1 << 20
 
 

@@ -57,11 +57,22 @@ class Settings(BaseSettings):
     grpc_port: int = Field(
         8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port"
     )
-    remoting_port: int = Field(
-        10911, ge=0, le=65_535, description="RocketMQ 4.x clients; accepted, not opened yet"
+    remoting: bool = Field(
+        default=True, description="whether RocketMQ 4.x clients can connect, by the next two ports"
     )
     namesrv_port: int = Field(
-        9876, ge=0, le=65_535, description="RocketMQ 4.x name server; accepted, not opened yet"
+        9876, ge=0, le=65_535, description="name server of RocketMQ 4.x clients; 0: a free port"
+    )
+    broker_port: int = Field(
+        10911,
+        ge=0,
+        le=65_535,
+        description="broker of RocketMQ 4.x clients, named in routes; 0: a free port",
+    )
+    advertised_host: str = Field(
+        "",
+        description="name or address of this machine in routes of 4.x clients; empty: the address that "
+        "the client has dialled",
     )
     admin_port: int = Field(
         8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port"
@@ -96,7 +107,11 @@ class Settings(BaseSettings):
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="whether a route or send of an unknown topic makes it, as a normal one",
+        description="whether a route or send of an unknown topic by a 5.x client makes it, as a normal one",
+    )
+    remoting_auto_create: bool = Field(
+        default=True,
+        description="whether a send of an unknown topic by a 4.x client makes it, as a mixed one",
     )
     max_delay: str = Field(
         "3653d", description="how far ahead a message may be due: 24h, 90d; at most ten years"

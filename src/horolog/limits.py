@@ -42,7 +42,7 @@ RECEIVE_BATCH_MAX = 32  # as the official proxy
 LEASES_MAX = 1_000_000  # live ones of a shard; some 400 bytes each, 600 with auto-renew
 PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
 DELIVERY_ATTEMPTS = (1 << 31) - 1  # all that settings can say: nothing ends deliveries but an ack
-CLIENTS_REMEMBERED_MAX = 65_536  # settings of 5.x clients, about 300 bytes each
+CLIENTS_REMEMBERED_MAX = 65_536  # settings of 5.x clients, groups of 4.x ones: about 300 bytes each
 CLIENT_SWEEP_MS = 10 * MINUTE_MS  # who is not heard of between two sweeps is forgotten
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
 SCAN_MAX = 4_096  # consume queue units looked at by one receive with a tag filter
@@ -74,10 +74,15 @@ INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
 
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # calls of one connection at a time: the usual limit of HTTP/2 servers
-CONNECTIONS_MAX = 20_000  # of the gRPC door: one of an idle client takes some 8 kB
+CONNECTIONS_MAX = 20_000  # of all doors for clients: one of an idle client takes some 8 kB
 FILES_RESERVE_MIN = 64  # descriptors that connections leave: log, hours, queues, runs, keys
 FILES_RESERVE_MAX = 4_096  # of a large broker; it may use what connections do not
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
+UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
+REMOTING_CLIENT_EXPIRY_MS = 2 * MINUTE_MS  # four missed heartbeats of a 4.x client
+REMOTING_IDLE_MS = (
+    2 * MINUTE_MS
+)  # a 4.x connection: as official brokers; heartbeats come every 30 s
 
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB

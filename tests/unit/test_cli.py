@@ -74,8 +74,9 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     [
         "--data-dir",
         "--grpc-port",
-        "--remoting-port",
+        "--remoting",
         "--namesrv-port",
+        "--broker-port",
         "--admin-port",
         "--flush",
         "--clock",

@@ -15,7 +15,7 @@ def test_defaults() -> None:
     """What `horolog serve` runs with when nothing is said."""
     settings = load({}, environment={})
     assert (settings.grpc_port, settings.admin_port) == (8081, 8090)
-    assert (settings.remoting_port, settings.namesrv_port) == (10911, 9876)
+    assert (settings.broker_port, settings.namesrv_port) == (10911, 9876)
     assert settings.data_dir == Path("horolog-data")
     assert (settings.flush, settings.clock) == ("sync", "system")
     assert (settings.broker_name, settings.cluster_name) == ("broker-a", "DefaultCluster")

@@ -26,7 +26,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.server.auto_create import AutoCreate
-from horolog.server.main import Parts, serve
+from horolog.server.main import Door, Parts, serve
 from horolog.server.open_broker import open_engine
 from horolog.testing.engine import ScriptedEngine
 
@@ -38,11 +38,11 @@ class Front:
         self._events = events
         self._port = port
 
-    async def start(self) -> int:
+    async def open(self) -> dict[str, int]:
         """Remember it."""
         bind("127.0.0.1", self._port, "--grpc-port").close()
         self._events.append("grpc opened")
-        return 4_711
+        return {"grpc-port": 4_711}
 
     def reload(self) -> None:
         """Remember it."""
@@ -62,7 +62,8 @@ class Process:
         self.opened: asyncio.Future[ScriptedEngine] = loop.create_future()
         self.ready: asyncio.Future[str] = loop.create_future()
         self.settings = load(
-            {"data_dir": tmp_path, "grpc_port": 0, "admin_port": 0, **flags}, environment={}
+            {"data_dir": tmp_path, "grpc_port": 0, "admin_port": 0, "remoting": False, **flags},
+            environment={},
         )
 
     async def run(self) -> int:
@@ -74,10 +75,11 @@ class Process:
             self.opened.set_result(engine)
             return engine
 
-        def make_front(engine: object, settings: Settings) -> Front:
-            return Front(self.events, settings.grpc_port)
+        def make_doors(engine: object, settings: Settings, broker_socket: object) -> list[Door]:
+            assert broker_socket is None
+            return [Front(self.events, settings.grpc_port)]
 
-        return await serve(self.settings, Parts(open_engine, make_front, self.ready.set_result))
+        return await serve(self.settings, Parts(open_engine, make_doors, self.ready.set_result))
 
 
 def within_10_s(work: Coroutine[Any, Any, None]) -> None:

@@ -36,11 +36,25 @@ DataDir = Annotated[
     typer.Option(metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"),
 ]
 GrpcPort = Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")]
-RemotingPort = Annotated[
-    int | None, _port(10911, "Port for RocketMQ 4.x clients; accepted, not opened yet.")
+Remoting = Annotated[
+    bool | None,
+    typer.Option(
+        "--remoting/--no-remoting",
+        help="Whether RocketMQ 4.x clients can connect, by the next two ports.  [default: remoting]",
+    ),
 ]
 NamesrvPort = Annotated[
-    int | None, _port(9876, "Port of the 4.x name server; accepted, not opened yet.")
+    int | None, _port(9876, "Name server of RocketMQ 4.x clients; 0: a free one.")
+]
+BrokerPort = Annotated[
+    int | None, _port(10911, "Broker of RocketMQ 4.x clients, named in routes; 0: a free one.")
+]
+AdvertisedHost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="Name or address of this machine in routes of 4.x clients.  [default: what the client has dialled]",
+    ),
 ]
 AdminPort = Annotated[int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")]
 AdminHosts = Annotated[
@@ -88,7 +102,14 @@ AutoCreateTopics = Annotated[
     bool | None,
     typer.Option(
         "--auto-create-topics",
-        help="A route or send of an unknown topic makes it, as a normal one.  [default: off]",
+        help="A route or send of an unknown topic by a 5.x client makes it, as a normal one.  [default: off]",
+    ),
+]
+RemotingAutoCreate = Annotated[
+    bool | None,
+    typer.Option(
+        "--remoting-auto-create/--no-remoting-auto-create",
+        help="A send of an unknown topic by a 4.x client makes it, as a mixed one.  [default: on]",
     ),
 ]
 MaxDelay = Annotated[
@@ -154,8 +175,10 @@ def serve(
     *,
     data_dir: DataDir = None,
     grpc_port: GrpcPort = None,
-    remoting_port: RemotingPort = None,
+    remoting: Remoting = None,
     namesrv_port: NamesrvPort = None,
+    broker_port: BrokerPort = None,
+    advertised_host: AdvertisedHost = None,
     admin_port: AdminPort = None,
     admin_hosts: AdminHosts = None,
     connections: Connections = None,
@@ -165,6 +188,7 @@ def serve(
     broker_name: BrokerName = None,
     cluster_name: ClusterName = None,
     auto_create_topics: AutoCreateTopics = None,
+    remoting_auto_create: RemotingAutoCreate = None,
     max_delay: MaxDelay = None,
     dedup_window: DedupWindow = None,
     retention: Retention = None,
@@ -183,20 +207,22 @@ def serve(
     Examples:
       horolog serve
       horolog serve --data-dir /var/lib/horolog --flush interval
-      horolog serve --data-dir "$(mktemp -d)" --grpc-port 0 --admin-port 0 --clock simulated
+      horolog serve --data-dir "$(mktemp -d)" --grpc-port 0 --admin-port 0 --no-remoting
     """
     from horolog.config import load
 
     ports = {
         "grpc_port": grpc_port,
-        "remoting_port": remoting_port,
         "namesrv_port": namesrv_port,
+        "broker_port": broker_port,
         "admin_port": admin_port,
     }
     settings = load(
         {
             **ports,
             "data_dir": data_dir,
+            "remoting": remoting,
+            "advertised_host": advertised_host,
             "admin_hosts": admin_hosts,
             "connections": connections,
             "flush": flush and flush.value,
@@ -205,6 +231,7 @@ def serve(
             "broker_name": broker_name,
             "cluster_name": cluster_name,
             "auto_create_topics": auto_create_topics,
+            "remoting_auto_create": remoting_auto_create,
             "max_delay": max_delay,
             "dedup_window": dedup_window,
             "retention": retention,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from horolog.admin.server import bind
+from horolog.admin.server import bind, port_in_use
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -122,6 +122,13 @@ class GrpcFront:
         port = await self._door.start()
         self._sweep_later()
         return port
+
+    async def open(self) -> dict[str, int]:
+        """Listen, as part of the process; the port by the name of its setting."""
+        try:
+            return {"grpc-port": await self.start()}
+        except OSError as error:
+            raise port_in_use("--grpc-port", self._port, str(error)) from None
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """A broker process from its start to its end: engine, doors, ready line, signals.
 
-    open the data directory → gRPC door → admin port → ready line → … → SIGTERM or SIGINT → doors
+    open the data directory → doors of clients → admin port → ready line → … → SIGTERM or SIGINT → doors
     closed, engine stopped
 
 The order matters: the directory's lock is taken before a port is opened, so that a second broker on
@@ -18,13 +18,14 @@ import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from horolog.admin.app import make_app
 from horolog.admin.engine import Engine
-from horolog.admin.server import ADMIN_HOST, AdminServer, port_in_use
+from horolog.admin.server import ADMIN_HOST, AdminServer, bind
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -32,17 +33,19 @@ from horolog.storage.descriptors import RESERVE, room_for
 
 log = logging.getLogger("horolog.server")
 
-GRPC_GRACE_S = 1.0  # for calls under way; telemetry streams never end by themselves
 _COLLECT_AFTER = 20_000  # objects made and not freed, before the youngest are looked at
+_LOOPBACK = b"\x7f\0\0\1"
+GRACE_S = 1.0  # for calls under way; telemetry streams never end by themselves
+_PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line tells them
 EXIT_OK = 0
 EXIT_FAILED = 1
 
 
 class Door(Protocol):
-    """A front end with a port."""
+    """A front end with one port, or several."""
 
-    async def start(self) -> int:
-        """Open the port; gives its real number."""
+    async def open(self) -> dict[str, int]:
+        """Open the ports; gives their real numbers by the names of their settings: `grpc-port`."""
         ...
 
     def reload(self) -> None:
@@ -50,7 +53,7 @@ class Door(Protocol):
         ...
 
     async def stop(self, grace_s: float, /) -> None:
-        """Close the port; calls under way have `grace_s` seconds."""
+        """Close the ports; requests under way have `grace_s` seconds."""
         ...
 
 
@@ -68,21 +71,27 @@ def _print_line(line: str) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """How the parts are made; tests put fakes here."""
+    """How the parts are made; tests put fakes here.
+
+    make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
+                it from the first on
+    """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
-    make_grpc_front: Callable[[RunningEngine, Settings], Door]
+    make_doors: Callable[[RunningEngine, Settings, socket.socket | None], list[Door]]
     say: Callable[[str], None] = _print_line
 
 
 def real_parts() -> Parts:
-    """Engine and gRPC door; imported here, because they are large."""
+    """Engine and doors; imported here, because they are large."""
     from horolog.broker.shard import Settings as CoreSettings
     from horolog.delay.far import FarSettings
     from horolog.server.auto_create import AutoCreate
     from horolog.server.door import Intake
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.open_broker import open_engine
+    from horolog.server.remoting.front import RemotingFront
+    from horolog.server.remoting.node import Node
     from horolog.server.tls import Certificate
 
     async def open_real_engine(settings: Settings) -> RunningEngine:
@@ -99,32 +108,54 @@ def real_parts() -> Parts:
             settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
         )
 
-    def make_front(engine: Any, settings: Settings) -> Door:
-        if settings.auto_create_topics:
-            engine = AutoCreate(engine)
+    def make_doors(
+        engine: Any, settings: Settings, broker_socket: socket.socket | None
+    ) -> list[Door]:
         certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
-        return GrpcFront(
-            engine,
+        intake = Intake(room_for(settings.connections))
+        made: Any = AutoCreate(engine) if settings.auto_create_topics else engine
+        grpc = GrpcFront(
+            made,
             settings.host,
             settings.grpc_port,
             settings.broker_name,
             certificate=certificate,
-            intake=Intake(room_for(settings.connections)),
+            intake=intake,
         )
+        if not settings.remoting:
+            return [grpc]
+        node = Node(
+            engine,
+            settings.broker_name,
+            settings.cluster_name,
+            settings.advertised_host,
+            auto_create=settings.remoting_auto_create,
+        )
+        remoting = RemotingFront(
+            node,
+            settings.host,
+            settings.namesrv_port,
+            settings.broker_port,
+            broker_socket=broker_socket,
+            certificate=certificate,
+            intake=intake,
+        )
+        return [grpc, remoting]
 
-    return Parts(open_real_engine, make_front)
+    return Parts(open_real_engine, make_doors)
 
 
 def _store_host(settings: Settings) -> bytes:
-    """The advertised IPv4 address and port that messages name as their store.
+    """The advertised IPv4 address and port that messages name as their store: of the door that 4.x clients know.
 
-    A host name stays 127.0.0.1.
+    Where no IPv4 address is told, and for 0.0.0.0, it is 127.0.0.1.
     """
     try:
-        address = socket.inet_aton(settings.host)
+        address = socket.inet_aton(settings.advertised_host or settings.host)
     except OSError:
-        address = b"\x7f\0\0\1"
-    return address + settings.grpc_port.to_bytes(4, "big")
+        address = _LOOPBACK
+    port = settings.broker_port if settings.remoting else settings.grpc_port
+    return (address if any(address) else _LOOPBACK) + port.to_bytes(4, "big")
 
 
 async def serve(settings: Settings, parts: Parts | None = None) -> int:
@@ -140,12 +171,22 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     log.info(
         "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
     )
-    engine = await parts.open_engine(settings)
+    broker_socket = None
+    if settings.remoting and not settings.broker_port:
+        broker_socket = bind(settings.host, 0, "--broker-port")
+        port = broker_socket.getsockname()[1]
+        settings = settings.model_copy(update={"broker_port": port})
     try:
-        return await _serve_doors(settings, parts, engine, stop)
+        engine = await parts.open_engine(settings)
+        try:
+            doors = parts.make_doors(engine, settings, broker_socket)
+            return await _serve_doors(settings, parts, engine, doors, stop)
+        finally:
+            await engine.stop()
+            log.info("stopped")
     finally:
-        await engine.stop()
-        log.info("stopped")
+        if broker_socket is not None:
+            broker_socket.close()
 
 
 def _allow_many_files() -> None:
@@ -166,47 +207,39 @@ def _collect_less() -> None:
 
 
 async def _serve_doors(
-    settings: Settings, parts: Parts, engine: RunningEngine, stop: asyncio.Event
+    settings: Settings, parts: Parts, engine: RunningEngine, doors: list[Door], stop: asyncio.Event
 ) -> int:
-    front = parts.make_grpc_front(engine, settings)
     app = make_app(engine, broker_name=settings.broker_name, hosts=settings.admin_host_names)
     admin = AdminServer(app, settings.admin_port)
-    grpc_port = await _start_grpc(front, settings)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, front)
+    ports: dict[str, int] = {}
+    async with AsyncExitStack() as ends:
+        ends.callback(RESERVE.give_up)
+        for door in doors:
+            ports |= await door.open()
+            ends.push_async_callback(door.stop, GRACE_S)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, doors)
+        ports["admin-port"] = await admin.start()
+        ends.push_async_callback(admin.stop)
+        if engine.offloads is not None:
+            ends.push_async_callback(engine.offloads.close)
+        RESERVE.keep(settings.connections)
+        _collect_less()
+        await _announce(settings, parts, engine, ports)
+        if engine.offloads is not None:
+            engine.offloads.promote_late(f"http://{ADMIN_HOST}:{ports['admin-port']}")
+        return await _until_the_end(engine, stop, settings.data_dir)
+
+
+def _reload(doors: list[Door]) -> None:
     try:
-        admin_port = await admin.start()
-        try:
-            RESERVE.keep(settings.connections)
-            _collect_less()
-            await _announce(settings, parts, engine, grpc_port, admin_port)
-            if engine.offloads is not None:
-                engine.offloads.promote_late(f"http://{ADMIN_HOST}:{admin_port}")
-            return await _until_the_end(engine, stop, settings.data_dir)
-        finally:
-            if engine.offloads is not None:
-                await engine.offloads.close()
-            await admin.stop()
-    finally:
-        await front.stop(GRPC_GRACE_S)
-        RESERVE.give_up()
-
-
-async def _start_grpc(front: Door, settings: Settings) -> int:
-    try:
-        return await front.start()
-    except OSError as error:
-        raise port_in_use("--grpc-port", settings.grpc_port, str(error)) from None
-
-
-def _reload(front: Door) -> None:
-    try:
-        front.reload()
+        for door in doors:
+            door.reload()
     except HorologError as error:
         log.error("%s; the certificate in use stays", error)
 
 
 async def _announce(
-    settings: Settings, parts: Parts, engine: RunningEngine, grpc_port: int, admin_port: int
+    settings: Settings, parts: Parts, engine: RunningEngine, ports: dict[str, int]
 ) -> None:
     """The ready line: one line on stdout, flushed; whoever started us waits for it."""
     try:
@@ -215,8 +248,9 @@ async def _announce(
         if engine.failed.done():
             return  # told by `_until_the_end`
         raise
+    open_ports = " ".join(f"{name}={ports[name]}" for name in _PORTS if name in ports)
     line = (
-        f"horolog ready grpc-port={grpc_port} admin-port={admin_port}"
+        f"horolog ready {open_ports}"
         f" data-dir={settings.data_dir} epoch={view.epoch} pid={os.getpid()}"
     )
     parts.say(line)

@@ -88,7 +88,12 @@ class BrokerProcess:
         self.clock = clock
         self.ready: dict[str, str] = {}
         self._flush = flush
-        self._ports = {"grpc-port": grpc_port, "admin-port": admin_port}
+        self._ports = {
+            "grpc-port": grpc_port,
+            "admin-port": admin_port,
+            "namesrv-port": 0,
+            "broker-port": 0,
+        }
         self._arguments = list(arguments)
         self._command = list(command) or installed_command()
         self._environment = {**os.environ, **(environment or {})}
@@ -128,7 +133,7 @@ class BrokerProcess:
             self._give_up(line, timeout_s)
         self.ready = dict(word.split("=", 1) for word in words[2:] if "=" in word)
         for port in self._ports:
-            self._ports[port] = int(self.ready[port])
+            self._ports[port] = int(self.ready.get(port, 0))  # 0: its door is not open
         return self
 
     def _command_line(self) -> list[str]:
@@ -140,8 +145,6 @@ class BrokerProcess:
             f"--clock={self.clock}",
             f"--flush={self._flush}",
             *ports,
-            "--remoting-port=0",
-            "--namesrv-port=0",
             *self._arguments,
         ]
 
@@ -251,6 +254,16 @@ class BrokerProcess:
     def grpc_endpoint(self) -> str:
         """host:port for RocketMQ 5.x clients."""
         return f"127.0.0.1:{self._ports['grpc-port']}"
+
+    @property
+    def namesrv_address(self) -> str:
+        """host:port of the name server for RocketMQ 4.x clients."""
+        return f"127.0.0.1:{self._ports['namesrv-port']}"
+
+    @property
+    def broker_address(self) -> str:
+        """host:port of the broker for RocketMQ 4.x clients, which the name server tells them."""
+        return f"127.0.0.1:{self._ports['broker-port']}"
 
     @property
     def admin_url(self) -> str:

@@ -237,6 +237,11 @@ def _piece(header: bytes, at: int, length: int) -> tuple[str, int]:
 
 def encode(frame: Frame) -> bytes:
     """A frame as it travels.  JSON is compact and has all values as text: some clients read it so only."""
+    return encode_head(frame, len(frame.body)) + frame.body
+
+
+def encode_head(frame: Frame, body_bytes: int) -> bytes:
+    """A frame but for its body, which has so many bytes and follows."""
     if frame.serializer is Serializer.ROCKETMQ:
         header = _binary_header(frame)
     else:
@@ -254,9 +259,9 @@ def encode(frame: Frame) -> bytes:
             told["extFields"] = frame.fields
         header = orjson.dumps(told)
     mark = frame.serializer << 24 | len(header)
-    length = 4 + len(header) + len(frame.body)
+    length = 4 + len(header) + body_bytes
     assert length <= FRAME_BYTES_MAX
-    return b"".join((_LENGTH.pack(length), _LENGTH.pack(mark), header, frame.body))
+    return b"".join((_LENGTH.pack(length), _LENGTH.pack(mark), header))
 
 
 def _binary_header(frame: Frame) -> bytes:

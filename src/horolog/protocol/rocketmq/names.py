@@ -59,10 +59,16 @@ def check_topic(name: str) -> str:
     return name
 
 
+def check_group_name(name: str) -> str:
+    """The name itself, if it can be one of a consumer group, RocketMQ's own tools' too; else ILLEGAL_GROUP."""
+    _check(name, "consumer group", GROUP_NAME_MAX, ErrorCode.ILLEGAL_GROUP)
+    return name
+
+
 @lru_cache(maxsize=4096)
 def check_group(name: str) -> str:
     """The name itself, if a client may use it for a consumer group; else ILLEGAL_GROUP."""
-    _check(name, "consumer group", GROUP_NAME_MAX, ErrorCode.ILLEGAL_GROUP)
+    check_group_name(name)
     if name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIXES):
         raise HorologError(
             ErrorCode.ILLEGAL_GROUP,

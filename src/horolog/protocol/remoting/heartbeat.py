@@ -1,0 +1,165 @@
+"""What a 4.x client says of itself every 30 s: its groups and subscriptions (protocol notes §3.6).
+
+Values of enums come as names from Java and Go, as ordinals from C++, and numbers as texts from some: all are read.
+The hashes of tags that clients send are not: those of C++ are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FILTER_EXPRESSION_MAX
+from horolog.protocol.rocketmq.names import check_group_name
+
+TAG = "TAG"
+
+
+class ConsumeType(IntEnum):
+    """How a consumer takes messages; the names are RocketMQ's."""
+
+    CONSUME_ACTIVELY = 0
+    CONSUME_PASSIVELY = 1
+    CONSUME_POP = 2
+
+
+class MessageModel(IntEnum):
+    """Whether the members of a group share messages, or each gets all."""
+
+    BROADCASTING = 0
+    CLUSTERING = 1
+
+
+class ConsumeFrom(IntEnum):
+    """Where a group begins that has no progress; the client decides by it, not the broker."""
+
+    CONSUME_FROM_LAST_OFFSET = 0
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
+    CONSUME_FROM_MIN_OFFSET = 2
+    CONSUME_FROM_MAX_OFFSET = 3
+    CONSUME_FROM_FIRST_OFFSET = 4
+    CONSUME_FROM_TIMESTAMP = 5
+
+
+class Subscription(NamedTuple):
+    """What a group wants of a topic; `version` rises when it wants something else."""
+
+    topic: str
+    expression: str = "*"
+    type: str = TAG
+    version: int = 0
+
+
+class ConsumerData(NamedTuple):
+    """A client's membership of a consumer group."""
+
+    group: str
+    consume_type: ConsumeType
+    model: MessageModel
+    consume_from: ConsumeFrom
+    unit_mode: bool
+    subscriptions: dict[str, Subscription]  # by topic
+
+
+class Heartbeat(NamedTuple):
+    """All that a client says of itself."""
+
+    client_id: str
+    producers: list[str]  # groups
+    consumers: list[ConsumerData]
+
+
+def read_heartbeat(content: dict[str, Any]) -> Heartbeat:
+    """From the body of a heartbeat; BAD_REQUEST or ILLEGAL_GROUP, naming the field."""
+    return Heartbeat(
+        _named(content, "clientID"),
+        [_named(entry, "groupName") for entry in _entries(content, "producerDataSet")],
+        [_consumer(entry) for entry in _entries(content, "consumerDataSet")],
+    )
+
+
+def read_subscription(entry: dict[str, Any]) -> Subscription:
+    """One subscription, in a heartbeat or alone."""
+    expression = entry.get("subString")
+    if expression is not None and not isinstance(expression, str):
+        raise _wrong("subString", "no text")
+    if expression and len(expression) > FILTER_EXPRESSION_MAX:
+        raise _wrong(
+            "subString",
+            f"{len(expression)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
+        )
+    kind = entry.get("expressionType")
+    if kind is not None and not isinstance(kind, str):
+        raise _wrong("expressionType", "no text")
+    return Subscription(
+        _named(entry, "topic"), expression or "*", kind or TAG, _integer(entry, "subVersion")
+    )
+
+
+def _consumer(entry: dict[str, Any]) -> ConsumerData:
+    found = map(read_subscription, _entries(entry, "subscriptionDataSet"))
+    return ConsumerData(
+        check_group_name(_named(entry, "groupName")),
+        _choice(entry, "consumeType", ConsumeType, ConsumeType.CONSUME_PASSIVELY),
+        _choice(entry, "messageModel", MessageModel, MessageModel.CLUSTERING),
+        _choice(entry, "consumeFromWhere", ConsumeFrom, ConsumeFrom.CONSUME_FROM_LAST_OFFSET),
+        _flag(entry, "unitMode"),
+        {subscription.topic: subscription for subscription in found},
+    )
+
+
+def _entries(content: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    entries = content.get(name)
+    if entries is None:
+        return
+    if not isinstance(entries, list):
+        raise _wrong(name, "no list")
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise _wrong(name, "an entry is no JSON object")
+        yield entry
+
+
+def _named(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(name, "missing or blank")
+    if len(value) > 1_024:
+        raise _wrong(name, f"{len(value)} characters; at most 1024 are allowed")
+    return value
+
+
+_Choice = TypeVar("_Choice", bound=IntEnum)
+
+
+def _choice(entry: dict[str, Any], name: str, choices: type[_Choice], default: _Choice) -> _Choice:
+    value = entry.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str) and value in choices.__members__:
+        return choices[value]
+    try:
+        return choices(int(value))
+    except (ValueError, TypeError):
+        raise _wrong(
+            name, f"{str(value)[:40]!r} is none of {', '.join(choices.__members__)}"
+        ) from None
+
+
+def _integer(entry: dict[str, Any], name: str) -> int:
+    value = entry.get(name, 0)
+    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isdecimal():
+        value = int(value)
+    if not isinstance(value, int):
+        raise _wrong(name, f"{str(value)[:40]!r} is no number")
+    return value
+
+
+def _flag(entry: dict[str, Any], name: str) -> bool:
+    return entry.get(name) in (True, 1, "true", "1")
+
+
+def _wrong(name: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)

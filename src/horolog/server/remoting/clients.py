@@ -1,0 +1,93 @@
+"""What clients do apart from messages: heartbeats, good-byes, and asking who else is in their group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.heartbeat import read_heartbeat, read_subscription
+from horolog.protocol.remoting.request import DONE, Answer, content, text
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.subscriptions import check_filter
+
+_SEEN = Answer(fields={"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"})
+
+
+class ClientCodes:
+    """HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.HEART_BEAT: self.heartbeat,
+            Code.UNREGISTER_CLIENT: self.unregister,
+            Code.GET_CONSUMER_LIST_BY_GROUP: self.members,
+            Code.CHECK_CLIENT_CONFIG: self.check,
+        }
+
+    def heartbeat(self, request: Request) -> Answer:
+        """A client lives, with these groups."""
+        heartbeat = read_heartbeat(content(request.frame))
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._notify(self._node.registry.beat(request.link, heartbeat, now_ms))
+        return _SEEN
+
+    def unregister(self, request: Request) -> Answer:
+        """A client leaves its groups, which may be named or blank."""
+        frame = request.frame
+        self._notify(
+            self._node.registry.leave(
+                text(frame, "clientID"),
+                text(frame, "producerGroup", ""),
+                text(frame, "consumerGroup", ""),
+            )
+        )
+        return DONE
+
+    def members(self, request: Request) -> Answer:
+        """Ids of all clients in a consumer group: each takes its share of the queues by them."""
+        group = text(request.frame, "consumerGroup")
+        found = [member.client_id for member in self._node.registry.members(group)]
+        if not found:
+            return Answer(
+                Status.SYSTEM_ERROR, remark=f"consumerGroup: {group!r} has no client just now"
+            )
+        return Answer(body=orjson.dumps({"consumerIdList": found}))
+
+    def check(self, request: Request) -> Answer:
+        """Whether the broker can filter as a client wants."""
+        wanted = content(request.frame).get("subscriptionData")
+        if not isinstance(wanted, dict):
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                "subscriptionData: missing, or no JSON object",
+                field="subscriptionData",
+            )
+        check_filter(read_subscription(wanted))
+        return DONE
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def gone(self, link: RemotingLink) -> None:
+        """A connection has ended, and with it who registered on it."""
+        self._notify(self._node.registry.lost(link))
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget whom nobody has heard of for too long."""
+        self._notify(self._node.registry.expire(now_ms))
+
+    def _notify(self, groups: Iterable[str]) -> None:
+        """Tell the members of groups that have changed, so that they share the queues anew at once."""
+        for group in groups:
+            for member in self._node.registry.members(group):
+                member.link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})

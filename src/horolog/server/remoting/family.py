@@ -1,0 +1,21 @@
+"""What a family of handlers is: a class whose methods handle codes that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.request import Answer
+from horolog.server.remoting.request import Request
+
+Handler = Callable[[Request], Awaitable[Answer] | Answer | None]
+"""Answers the request by itself, now or later, and gives None; or gives the answer, or an awaitable of it."""
+
+
+class Family(Protocol):
+    """Handlers that belong together."""
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        ...

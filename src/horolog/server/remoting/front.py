@@ -1,0 +1,170 @@
+"""The doors of RocketMQ 4.x clients: name server and broker, one port each, and who handles which code.
+
+Both ports answer all codes, for there are set-ups with one address for both.  Handlers stand in families, classes with
+`handlers()`; what is right or wrong is decided by `protocol` and the core.  A handler answers by itself, now or later
+(None), or gives its `Answer`, or an awaitable of it, for which a task is made: only what is rare does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from horolog.admin.server import bind
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import REMOTING_IDLE_MS
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.request import Answer
+from horolog.server.door import Door, Intake
+from horolog.server.remoting.clients import ClientCodes
+from horolog.server.remoting.family import Family, Handler
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.routes import RouteCodes
+from horolog.server.tls import Certificate
+
+_SWEEP_S = 10.0
+_log = logging.getLogger("horolog.remoting")
+
+
+class Ports(NamedTuple):
+    """Where the doors are."""
+
+    namesrv: int
+    broker: int
+
+
+class RemotingFront:
+    """Two listening ports.  `start` gives them; `stop` lets requests end within a grace time.
+
+    broker_socket  a bound socket for the broker's port, where it had to be known before
+    idle_ms        a connection of which nothing was heard for so long is closed
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        host: str = "127.0.0.1",
+        namesrv_port: int = 0,
+        broker_port: int = 0,
+        *,
+        broker_socket: socket.socket | None = None,
+        certificate: Certificate | None = None,
+        intake: Intake | None = None,
+        idle_ms: int = REMOTING_IDLE_MS,
+    ) -> None:
+        self.node = node
+        self._clients = clients = ClientCodes(node)
+        self._families: list[Family] = [RouteCodes(node), clients]
+        self._handlers: dict[int, Handler] = {}
+        for family in self._families:
+            handlers = family.handlers()
+            assert not self._handlers.keys() & handlers.keys()
+            for code, handle in handlers.items():
+                self._handlers[code] = handle
+        self._host, self._namesrv_port, self._broker_port = host, namesrv_port, broker_port
+        self._broker_socket = broker_socket
+        self._certificate = certificate
+        self._intake = intake or Intake()
+        self._idle_ms = idle_ms
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def codes(self) -> list[Code]:
+        """That are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
+        return sorted(Code(code) for code in self._handlers)
+
+    # --- doors ------------------------------------------------------------------------------------
+
+    async def start(self) -> Ports:
+        """Listen; gives the real ports.  CONFIG if one is taken."""
+        broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")
+        try:
+            namesrv = bind(self._host, self._namesrv_port, "--namesrv-port")
+        except HorologError:
+            broker.close()
+            raise
+        self._doors = [self._door(namesrv), self._door(broker)]
+        self.node.broker_port = int(broker.getsockname()[1])
+        ports = Ports(*[await door.start() for door in self._doors])
+        self._sweep_later()
+        return ports
+
+    async def open(self) -> dict[str, int]:
+        """Listen, as part of the process; the ports by the names of their settings."""
+        ports = await self.start()
+        return {"namesrv-port": ports.namesrv, "broker-port": ports.broker}
+
+    def reload(self) -> None:
+        """Nothing: the certificate is the gRPC door's as well, which reads it."""
+
+    def _door(self, listener: socket.socket) -> Door:
+        return Door(
+            lambda door: RemotingLink(door, self),
+            listener,
+            intake=self._intake,
+            log=_log,
+            certificate=self._certificate,
+            quiet_ms=self._idle_ms,
+        )
+
+    async def stop(self, grace_s: float = 0.5) -> None:
+        """Refuse new requests, give those under way `grace_s` seconds, close."""
+        self._sweeper.cancel()
+        await asyncio.gather(*[door.stop(grace_s) for door in self._doors])
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _sweep_later(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._clients.sweep(time.monotonic_ns() // 1_000_000)
+        self._sweep_later()
+
+    # --- what links tell --------------------------------------------------------------------------
+
+    def asked(self, request: Request) -> None:
+        """A request has come."""
+        handle = self._handlers.get(request.frame.code)
+        if handle is None:
+            request.fail(_unknown(request.frame.code))
+            return
+        try:
+            answer = handle(request)
+        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
+            request.fail(error)
+            return
+        if isinstance(answer, Answer):
+            request.answer(answer)
+        elif answer is not None:
+            task = asyncio.ensure_future(self._finish(request, answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _finish(request: Request, pending: Awaitable[Answer]) -> None:
+        try:
+            answer = await pending
+        except Exception as error:  # noqa: BLE001 - as in `asked`
+            request.fail(error)
+        else:
+            request.answer(answer)
+
+    def asked_all(self) -> None:
+        """All requests of a chunk have come."""
+
+    def gone(self, link: RemotingLink) -> None:
+        """A connection has ended."""
+        self._clients.gone(link)
+
+
+def _unknown(code: int) -> HorologError:
+    known = code in Code.__members__.values()
+    what = f"{Code(code).name} ({code})" if known else str(code)
+    return HorologError(ErrorCode.NOT_IMPLEMENTED, f"code: {what} is not supported", field="code")

@@ -1,0 +1,76 @@
+"""What the name server is asked: routes of topics, and the cluster."""
+
+from __future__ import annotations
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_DEFAULT
+from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.request import Answer, text
+from horolog.protocol.remoting.routes import (
+    INHERIT,
+    READ_WRITE,
+    broker_entry,
+    cluster,
+    route,
+)
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import TEMPLATE_TOPIC, TRACE_TOPIC, Node
+from horolog.server.remoting.request import Request
+
+_CLUSTER_TOPIC_QUEUES = 16
+
+
+class RouteCodes:
+    """GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        inherited = READ_WRITE | INHERIT
+        # Topics that have no messages: clients make topics after them, and tools find brokers by them.
+        self._defaults = {
+            node.cluster_name: (_CLUSTER_TOPIC_QUEUES, inherited),
+            node.broker_name: (1, inherited),
+            "SELF_TEST_TOPIC": (1, READ_WRITE),
+            "OFFSET_MOVED_EVENT": (1, READ_WRITE),
+            TRACE_TOPIC: (1, READ_WRITE),
+            node.reply_topic: (1, READ_WRITE),
+        }
+        if node.auto_create:
+            self._defaults[TEMPLATE_TOPIC] = (QUEUES_DEFAULT, inherited)
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.GET_ROUTEINFO_BY_TOPIC: self.route,
+            Code.GET_BROKER_CLUSTER_INFO: self.cluster,
+        }
+
+    async def route(self, request: Request) -> Answer:
+        """Where the queues of a topic are."""
+        topic = text(request.frame, "topic")
+        broker = self._broker(request)
+        try:
+            view: TopicView = await self._node.engine.submit(
+                DescribeTopic(topic, with_pending=False)
+            )
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+        else:
+            return Answer(body=route(broker, view.queues, view.queues, READ_WRITE))
+        if topic not in self._defaults:
+            return Answer(
+                Status.TOPIC_NOT_EXIST,
+                remark=f"topic: {topic[:200]!r} does not exist",
+            )
+        queues, perm = self._defaults[topic]
+        return Answer(body=route(broker, queues, queues, perm))
+
+    def cluster(self, request: Request) -> Answer:
+        """All brokers, and which cluster they are of."""
+        return Answer(body=cluster(self._broker(request)))
+
+    def _broker(self, request: Request) -> dict[str, object]:
+        node = self._node
+        return broker_entry(node.broker_name, node.cluster_name, node.address(request))
