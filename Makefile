@@ -14,7 +14,11 @@ JAVA = $(shell for j in "$$JAVA_HOME/bin/java" "$$(command -v java)" /usr/lib/jv
 	v=$$("$$j" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'); \
 	[ "$${v:-0}" -ge 17 ] 2>/dev/null && echo "$$j" && break; done)
 
-.PHONY: demo run test test-slow test-full bench sim setup java check fmt proto lock clean
+# Official clients of other languages: sources in tests/clients, everything made from them here.
+CLIENTS = build/clients
+JAVA_CLIENTS = $(wildcard tests/clients/java/pom.xml tests/clients/java/*/pom.xml tests/clients/java/*/horolog/*/*.java)
+
+.PHONY: demo run test test-slow test-clients test-full bench sim setup java tools clients check fmt proto lock clean
 
 demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights through the broker
 	$(BIN)/python examples/flights/run.py
@@ -24,13 +28,16 @@ run: .venv/ready  ## a broker that stays
 
 test:  ## lint, types and the quick tests
 	@$(MAKE) --no-print-directory --jobs 3 setup check
-	$(PYTEST) -m "not slow and not full" --durations=20
+	$(PYTEST) -m "not slow and not full and not clients" --durations=20
 
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
-	$(PYTEST) -m "slow and not full" -v --durations=0
+	$(PYTEST) -m "slow and not full and not clients" -v --durations=0
+
+test-clients: .venv/ready clients  ## the official clients of Java, Node.js and C++
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile -m "clients and not full" --durations=20 tests/clients
 
 test-full:  ## everything, without a limit of time
-	@$(MAKE) --no-print-directory --jobs 3 setup check
+	@$(MAKE) --no-print-directory --jobs 3 setup check clients $(CLIENTS)/rust/ready
 	$(PYTEST) -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
@@ -46,6 +53,29 @@ java:  ## Java for the jobs on Spark: installed when it is missing and we may
 		{ apt-get install -qq -y openjdk-17-jre-headless >/dev/null 2>&1 || \
 		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } } } || \
 		{ echo "Spark needs Java 17 or newer; please install it (for example: apt-get install openjdk-17-jre-headless)"; exit 1; }
+
+tools:  ## a JDK, Maven, Node.js and npm for the clients: installed when they are missing and we may
+	@command -v javac mvn node npm >/dev/null && test -n "$(JAVA)" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm >/dev/null; } } } || \
+		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer) and npm; please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm)"; exit 1; }
+
+clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready
+
+$(CLIENTS)/java/ready: $(JAVA_CLIENTS) | tools
+	mvn --batch-mode --quiet --no-transfer-progress --file tests/clients/java/pom.xml process-classes
+	@touch $@
+
+$(CLIENTS)/node/ready: tests/clients/node/package.json tests/clients/node/package-lock.json | tools
+	@mkdir -p $(@D)
+	cp $^ $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+$(CLIENTS)/cpp/ready: requirements/cpp.lock
+	$(PYTHON) -m venv $(@D)
+	$(call LOCKED,$(@D),requirements/cpp.lock)
+	@touch $@
 
 check: .venv/ready
 	$(BIN)/ruff check .
@@ -67,6 +97,8 @@ lock:  ## write the lock files anew (needs uv)
 		requirements/client.in -o requirements/client.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		requirements/install.in -o requirements/install.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		requirements/cpp.in -o requirements/cpp.lock
 
 .venv/ready: requirements/all.lock requirements/install.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "horolog needs Python 3.11 or newer; please install it (for example: apt-get install python3 python3-venv)"; exit 1; }

@@ -44,7 +44,6 @@ def alive(work_dir: Path) -> list[str]:
     return found
 
 
-@pytest.mark.clients
 def test_the_day_has_its_published_figures() -> None:
     told = subprocess.run(
         [CLIENT_PYTHON, FLIGHTS / "day.py"], check=True, capture_output=True, timeout=WITHIN_S
@@ -59,7 +58,6 @@ def test_the_day_has_its_published_figures() -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.clients
 def test_three_hours_of_the_demo_add_up(tmp_path: Path) -> None:
     running = demo(tmp_path / "demo", "--hours", "14-17")
     try:
@@ -76,7 +74,6 @@ def test_three_hours_of_the_demo_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.clients
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     running = demo(tmp_path / "demo", "--hours", "14-17")
     try:

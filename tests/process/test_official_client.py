@@ -13,7 +13,7 @@ import pytest
 
 from horolog.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.clients]
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-client" / "bin" / "python"
 SCRIPT = Path(__file__).parent / "clients" / "official.py"

@@ -1,0 +1,245 @@
+"""What every official 5.x client must see, whatever its language: a client's tests are a subclass of `GrpcScenarios`.
+
+Its module gives the fixture `driver`, one client process for all its tests; tests/clients/conftest.py the brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from drivers import Driver, Refused
+
+from horolog.testing.broker import BrokerProcess
+
+INVISIBLE_MS = 30_000
+AWAIT_MS = 1_000
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[str]:
+    return sorted(message["body"] for message in messages)
+
+
+class GrpcScenarios:
+    """A subclass says what its client can."""
+
+    tls = False
+    can_recall = True
+
+    # --- what the client is told ------------------------------------------------------------------
+
+    def at(self, broker: BrokerProcess, name: str) -> dict[str, Any]:
+        return {"name": name, "endpoint": broker.grpc_endpoint, "tls": self.tls}
+
+    def producer(self, driver: Driver, broker: BrokerProcess, topic: str, kind: str) -> None:
+        broker.create_topic(topic, type=kind, queues=2)
+        driver.ask("producer", topic=topic, **self.at(broker, f"out-{topic}"))
+
+    def simple(self, driver: Driver, broker: BrokerProcess, topic: str, filter: str = "*") -> None:
+        driver.ask(
+            "simple",
+            topic=topic,
+            group=f"group-{topic}",
+            filter=filter,
+            await_ms=AWAIT_MS,
+            **self.at(broker, f"in-{topic}"),
+        )
+
+    def send(
+        self, driver: Driver, topic: str, messages: list[dict[str, Any]], **how: Any
+    ) -> list[Any]:
+        return driver.ask("send", by=f"out-{topic}", topic=topic, messages=messages, **how)
+
+    def receive(self, driver: Driver, topic: str) -> list[dict[str, Any]]:
+        return driver.ask("receive", by=f"in-{topic}", max=32, invisible_ms=INVISIBLE_MS)
+
+    def receive_all(self, driver: Driver, topic: str, want: int) -> list[dict[str, Any]]:
+        """Poll until `want` are there; the caller asserts that there are no more."""
+        found: list[dict[str, Any]] = []
+        for _ in range(20):
+            found += self.receive(driver, topic)
+            if len(found) >= want:
+                break
+        return found
+
+    def none_left(self, driver: Driver, topic: str) -> bool:
+        """Two polls, for clients ask one of the two queues at a time."""
+        return not self.receive(driver, topic) and not self.receive(driver, topic)
+
+    def ack(self, driver: Driver, topic: str, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            driver.ask("ack", by=f"in-{topic}", token=message["token"])
+
+    # --- scenarios --------------------------------------------------------------------------------
+
+    def test_what_is_sent_is_received_whole_and_acknowledged_once(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        self.producer(driver, still, "whole", "normal")
+        self.simple(driver, still, "whole")
+        wanted = [
+            {"body": f"m{i} ü€", "tag": "T", "keys": [f"k{i}", "all"], "properties": {"a": f"{i}"}}
+            for i in range(12)
+        ]
+        ids = [receipt["id"] for receipt in self.send(driver, "whole", wanted)]
+        got = self.receive_all(driver, "whole", 12)
+        assert sorted(message["id"] for message in got) == sorted(ids)
+        assert {m["attempt"] for m in got} == {1}
+        names = ("body", "tag", "keys", "properties")
+        shown = [{name: message[name] for name in names} for message in got]
+        assert sorted(shown, key=str) == sorted(wanted, key=str)
+        self.ack(driver, "whole", got)
+        still.advance(INVISIBLE_MS + 1_000)
+        assert self.none_left(driver, "whole")
+
+    def test_tags_of_one_hash_are_told_apart(self, driver: Driver, still: BrokerProcess) -> None:
+        self.producer(driver, still, "tags", "normal")
+        self.simple(driver, still, "tags", "Aa || C")
+        tags = ["Aa", "BB", "C", "aa", ""] * 3
+        sent = [{"body": f"{i} {t}", **({"tag": t} if t else {})} for i, t in enumerate(tags)]
+        self.send(driver, "tags", sent)
+        got = self.receive_all(driver, "tags", 6)
+        assert bodies(got) == sorted(f"{i} {t}" for i, t in enumerate(tags) if t in ("Aa", "C"))
+        self.ack(driver, "tags", got)
+        assert self.none_left(driver, "tags")
+
+    def test_a_delayed_message_comes_at_its_millisecond_and_not_before(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        self.producer(driver, still, "later", "delay")
+        self.simple(driver, still, "later")
+        due_ms = (still.now_ms() // 1_000 + 3_600) * 1_000 + 250
+        due = {f"late-{i}": due_ms + 100 * i for i in range(5)}
+        sent = [{"body": body, "due_ms": at_ms} for body, at_ms in due.items()]
+        self.send(driver, "later", sent)
+        still.advance(due_ms - still.now_ms() - 1)
+        assert self.none_left(driver, "later")
+        still.advance(1)
+        first = self.receive_all(driver, "later", 1)
+        assert bodies(first) == ["late-0"]
+        still.advance(400)
+        rest = self.receive_all(driver, "later", 4)
+        assert bodies(rest) == [f"late-{i}" for i in range(1, 5)]
+        assert {m["body"]: m["due_ms"] for m in first + rest} == due
+        self.ack(driver, "later", first + rest)
+
+    def test_a_change_hides_a_message_and_gives_it_again(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        self.producer(driver, still, "change", "normal")
+        self.simple(driver, still, "change")
+        self.send(driver, "change", [{"body": "again"}])
+        [first] = self.receive_all(driver, "change", 1)
+        driver.ask("change", by="in-change", token=first["token"], invisible_ms=60_000)
+        still.advance(59_999)
+        assert self.none_left(driver, "change")
+        still.advance(1)
+        [second] = self.receive_all(driver, "change", 1)
+        assert (first["attempt"], second["attempt"]) == (1, 2)
+        assert first["id"] == second["id"]
+        self.ack(driver, "change", [second])
+        still.advance(INVISIBLE_MS + 1_000)
+        assert self.none_left(driver, "change")
+
+    def test_a_recall_cancels_and_tells_the_truth(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        if not self.can_recall:
+            return
+        self.producer(driver, still, "recall", "delay")
+        self.simple(driver, still, "recall")
+        due_ms = still.now_ms() + 3_600_000
+        kept, gone = self.send(
+            driver, "recall", [{"body": body, "due_ms": due_ms} for body in ("kept", "gone")]
+        )
+
+        def recall(handle: str) -> str:
+            return driver.ask("recall", by="out-recall", topic="recall", handle=handle)
+
+        assert recall(gone["handle"]) == gone["id"]
+        still.advance(3_600_000)
+        got = self.receive_all(driver, "recall", 1)
+        assert bodies(got) == ["kept"]
+        self.ack(driver, "recall", got)
+        assert self.none_left(driver, "recall")
+        with pytest.raises(Refused, match="ALREADY_DELIVERED"):
+            recall(kept["handle"])
+
+    def test_bad_input_is_refused_with_the_brokers_sentence(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        with pytest.raises(Refused):  # not every client passes on why
+            driver.ask("producer", topic="nowhere", **self.at(still, "out-nowhere"))
+        self.producer(driver, still, "typed", "normal")
+        with pytest.raises(Refused):
+            self.send(driver, "typed", [{"body": "late", "due_ms": still.now_ms() + 60_000}])
+        self.send(driver, "typed", [{"body": "fine"}])
+        self.simple(driver, still, "typed")
+        with pytest.raises(Refused, match="invisibleTime is too small"):
+            driver.ask("receive", by="in-typed", max=1, invisible_ms=1_000)
+        assert bodies(self.receive_all(driver, "typed", 1)) == ["fine"]
+
+    def test_a_push_consumer_gets_each_message_once_and_failed_ones_again(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        self.producer(driver, still, "push", "mixed")
+        driver.ask("push", topic="push", group="push", filter="*", **self.at(still, "push"))
+        due_ms = still.now_ms() + 3_600_000
+        now = [{"body": f"now-{i}"} for i in range(40)]
+        late = [{"body": f"late-{i}", "due_ms": due_ms} for i in range(20)]
+        poor = [{"body": f"fail 2 {i}"} for i in range(3)]
+        self.send(driver, "push", now + late + poor, **{"async": True})
+        want = len(now) + 3 * len(poor)
+
+        def let_pauses_end() -> None:
+            still.advance(5_000)
+
+        before = driver.wait("push", lambda seen: len(seen) >= want, let_pauses_end)
+        assert not [event for event in before if event["body"].startswith("late")]
+        still.advance(max(0, due_ms - still.now_ms()))
+        driver.wait("push", lambda seen: len(seen) >= want + len(late))
+        still.advance(600_000)
+        driver.quiet(2)
+        counts = Counter(event["body"] for event in driver.events("push"))
+        assert counts == Counter([m["body"] for m in now + late] + 3 * [m["body"] for m in poor])
+        driver.start("close", name="push")  # some clients end their poll first, and take 20 s
+
+    def test_due_times_by_the_machines_clock_are_never_early(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "timed", "delay")
+        driver.ask("push", topic="timed", group="timed", filter="*", **self.at(running, "timed"))
+        base_ms = running.now_ms() + 2_000
+        due = {f"{i}": base_ms + 7 * i for i in range(200)}
+        messages = [{"body": body, "due_ms": at_ms} for body, at_ms in due.items()]
+        self.send(driver, "timed", messages, **{"async": True})
+        driver.wait("timed", lambda seen: len(seen) >= len(due))
+        driver.quiet(1)
+        seen = driver.events("timed")
+        assert bodies(seen) == sorted(due)
+        early = [event for event in seen if event["at_ms"] < due[event["body"]]]
+        assert not early
+        driver.start("close", name="timed")
+
+    def test_two_push_consumers_of_a_group_share_and_one_takes_over(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "share", "normal")
+        for name in ("share-1", "share-2"):
+            driver.ask("push", topic="share", group="share", filter="*", **self.at(running, name))
+        first = [{"body": f"a{i}"} for i in range(100)]
+        self.send(driver, "share", first, **{"async": True})
+
+        def seen() -> list[str]:
+            return bodies(driver.events("share-1") + driver.events("share-2"))
+
+        driver.wait("share-1", lambda _: len(seen()) >= 100)
+        driver.start("close", name="share-1")
+        self.send(driver, "share", [{"body": f"b{i}"} for i in range(50)], **{"async": True})
+        driver.wait(
+            "share-2", lambda _: len(seen()) >= 150
+        )  # the last poll of the other may take some
+        driver.quiet(1)
+        assert seen() == sorted([f"a{i}" for i in range(100)] + [f"b{i}" for i in range(50)])
+        driver.start("close", name="share-2")
