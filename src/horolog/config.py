@@ -38,6 +38,7 @@ from horolog.limits import (
     MINUTE_MS,
     SECOND_MS,
 )
+from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
@@ -116,6 +117,11 @@ class Settings(BaseSettings):
     max_delay: str = Field(
         "3653d", description="how far ahead a message may be due: 24h, 90d; at most ten years"
     )
+    message_delay_level: str = Field(
+        DEFAULT_LEVELS,
+        description="delays of the levels that 4.x clients name by number, from 1 on, in RocketMQ's form; "
+        "what is logged already keeps its time",
+    )
     dedup_window: str = Field(
         "120s",
         description="how long a message id that is sent again is answered with the first result; "
@@ -183,6 +189,19 @@ class Settings(BaseSettings):
         if not SECOND_MS <= delay_ms <= MAX_DELAY_MS:
             raise ValueError(f"1s to {MAX_DELAY_MS // DAY_MS}d are allowed")
         return text
+
+    @property
+    def levels(self) -> Levels:
+        """`message_delay_level` as delays."""
+        return parse_levels(self.message_delay_level)
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _levels_are_delays(cls, text: str) -> str:
+        try:
+            return parse_levels(text).text
+        except HorologError as error:
+            raise ValueError(error.message.partition(": ")[2]) from None
 
     @property
     def dedup_ms(self) -> int:

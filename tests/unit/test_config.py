@@ -20,6 +20,7 @@ def test_defaults() -> None:
     assert (settings.flush, settings.clock) == ("sync", "system")
     assert (settings.broker_name, settings.cluster_name) == ("broker-a", "DefaultCluster")
     assert settings.auto_create_topics is False
+    assert settings.levels.delays_ms[17] == 7_200_000
 
 
 def test_flag_before_environment_before_file(tmp_path: Path) -> None:
@@ -49,6 +50,9 @@ def test_settings_are_frozen() -> None:
         ({"clock": "sundial"}, {}, "--clock"),
         ({"host": " "}, {}, "--host"),
         ({"broker_name": "two words"}, {}, "--broker-name"),
+        ({"message_delay_level": "1s 5s 1y"}, {}, "--message-delay-level"),
+        ({"message_delay_level": "1s  5s"}, {}, "--message-delay-level"),
+        ({}, {"HOROLOG_MESSAGE_DELAY_LEVEL": ""}, "HOROLOG_MESSAGE_DELAY_LEVEL"),
         ({}, {"HOROLOG_GRPC_PORT": "eighty"}, "HOROLOG_GRPC_PORT"),
         ({}, {"HOROLOG_LOG_LEVEL": "loud"}, "HOROLOG_LOG_LEVEL"),
     ],

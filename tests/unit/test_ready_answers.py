@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 
+import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horolog.limits import BODY_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.ready import all_acknowledged, all_stored, received, varint
@@ -60,6 +64,8 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
         system.message_type = pb.DELAY
         if due.isdecimal() and len(due) <= 15:
             system.delivery_timestamp.CopyFrom(stamp(int(due)))
+    if properties.DELAYS & (known.keys() - {properties.TIMER_DELIVER_MS}):
+        system.message_type = pb.DELAY
     if properties.TRACE_CONTEXT in known:
         system.trace_context = known[properties.TRACE_CONTEXT]
     user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
@@ -111,6 +117,7 @@ STORED = st.fixed_dictionaries(
         ),
         WORD,
     )
+    | {"DELAY": st.just("3"), "TIMER_DELAY_SEC": st.just("3"), "__STARTDELIVERTIME": st.just("3")}
     | {"TIMER_DELIVER_MS": st.one_of(WORD, st.integers(0, 10**17).map(str))},
 )
 
@@ -132,6 +139,29 @@ def test_received_messages(stored, body, born_ms, flag, host, place) -> None:
     topic = pb.Resource(resource_namespace="n", name="t")
     raw = received(topic.SerializeToString(), delivered)
     assert pb.ReceiveMessageResponse.FromString(raw).message == by_protobuf(topic, delivered)
+
+
+@pytest.mark.parametrize(
+    ("flag", "stored", "shown", "encoding"),
+    [
+        (0x001, zlib.compress(b"plain", 5), b"plain", pb.IDENTITY),
+        (0x301, zlib.compress(b"plain"), b"plain", pb.IDENTITY),
+        (0x000, zlib.compress(b"plain"), zlib.compress(b"plain"), pb.IDENTITY),
+        (0x001, gzip.compress(b"plain", mtime=0), gzip.compress(b"plain", mtime=0), pb.GZIP),
+        (0x201, b"zstd", b"zstd", pb.GZIP),
+        (0x001, zlib.compress(b"plain")[:-1], zlib.compress(b"plain")[:-1], pb.GZIP),
+        (0x001, zlib.compress(bytes(BODY_MAX)), bytes(BODY_MAX), pb.IDENTITY),
+        (0x001, zlib.compress(bytes(BODY_MAX + 1)), zlib.compress(bytes(BODY_MAX + 1)), pb.GZIP),
+    ],
+)
+def test_a_body_that_4x_clients_compress_is_shown_as_it_was(flag, stored, shown, encoding) -> None:
+    made = encode_layout("t", stored, b"", flag, 0, 0, (bytes(4), 0))
+    delivered = Delivered(made, 0, 0, 1, "handle")
+    message = pb.ReceiveMessageResponse.FromString(received(b"", delivered)).message
+    assert message.body == shown
+    system = message.system_properties
+    assert system.body_encoding == encoding
+    assert system.body_digest.checksum == hashlib.md5(shown).hexdigest().upper()
 
 
 def test_numbers() -> None:

@@ -116,6 +116,15 @@ MaxDelay = Annotated[
     str | None,
     typer.Option(help="How far ahead a message may be due, such as 24h.  [default: 3653d]"),
 ]
+MessageDelayLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVELS",
+        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'.  [default: 1s 5s 10s 30s"
+        " 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
+        show_default=False,
+    ),
+]
 DedupWindow = Annotated[
     str | None,
     typer.Option(
@@ -190,6 +199,7 @@ def serve(
     auto_create_topics: AutoCreateTopics = None,
     remoting_auto_create: RemotingAutoCreate = None,
     max_delay: MaxDelay = None,
+    message_delay_level: MessageDelayLevel = None,
     dedup_window: DedupWindow = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
@@ -233,6 +243,7 @@ def serve(
             "auto_create_topics": auto_create_topics,
             "remoting_auto_create": remoting_auto_create,
             "max_delay": max_delay,
+            "message_delay_level": message_delay_level,
             "dedup_window": dedup_window,
             "retention": retention,
             "retention_bytes": retention_bytes,

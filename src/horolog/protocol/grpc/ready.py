@@ -14,7 +14,7 @@ from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
-from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq import bodies, layout, properties
 
 _U64 = (1 << 64) - 1
 _HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
@@ -106,6 +106,7 @@ _BORN, _BORN_HOST, _STORED, _STORE_HOST, _DUE, _HANDLE = (
 )
 _QUEUE, _OFFSET, _ATTEMPT = (varint(field << 3 | _NUMBER) for field in (13, 14, 16))
 _GROUP, _TRACE = (varint(field << 3 | _TEXT) for field in (17, 18))
+_DELAYS = frozenset(name.encode() for name in properties.DELAYS - {properties.TIMER_DELIVER_MS})
 _HIDDEN = frozenset(name.encode() for name in properties.HIDDEN)
 _HIDDEN_PREFIX = properties.HIDDEN_PREFIX.encode()
 _P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST = (
@@ -162,7 +163,9 @@ def _split(stored: bytes) -> dict[bytes, bytes]:
     return dict(pieces)
 
 
-def _system(stored: layout.Stored, known: dict[bytes, bytes], delivered: Delivered) -> bytes:
+def _system(
+    stored: layout.Stored, known: dict[bytes, bytes], delivered: Delivered, body: bytes, gzip: bool
+) -> bytes:
     get = known.get
     group, due, text = get(_P_GROUP), get(_P_DUE), get(_P_BORN_HOST)
     born = _born if text is None or len(text) <= _HOST_CACHED_MAX else _born.__wrapped__
@@ -176,9 +179,9 @@ def _system(stored: layout.Stored, known: dict[bytes, bytes], delivered: Deliver
     if message_id := get(_P_ID):
         parts += (_ID, varint(len(message_id)), message_id)
     parts += (
-        _DIGEST_MD5, md5(stored.body, usedforsecurity=False).hexdigest().upper().encode(),
-        _GZIP if stored.sys_flag & layout.COMPRESSED else _IDENTITY,
-        _DELAY if due else _NORMAL if group is None else _FIFO,
+        _DIGEST_MD5, md5(body, usedforsecurity=False).hexdigest().upper().encode(),
+        _GZIP if gzip else _IDENTITY,
+        _DELAY if due or not _DELAYS.isdisjoint(known) else _NORMAL if group is None else _FIFO,
         born(stored.born_ms, text, stored.born_host),
         _stored(stored.store_ms, stored.store_host),
     )  # fmt: skip
@@ -207,7 +210,8 @@ def received(topic: bytes, delivered: Delivered) -> bytes:
         if name not in _HIDDEN and not name.startswith(_HIDDEN_PREFIX):
             entry = _piece(1, name) + _piece(2, value)
             parts += (_MESSAGE_USER, varint(len(entry)), entry)
-    system, body = _system(stored, known, delivered), stored.body
+    body, gzip = bodies.for_5x(stored.body, stored.sys_flag)
+    system = _system(stored, known, delivered, body, gzip)
     parts += (_MESSAGE_SYSTEM, varint(len(system)), system)
     if body:
         parts += (_MESSAGE_BODY, varint(len(body)), body)

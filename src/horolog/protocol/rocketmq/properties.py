@@ -12,6 +12,11 @@ BORN_HOST = "__BORNHOST"
 BORN_TIMESTAMP = "BORN_TIMESTAMP"
 PRODUCER_GROUP = "PGROUP"
 
+DELAYS = frozenset(
+    ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", TIMER_DELIVER_MS, "__STARTDELIVERTIME"]
+)
+"""Names by which a message can be delayed (`delays`)."""
+
 RESERVED = frozenset(
     [
         "TRACE_ON",
@@ -72,6 +77,7 @@ RESERVED = frozenset(
 HIDDEN = RESERVED | frozenset(
     [
         "__SHARDINGKEY",
+        "__STARTDELIVERTIME",
         "TRACE_CONTEXT",
         "__transactionId__",
         "TRANSACTION_CHECK_TIMES",

@@ -1,0 +1,33 @@
+"""Bodies that a sender has compressed (the stored layout's sysFlag).
+
+4.x clients compress with zlib, and what consumes with them inflates it.  5.x clients know gzip only: some take what is
+called GZIP for zlib where it is, others fail.  So they get such a body as it was before.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from horolog.limits import BODY_MAX
+from horolog.protocol.rocketmq.layout import COMPRESSED
+
+_HOW = 0x700  # 0 and 0x300: zlib; others are compressions that nothing here knows
+_ZLIB = frozenset({0, 0x300})
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def for_5x(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
+    """A stored body as a 5.x consumer gets it, and whether that is compressed.
+
+    What does not inflate, or to more than a body may have, stays as it is.
+    """
+    if not sys_flag & COMPRESSED:
+        return body, False
+    if sys_flag & _HOW not in _ZLIB or body.startswith(_GZIP_MAGIC):
+        return body, True
+    inflating = zlib.decompressobj()
+    try:
+        plain = inflating.decompress(body, BODY_MAX + 1)
+    except zlib.error:
+        return body, True
+    return (plain, False) if inflating.eof and len(plain) <= BODY_MAX else (body, True)
