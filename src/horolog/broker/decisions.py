@@ -21,6 +21,7 @@ from horolog.broker.key_searches import KeySearches
 from horolog.broker.look_ups import find_messages
 from horolog.broker.offsets import Offsets
 from horolog.broker.pulls import Pulls
+from horolog.broker.queue_times import earliest_store_time, read_message, search_offset
 from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Receives
 from horolog.broker.reschedules import reschedule
@@ -62,11 +63,14 @@ from horolog.protocol.offload_commands import (
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
+    EarliestStoreTime,
     FindGroup,
     GetOffsets,
     ListGroups,
     Pull,
     PutGroup,
+    ReadMessage,
+    SearchOffset,
 )
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
@@ -113,6 +117,11 @@ class Decisions:
             ChangeInvisible: self._change,
             CommitOffsets: lambda _item, command, _now, _: self.offsets.commit(command),
             GetOffsets: lambda _item, command, _now, _: self.offsets.get(command),
+            SearchOffset: lambda _item, command, _now, _: search_offset(self._shard, command),
+            EarliestStoreTime: lambda _item, command, _now, _: earliest_store_time(
+                self._shard, command
+            ),
+            ReadMessage: lambda _item, command, _now, _: read_message(self._shard, command),
             PutGroup: lambda _item, command, _now, _: self.groups.put(command),
             FindGroup: lambda _item, command, _now, _: self.groups.find(command),
             ListGroups: lambda _item, command, _now, _: self.groups.page(command),

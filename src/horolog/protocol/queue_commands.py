@@ -74,13 +74,21 @@ class GetOffsets:
 class SearchOffset:
     """Offset of the first message of a queue stored at `store_ms` or later; gives int, at the end the next offset.
 
-    upper  the last one stored at that time or earlier instead
+    upper  the last one stored at that time or earlier instead; the queue's first one if all are later
     """
 
     topic: str
     queue_id: int
     store_ms: int
     upper: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class EarliestStoreTime:
+    """When the first message was stored that a queue still has; gives int (epoch ms), −1 if it has none."""
+
+    topic: str
+    queue_id: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,6 +153,7 @@ QueueCommand = (
     | CommitOffsets
     | GetOffsets
     | SearchOffset
+    | EarliestStoreTime
     | ReadMessage
     | PutGroup
     | ListGroups
