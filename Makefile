@@ -16,6 +16,7 @@ JAVA = $(shell for j in "$$JAVA_HOME/bin/java" "$$(command -v java)" /usr/lib/jv
 
 # Official clients of other languages: sources in tests/clients, everything made from them here.
 CLIENTS = build/clients
+GO = $(firstword $(wildcard /usr/local/go/bin/go) go)
 JAVA_CLIENTS = $(wildcard tests/clients/java/pom.xml tests/clients/java/*/pom.xml tests/clients/java/*/horolog/*/*.java)
 
 .PHONY: demo run test test-slow test-clients test-full bench sim setup java tools clients check fmt proto lock clean
@@ -54,13 +55,13 @@ java:  ## Java for the jobs on Spark: installed when it is missing and we may
 		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } } } || \
 		{ echo "Spark needs Java 17 or newer; please install it (for example: apt-get install openjdk-17-jre-headless)"; exit 1; }
 
-tools:  ## a JDK, Maven, Node.js and npm for the clients: installed when they are missing and we may
-	@command -v javac mvn node npm >/dev/null && test -n "$(JAVA)" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		{ apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm >/dev/null 2>&1 || \
-		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm >/dev/null; } } } || \
-		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer) and npm; please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm)"; exit 1; }
+tools:  ## a JDK, Maven, Node.js, npm and Go for the clients: installed when they are missing and we may
+	@command -v javac mvn node npm $(GO) >/dev/null && test -n "$(JAVA)" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null; } } } || \
+		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer), npm and Go (1.19 or newer); please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm golang-go)"; exit 1; }
 
-clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready
+clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/h2spec
 
 $(CLIENTS)/java/ready: $(JAVA_CLIENTS) | tools
 	mvn --batch-mode --quiet --no-transfer-progress --file tests/clients/java/pom.xml process-classes
@@ -71,6 +72,9 @@ $(CLIENTS)/node/ready: tests/clients/node/package.json tests/clients/node/packag
 	cp $^ $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
+
+$(CLIENTS)/h2spec: $(wildcard tests/clients/h2spec/*) | tools
+	cd tests/clients/h2spec && GOFLAGS=-mod=readonly GOTOOLCHAIN=local $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
 $(CLIENTS)/cpp/ready: requirements/cpp.lock
 	$(PYTHON) -m venv $(@D)

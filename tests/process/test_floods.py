@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import grpc
 import pytest
+from frame_fuzz import mutated, story
 from google.protobuf.duration_pb2 import Duration
 from http2_frames import Http2Connection
 
@@ -96,5 +100,48 @@ def test_streams_that_are_reset_at_once_are_not_kept(
     flood.close()
     sender.close()
     assert int.from_bytes(flood.goaway[4:8], "big") == Code.ENHANCE_YOUR_CALM
+    assert slowest < SEND_MAX_S
+    assert grew < GREW_MAX_MB
+
+
+PATHS = tuple(
+    f"/{SERVICE}/{name}".encode()
+    for name in ("SendMessage", "ReceiveMessage", "AckMessage", "Telemetry", "Heartbeat", "Unheard")
+)
+OPEN_MAX = 50  # connections of the flood at a time
+
+
+def shouted(port: int, seed: int) -> socket.socket:
+    """A connection that has said mutated frames, and reads nothing."""
+    random = Random(seed)
+    frames = b"".join(mutated(random, story(random, PATHS)))
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    with suppress(OSError):  # the broker has hung up already
+        connection.sendall(frames)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "connections", [400, pytest.param(30_000, marks=pytest.mark.full)], ids=["some", "million"]
+)
+def test_mutated_frames_leave_the_broker_serving(broker: BrokerProcess, connections: int) -> None:
+    """Some 35 frames a connection: others are served meanwhile and afterwards, and little memory is left behind."""
+    sender = Sender(broker)
+    port = int(broker.grpc_endpoint.rpartition(":")[2])
+    held: list[socket.socket] = []
+    before, slowest = 0.0, 0.0
+    for seed in range(connections):
+        held.append(shouted(port, seed))
+        if len(held) > OPEN_MAX:
+            held.pop(0).close()
+        if seed % 20 == 0:
+            slowest = max(slowest, sender.send())
+        if seed == connections // 10:
+            before = anonymous_mb(broker.pid)
+    for connection in held:
+        connection.close()
+    slowest = max(slowest, sender.send())
+    grew = anonymous_mb(broker.pid) - before
+    sender.close()
     assert slowest < SEND_MAX_S
     assert grew < GREW_MAX_MB

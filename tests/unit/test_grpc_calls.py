@@ -112,6 +112,18 @@ def test_a_conversation() -> None:
     calls.check_invariants()
 
 
+def test_a_conversation_with_a_broken_message_ends_with_trailers() -> None:
+    calls = greeted()
+    calls.receive(frame(Type.HEADERS, END_HEADERS, 1, head(STREAMING)), 0)
+    calls.begin(1)
+    events = calls.receive(frame(Type.DATA, END_STREAM, 1, framed(b"abc")[:-1]), 0)
+    assert events == [Dropped(1)]
+    begun, trailers = answers(calls)
+    assert begun[0] == (b":status", b"200")
+    assert trailers[0] == (b"grpc-status", b"13")
+    calls.check_invariants()
+
+
 def test_gzip_is_unpacked_and_nothing_else() -> None:
     calls = greeted()
     packed = gzip.compress(b"much " * 1_000)

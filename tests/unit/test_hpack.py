@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from horolog.protocol.http2 import huffman
 from horolog.protocol.http2.faults import HpackFault
-from horolog.protocol.http2.hpack import LOWERED, STATIC, TABLE_BYTES, Decoder, encode
+from horolog.protocol.http2.hpack import (
+    LOWERED,
+    STATIC,
+    TABLE_BYTES,
+    Decoder,
+    _encode_integer,
+    _integer,
+    encode,
+)
 
 DATE_21 = (b"date", b"Mon, 21 Oct 2013 20:13:21 GMT")
 DATE_22 = (b"date", b"Mon, 21 Oct 2013 20:13:22 GMT")
@@ -91,6 +99,14 @@ SERIES = {
 def size_of(decoder: Decoder) -> int:
     decoder.check_invariants()
     return decoder._size
+
+
+@pytest.mark.parametrize(  # C.1
+    ("value", "prefix_bits", "raw"), [(10, 5, "0a"), (1337, 5, "1f9a0a"), (42, 8, "2a")]
+)
+def test_an_integer_of_the_rfc(value, prefix_bits, raw) -> None:
+    assert _encode_integer(value, prefix_bits, 0).hex() == raw
+    assert _integer(bytes.fromhex(raw), 0, prefix_bits) == (value, len(raw) // 2)
 
 
 @pytest.mark.parametrize(("block", "field", "size"), SINGLE)

@@ -32,7 +32,6 @@ class Pull:
     filter_expression: str  # TAG expression; hashes are compared, the client compares tags
     poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
     client_id: str = ""
-    group: str = ""  # whose settings may forbid it; "": nobody's
 
 
 @dataclass(slots=True)
@@ -50,8 +49,7 @@ class Pulled:
 class CommitOffsets:
     """Everything of these queues below these offsets is consumed, as the group says; gives None.
 
-    An offset below the one before gives messages out again: so a group is set back.  One behind the end of its
-    queue, or below 0, is refused (BAD_REQUEST), and then none is taken.  What retention has dropped stays dropped.
+    An offset below the one before gives messages out again: so a group is set back.
     """
 
     group: str
@@ -61,10 +59,7 @@ class CommitOffsets:
 
 @dataclass(slots=True, frozen=True)
 class GetOffsets:
-    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from.
-
-    Empty for a group that does not exist.
-    """
+    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from."""
 
     group: str
     topic: str
@@ -74,21 +69,13 @@ class GetOffsets:
 class SearchOffset:
     """Offset of the first message of a queue stored at `store_ms` or later; gives int, at the end the next offset.
 
-    upper  the last one stored at that time or earlier instead; the queue's first one if all are later
+    upper  the last one stored at that time or earlier instead
     """
 
     topic: str
     queue_id: int
     store_ms: int
     upper: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class EarliestStoreTime:
-    """When the first message was stored that a queue still has; gives int (epoch ms), −1 if it has none."""
-
-    topic: str
-    queue_id: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,16 +108,9 @@ class PutGroup:
 
 @dataclass(slots=True, frozen=True)
 class ListGroups:
-    """Gives list[GroupView], by name: at most 1 024 (TURN_GROUPS_MAX) of those behind `after`."""
+    """Gives list[GroupView], by name: at most 1 024 of those behind `after`."""
 
     after: str = ""
-
-
-@dataclass(slots=True, frozen=True)
-class FindGroup:
-    """One consumer group; gives `GroupView`.  GROUP_NOT_FOUND."""
-
-    name: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -153,10 +133,8 @@ QueueCommand = (
     | CommitOffsets
     | GetOffsets
     | SearchOffset
-    | EarliestStoreTime
     | ReadMessage
     | PutGroup
     | ListGroups
-    | FindGroup
     | DeleteGroup
 )

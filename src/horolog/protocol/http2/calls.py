@@ -115,6 +115,7 @@ class Calls:
         self._streaming = streaming
         self._requests: dict[int, _Request] = {}
         self._unfinished = 0  # bytes in `_requests`
+        self._broken: set[int] = set()  # refused with these events: that they are gone is known
 
     def receive(self, chunk: bytes, now_ms: int) -> list[CallEvent]:
         """Take bytes of the peer; gives what they ask for.  `now_ms` is monotonic."""
@@ -126,6 +127,7 @@ class Calls:
                 self._take_head(event, found)
             else:
                 self._take_other(event, found)
+        self._broken.clear()
         return found
 
     def _take_head(self, event: Head, found: list[CallEvent]) -> None:
@@ -161,8 +163,9 @@ class Calls:
             else:
                 self._take_only(stream, request, content, found, ended=ended)
         except _Broken as broken:
-            self._forget(stream)
+            self._broken.add(stream)
             self.fail(stream, broken.status, broken.why)
+            self.cancel(stream)  # if answers before it wait for the peer's windows
             if request.streaming:
                 found.append(Dropped(stream))
 
@@ -223,7 +226,8 @@ class Calls:
     def _take_other(self, event: Event, found: list[CallEvent]) -> None:
         if isinstance(event, Gone):
             self._forget(event.stream)
-            found.append(Dropped(event.stream))
+            if event.stream not in self._broken:
+                found.append(Dropped(event.stream))
         elif isinstance(event, Done | Pong):
             found.append(event)
 
@@ -247,7 +251,10 @@ class Calls:
         self._forget(stream)
 
     def fail(self, stream: int, status: int, why: str) -> None:
-        """An answer that is a gRPC error only."""
+        """An answer that is a gRPC error only; of one that was begun its end."""
+        if self.http.out.has_begun(stream):
+            self.finish(stream, status, why)
+            return
         self.http.out.end(
             stream, hpack.encode([(b":status", b"200"), _TYPE, *_status(status, why)])
         )

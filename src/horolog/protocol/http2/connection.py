@@ -429,6 +429,9 @@ class Connection:
         assert self._window + self._credit == 4 * limits.window_bytes
         assert self._window >= 0
         assert len(self._buffer) < HEADER_BYTES + self._frame_bytes
+        assert len(self._heads) <= _HEADS_CACHED_MAX
+        assert len(self._skipped) <= _SKIPPED_MAX
+        assert len(self._block) <= limits.header_pieces
         assert self.closed or bool(self._block) == bool(self._block_stream)
         assert all(0 < number <= self._last for number in self._streams)
         assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())

@@ -73,8 +73,16 @@ class Outgoing:
 
     def send_head(self, stream: int, block: bytes) -> None:
         """Begin an answer."""
-        if stream in self.streams:
+        found = self.streams.get(stream)
+        if found is not None:
+            assert not found.begun, "an answer begins twice"
+            found.begun = True
             self.ready.append(self._head_frame(stream, block, 0))
+
+    def has_begun(self, stream: int) -> bool:
+        """Whether the head of its answer is out, and the rest is not."""
+        found = self.streams.get(stream)
+        return found is not None and found.begun
 
     def send_body(self, stream: int, content: bytes) -> None:
         """Go on with an answer; what the windows have no room for waits."""

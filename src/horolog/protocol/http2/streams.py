@@ -52,6 +52,7 @@ class Stream:
     """One request and its answer."""
 
     __slots__ = (
+        "begun",
         "expected",
         "got",
         "number",
@@ -69,6 +70,7 @@ class Stream:
         self.receive_window = receive_window
         self.expected = expected  # bytes of the body that content-length states; −1: it does not
         self.got = 0
+        self.begun = False  # the head of its answer is out
         self.queue: deque[memoryview] = deque()  # answers that wait for the peer's window
         self.trailers: bytes | None = None  # block that ends the stream after the queue
 
