@@ -19,6 +19,7 @@ from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.node import Node
 
 SEGMENT = 16 << 20
+STORE_HOST = b"\x7f\0\0\1" + (10_911).to_bytes(4, "big")
 
 
 class RemotingDoor:
@@ -74,11 +75,12 @@ def remoting_door(tmp_path: Path, **settings: Any) -> Iterator[RemotingDoor]:
     failed: list[BaseException] = []
 
     async def live() -> None:
-        core = CoreSettings(store_host=b"\x7f\0\0\1" + (10_911).to_bytes(4, "big"))
+        core = CoreSettings(store_host=STORE_HOST)
         engine = await open_engine(
             tmp_path / "data", clock="simulated", segment_bytes=SEGMENT, settings=core
         )
-        front = RemotingFront(Node(engine, **node_settings), **settings)
+        node = Node(engine, store_host=STORE_HOST, **node_settings)
+        front = RemotingFront(node, **settings)
         door = RemotingDoor(engine, front, asyncio.get_running_loop())
         ports = await front.start()
         door.namesrv, door.broker = ("127.0.0.1", ports.namesrv), ("127.0.0.1", ports.broker)

@@ -26,8 +26,9 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.server.auto_create import AutoCreate
-from horolog.server.main import Door, Parts, serve
+from horolog.server.main import serve
 from horolog.server.open_broker import open_engine
+from horolog.server.parts import Door, Parts
 from horolog.testing.engine import ScriptedEngine
 
 

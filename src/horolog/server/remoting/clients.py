@@ -8,12 +8,14 @@ from collections.abc import Iterable
 import orjson
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.protocol.queue_commands import PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import read_heartbeat, read_subscription
 from horolog.protocol.remoting.request import DONE, Answer, content, text
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
-from horolog.server.remoting.node import Node
+from horolog.server.remoting.node import RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
 
@@ -35,12 +37,23 @@ class ClientCodes:
             Code.CHECK_CLIENT_CONFIG: self.check,
         }
 
-    def heartbeat(self, request: Request) -> Answer:
-        """A client lives, with these groups."""
+    async def heartbeat(self, request: Request) -> Answer:
+        """A client lives, with these groups, which are made if they are not there, with their topics for retries."""
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
-        self._notify(self._node.registry.beat(request.link, heartbeat, now_ms))
+        changed = self._node.registry.beat(request.link, heartbeat, now_ms)
+        for consumer in heartbeat.consumers:
+            await self._node.engine.submit(PutGroup(consumer.group))
+            await self._make(RETRY_PREFIX + consumer.group)
+        self._notify(changed)
         return _SEEN
+
+    async def _make(self, topic: str) -> None:
+        try:
+            await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_EXISTS:
+                raise  # else it has other settings by now
 
     def unregister(self, request: Request) -> Answer:
         """A client leaves its groups, which may be named or blank."""

@@ -24,6 +24,10 @@ from horolog.server.remoting.clients import ClientCodes
 from horolog.server.remoting.family import Family, Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
+from horolog.server.remoting.offsets import OffsetCodes
+from horolog.server.remoting.produce import ProduceCodes
+from horolog.server.remoting.pull import PullCodes
+from horolog.server.remoting.queries import QueryCodes
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.routes import RouteCodes
 from horolog.server.tls import Certificate
@@ -60,7 +64,16 @@ class RemotingFront:
     ) -> None:
         self.node = node
         self._clients = clients = ClientCodes(node)
-        self._families: list[Family] = [RouteCodes(node), clients]
+        self._produce = ProduceCodes(node)
+        self._pull = PullCodes(node)
+        self._families: list[Family] = [
+            RouteCodes(node),
+            clients,
+            self._produce,
+            self._pull,
+            OffsetCodes(node),
+            QueryCodes(node),
+        ]
         self._handlers: dict[int, Handler] = {}
         for family in self._families:
             handlers = family.handlers()
@@ -158,9 +171,11 @@ class RemotingFront:
 
     def asked_all(self) -> None:
         """All requests of a chunk have come."""
+        self._produce.take()
 
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended."""
+        self._pull.gone(link)
         self._clients.gone(link)
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from horolog.protocol.remoting.send import Site
+from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.server.loop import Engine
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
 
 TEMPLATE_TOPIC = "TBW102"  # clients ask for its route when a topic is unknown, and send as if that were its route
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it is there or not
+
+_LEVELS = parse_levels(DEFAULT_LEVELS)
+RETRY_PREFIX = "%RETRY%"
+_MADE_AT_USE = (RETRY_PREFIX, "%DLQ%")
 
 
 @dataclass(slots=True)
@@ -19,6 +25,8 @@ class Node:
     advertised   name or address in routes; "": the address that the client has dialled
     broker_port  of the broker's door, once it is open
     auto_create  whether a send of an unknown topic makes it
+    store_host   4 bytes of IPv4 and 4 of port, as messages name their store
+    levels       delays that clients name by number
     """
 
     engine: Engine
@@ -27,12 +35,27 @@ class Node:
     advertised: str = ""
     broker_port: int = 0
     auto_create: bool = True
+    store_host: bytes = b"\x7f\0\0\1\0\0\0\0"
+    levels: Levels = _LEVELS
     registry: Registry = field(default_factory=Registry)
 
     @property
     def reply_topic(self) -> str:
         """Where answers of clients to clients would be kept."""
         return f"{self.cluster_name}_REPLY_TOPIC"
+
+    @property
+    def site(self) -> Site:
+        """What answers to sends say of the broker."""
+        return Site(self.broker_name, self.store_host, self.levels)
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether clients use a topic without anybody having made it."""
+        return topic.startswith(_MADE_AT_USE) or topic in (TRACE_TOPIC, self.reply_topic)
+
+    def makes(self, topic: str) -> bool:
+        """Whether a send of a topic that is not there makes it."""
+        return self.auto_create or self.is_internal(topic)
 
     def address(self, request: Request) -> str:
         """host:port under which the client who asks reaches the broker's door."""

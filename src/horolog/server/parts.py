@@ -1,0 +1,135 @@
+"""The parts of a broker process: the engine, and the doors of clients."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from horolog.admin.engine import Engine
+from horolog.config import Settings
+from horolog.storage.descriptors import room_for
+
+_LOOPBACK = b"\x7f\0\0\1"
+
+
+class Door(Protocol):
+    """A front end with one port, or several."""
+
+    async def open(self) -> dict[str, int]:
+        """Open the ports; gives their real numbers by the names of their settings: `grpc-port`."""
+        ...
+
+    def reload(self) -> None:
+        """Read the files of the certificate again; CONFIG if they cannot be used."""
+        ...
+
+    async def stop(self, grace_s: float, /) -> None:
+        """Close the ports; requests under way have `grace_s` seconds."""
+        ...
+
+
+class RunningEngine(Engine, Protocol):
+    """What the process needs of the engine beyond what the admin API needs."""
+
+    async def stop(self) -> None:
+        """Write, sync and close everything."""
+        ...
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the parts are made; tests put fakes here.
+
+    make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
+                it from the first on
+    """
+
+    open_engine: Callable[[Settings], Awaitable[RunningEngine]]
+    make_doors: Callable[[RunningEngine, Settings, socket.socket | None], list[Door]]
+    say: Callable[[str], None] = _print_line
+
+
+def real_parts() -> Parts:
+    """Engine and doors; what they need is imported when they are made, because it is large."""
+    return Parts(_open_engine, _make_doors)
+
+
+async def _open_engine(settings: Settings) -> RunningEngine:
+    from horolog.broker.shard import Settings as CoreSettings
+    from horolog.delay.far import FarSettings
+    from horolog.server.open_broker import open_engine
+
+    core = CoreSettings(
+        broker_name=settings.broker_name,
+        store_host=_store_host(settings),
+        max_delay_ms=settings.max_delay_ms,
+        dedup_ms=settings.dedup_ms,
+        retention_ms=settings.retention_ms,
+        retention_bytes=settings.retention_bytes,
+        far=FarSettings(buffer_bytes=settings.far_buffer_bytes),
+    )
+    return await open_engine(
+        settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
+    )
+
+
+def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | None) -> list[Door]:
+    from horolog.server.auto_create import AutoCreate
+    from horolog.server.door import Intake
+    from horolog.server.grpc_front import GrpcFront
+    from horolog.server.tls import Certificate
+
+    certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
+    intake = Intake(room_for(settings.connections))
+    made: Any = AutoCreate(engine) if settings.auto_create_topics else engine
+    grpc = GrpcFront(
+        made,
+        settings.host,
+        settings.grpc_port,
+        settings.broker_name,
+        certificate=certificate,
+        intake=intake,
+    )
+    if not settings.remoting:
+        return [grpc]
+    from horolog.server.remoting.front import RemotingFront
+    from horolog.server.remoting.node import Node
+
+    node = Node(
+        engine,
+        settings.broker_name,
+        settings.cluster_name,
+        settings.advertised_host,
+        auto_create=settings.remoting_auto_create,
+        store_host=_store_host(settings),
+        levels=settings.levels,
+    )
+    remoting = RemotingFront(
+        node,
+        settings.host,
+        settings.namesrv_port,
+        settings.broker_port,
+        broker_socket=broker_socket,
+        certificate=certificate,
+        intake=intake,
+    )
+    return [grpc, remoting]
+
+
+def _store_host(settings: Settings) -> bytes:
+    """The advertised IPv4 address and port that messages name as their store: of the door that 4.x clients know.
+
+    Where no IPv4 address is told, and for 0.0.0.0, it is 127.0.0.1.
+    """
+    try:
+        address = socket.inet_aton(settings.advertised_host or settings.host)
+    except OSError:
+        address = _LOOPBACK
+    port = settings.broker_port if settings.remoting else settings.grpc_port
+    return (address if any(address) else _LOOPBACK) + port.to_bytes(4, "big")

@@ -1,0 +1,132 @@
+"""Offsets: what groups have consumed, and what queues have."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, SearchOffset
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.request import DONE, Answer, flag, integer, text
+from horolog.protocol.rocketmq.names import check_group_name
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_I32 = (1 << 31) - 1
+_BOUNDS = ("LOWER", "UPPER")
+
+
+class OffsetCodes:
+    """QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.QUERY_CONSUMER_OFFSET: self.consumed,
+            Code.UPDATE_CONSUMER_OFFSET: self.commit,
+            Code.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            Code.GET_MAX_OFFSET: self.max_offset,
+            Code.GET_MIN_OFFSET: self.min_offset,
+        }
+
+    async def consumed(self, request: Request) -> Answer:
+        """Where a group goes on in a queue.
+
+        A group that has no progress begins at 0 in a queue that still has its first message, whatever it asked for
+        itself: what was sent before its first member came would be lost to it.
+        """
+        frame = request.frame
+        group = check_group_name(text(frame, "consumerGroup"))
+        topic = text(frame, "topic")
+        queue_id = _queue_of(request)
+        view = await self._view(topic, queue_id)
+        try:
+            committed = await self._node.engine.submit(GetOffsets(group, topic))
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
+            committed = {}
+        offset = committed.get(queue_id)
+        if (
+            offset is None
+            and not view.min_offsets[queue_id]
+            and flag(frame, "setZeroIfNotFound", default=True)
+        ):
+            offset = 0
+        if offset is None:
+            return Answer(
+                Status.QUERY_NOT_FOUND,
+                remark=f"consumerGroup: {group!r} has no offset in queue {queue_id} of {topic!r}",
+            )
+        return Answer(fields={"offset": str(offset)})
+
+    def commit(self, request: Request) -> None:
+        """Everything below an offset is consumed."""
+        frame = request.frame
+        command = CommitOffsets(
+            check_group_name(text(frame, "consumerGroup")),
+            text(frame, "topic"),
+            {_queue_of(request): integer(frame, "commitOffset", low=0)},
+        )
+        self._node.engine.ask(command, partial(self._committed, request))
+
+    @staticmethod
+    def _committed(request: Request, result: object) -> None:
+        if isinstance(result, HorologError):
+            request.fail(result)
+        else:
+            request.answer(DONE)
+
+    async def search(self, request: Request) -> Answer:
+        """The first message of a queue that was stored at a time or later, or the last one until then."""
+        frame = request.frame
+        bound = text(frame, "boundaryType", "LOWER").upper() or "LOWER"
+        if bound not in _BOUNDS:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"boundaryType: {bound[:40]!r} is none of {', '.join(_BOUNDS)}",
+                field="boundaryType",
+            )
+        command = SearchOffset(
+            text(frame, "topic"),
+            _queue_of(request),
+            integer(frame, "timestamp"),
+            upper=bound == "UPPER",
+        )
+        return _told(await self._node.engine.submit(command))
+
+    async def max_offset(self, request: Request) -> Answer:
+        """The offset of the next message of a queue."""
+        queue_id = _queue_of(request)
+        view = await self._view(text(request.frame, "topic"), queue_id)
+        return _told(view.queue_offsets[queue_id])
+
+    async def min_offset(self, request: Request) -> Answer:
+        """The offset of the oldest message of a queue that is kept."""
+        queue_id = _queue_of(request)
+        view = await self._view(text(request.frame, "topic"), queue_id)
+        return _told(view.min_offsets[queue_id])
+
+    async def _view(self, topic: str, queue_id: int) -> TopicView:
+        view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
+        if not 0 <= queue_id < view.queues:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"queueId: {queue_id}; topic {topic!r} has the queues 0 to {view.queues - 1}",
+                field="queueId",
+                limit=f"0 to {view.queues - 1}",
+            )
+        return view
+
+
+def _queue_of(request: Request) -> int:
+    return integer(request.frame, "queueId", low=-_I32, high=_I32)
+
+
+def _told(offset: int) -> Answer:
+    return Answer(fields={"offset": str(offset)})

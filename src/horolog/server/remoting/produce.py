@@ -1,0 +1,137 @@
+"""Sends of 4.x clients, and recalls.
+
+All sends that came in one piece are one command for each topic (`protocol.remoting.send`): what a command costs is
+shared by them, and each frame has its own answer.  A topic that is not there is made, if that is wanted, as RocketMQ
+makes it: with as many queues as the client asks for, at most those of the template topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from horolog.admin.engine import recalled as recalled_anywhere
+from horolog.admin.message_id import MessageIds
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_DEFAULT
+from horolog.protocol.commands import CreateTopic, Recall, RecallStatus, Sent, TopicType
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.request import Answer, integer, text
+from horolog.protocol.remoting.send import Gathered, gather
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+Senders = dict[int, Request]
+"""Requests by the identity of their frames."""
+
+
+class ProduceCodes:
+    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, RECALL_MESSAGE."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._came: list[Request] = []  # sends of the chunk that is being taken
+        self._ids = MessageIds()
+        self._making: set[asyncio.Task[None]] = set()
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.SEND_MESSAGE: self._came.append,
+            Code.SEND_MESSAGE_V2: self._came.append,
+            Code.SEND_BATCH_MESSAGE: self._came.append,
+            Code.RECALL_MESSAGE: self.recall,
+        }
+
+    def take(self) -> None:
+        """Store the messages of all sends that came in one chunk of a connection."""
+        if not self._came:
+            return
+        senders = {id(request.frame): request for request in self._came}
+        peer = self._came[0].peer
+        self._came.clear()
+        try:
+            found, refused = gather(
+                [request.frame for request in senders.values()],
+                (peer.host, peer.port),
+                self._node.site,
+                self._new_id,
+            )
+        except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
+            for request in senders.values():
+                request.fail(error)
+            return
+        for frame, refusal in refused:
+            senders[id(frame)].fail(refusal)
+        for gathered in found:
+            then = partial(self._sent, gathered, senders)
+            self._node.engine.ask(gathered.command, then)
+
+    def _new_id(self) -> str:
+        return self._ids.next(self._node.engine.clock.wall_ms())
+
+    def _sent(self, gathered: Gathered, senders: Senders, result: object) -> None:
+        if isinstance(result, HorologError):
+            if result.code is ErrorCode.TOPIC_NOT_FOUND and self._node.makes(
+                gathered.command.topic
+            ):
+                task = asyncio.ensure_future(self._make_and_send(gathered, senders))
+                self._making.add(task)
+                task.add_done_callback(self._making.discard)
+                return
+            for frame, _ in gathered.requests:
+                senders[id(frame)].fail(result)
+            return
+        assert isinstance(result, Sent)
+        for frame, answer in gathered.answers(result, self._node.site):
+            if isinstance(answer, HorologError):
+                senders[id(frame)].fail(answer)
+            else:
+                senders[id(frame)].answer(answer)
+
+    # --- topics that are not there ----------------------------------------------------------------
+
+    async def _make_and_send(self, gathered: Gathered, senders: Senders) -> None:
+        """Make the topic, then store its messages: a refusal of either is what the senders are told."""
+        try:
+            await self._make(gathered)
+            result: object = await self._node.engine.submit(gathered.command)
+        except Exception as error:  # noqa: BLE001 - as in `take`
+            for frame, _ in gathered.requests:
+                senders[id(frame)].fail(error)
+        else:
+            self._sent(gathered, senders, result)
+
+    async def _make(self, gathered: Gathered) -> None:
+        topic = gathered.command.topic
+        queues = 1
+        if not self._node.is_internal(topic):
+            frame = gathered.requests[0].frame
+            field = "defaultTopicQueueNums" if frame.code == Code.SEND_MESSAGE else "d"
+            queues = min(QUEUES_DEFAULT, integer(frame, field, QUEUES_DEFAULT, low=1))
+        try:
+            await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, queues))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_EXISTS:
+                raise  # else somebody was quicker
+
+    # --- recall -----------------------------------------------------------------------------------
+
+    async def recall(self, request: Request) -> Answer:
+        """Cancel a scheduled message by the handle of its send."""
+        topic = check_topic(text(request.frame, "topic"))
+        handle = decode_recall_handle(text(request.frame, "recallHandle"))
+        if handle.topic != topic:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"recallHandle: of topic {handle.topic!r}, not {topic!r}",
+                field="recallHandle",
+            )
+        command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
+        recalled = await recalled_anywhere(self._node.engine, command)
+        if recalled.status is RecallStatus.CANCELLED:
+            return Answer(fields={"msgId": recalled.message_id})
+        return Answer(Status.ILLEGAL_OPERATION, remark=recalled.detail)

@@ -1,0 +1,138 @@
+"""Pulls of 4.x consumers: messages from an offset on, which the consumer keeps; it waits for what is not there yet.
+
+A body is slices of the log, one for each message, joined once where the answer is written.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from horolog.errors import HorologError
+from horolog.limits import POLL_MAX_MS, PULL_BYTES_MAX
+from horolog.protocol.commands import CancelReceive
+from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.heartbeat import TAG, Subscription
+from horolog.protocol.remoting.request import Answer, integer, text
+from horolog.protocol.remoting.routes import ID_OF_LEADER
+from horolog.protocol.rocketmq.names import check_group_name
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.subscriptions import check_filter
+from horolog.server.ticket import Ticket
+
+_COMMITS, _MAY_WAIT, _SUBSCRIBES = 1, 2, 4  # bits of the field sysFlag
+_STATUS = {
+    PullStatus.FOUND: Status.SUCCESS,
+    PullStatus.FILTERED: Status.PULL_RETRY_IMMEDIATELY,
+    PullStatus.NOTHING: Status.PULL_NOT_FOUND,
+    PullStatus.MOVED: Status.PULL_OFFSET_MOVED,
+}
+_I32 = (1 << 31) - 1
+_ALL = "*"
+
+
+class PullCodes:
+    """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._waiting: dict[RemotingLink, dict[Request, Ticket]] = {}
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {Code.PULL_MESSAGE: self.pull, Code.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, request: Request) -> None:
+        """Answer now or later."""
+        frame = request.frame
+        group = check_group_name(text(frame, "consumerGroup"))
+        topic = text(frame, "topic")
+        queue_id = integer(frame, "queueId", low=-_I32, high=_I32)
+        flags = integer(frame, "sysFlag", 0, low=0, high=_I32)
+        expression = self._expression(frame, group, topic, flags)
+        if isinstance(expression, Answer):
+            request.answer(expression)
+            return
+        poll_ms = 0
+        if flags & _MAY_WAIT:
+            poll_ms = integer(frame, "suspendTimeoutMillis", 0)
+        limit = integer(frame, "maxMsgNums", low=1, high=_I32)
+        room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=_I32)
+        first = integer(frame, "queueOffset")
+        if flags & _COMMITS:
+            commit = CommitOffsets(group, topic, {queue_id: integer(frame, "commitOffset", low=0)})
+            self._node.engine.ask(commit, _nobody)
+        command = Pull(
+            topic,
+            queue_id,
+            first,
+            limit,
+            min(room, PULL_BYTES_MAX) if room > 0 else PULL_BYTES_MAX,
+            expression,
+            max(0, min(poll_ms, POLL_MAX_MS)),
+        )
+        if not command.poll_ms:
+            self._node.engine.ask(command, partial(self._pulled, request))
+            return
+        request.park()
+        ticket = self._node.engine.ask(command, partial(self._came, request))
+        self._waiting.setdefault(request.link, {})[request] = ticket
+
+    def _expression(self, frame: Frame, group: str, topic: str, flags: int) -> str | Answer:
+        """The filter: of the request, or of the group's heartbeats, which must be as new as the request."""
+        if flags & _SUBSCRIBES:
+            expression = text(frame, "subscription", _ALL) or _ALL
+            kind = text(frame, "expressionType", TAG) or TAG
+            if expression != _ALL or kind != TAG:
+                check_filter(Subscription(topic, expression, kind))
+            return expression
+        found = self._node.registry.subscription(group, topic)
+        if found is None:
+            return Answer(
+                Status.SUBSCRIPTION_NOT_EXIST,
+                remark=f"subscription: group {group!r} has told none of topic {topic!r} in a heartbeat",
+            )
+        version = integer(frame, "subVersion", 0)
+        if found.version < version:
+            return Answer(
+                Status.SUBSCRIPTION_NOT_LATEST,
+                remark=f"subVersion: {version}; the newest heartbeat of group {group!r} has {found.version}",
+            )
+        check_filter(found)
+        return found.expression
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _came(self, request: Request, result: object) -> None:
+        waiting = self._waiting.get(request.link)
+        if waiting is not None:
+            waiting.pop(request, None)
+            if not waiting:
+                del self._waiting[request.link]
+        self._pulled(request, result)
+
+    def _pulled(self, request: Request, result: object) -> None:
+        if not isinstance(result, Pulled):
+            assert isinstance(result, HorologError)
+            request.fail(result)
+            return
+        fields = {
+            "suggestWhichBrokerId": ID_OF_LEADER,
+            "nextBeginOffset": str(result.next_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+        }
+        request.answer(Answer(_STATUS[result.status], fields), result.layouts)
+
+    def gone(self, link: RemotingLink) -> None:
+        """A connection has ended: nobody waits for its pulls."""
+        for ticket in self._waiting.pop(link, {}).values():
+            self._node.engine.ask(CancelReceive(ticket), _nobody)
+
+
+def _nobody(result: object) -> None:
+    """For commands whose result nobody is told."""

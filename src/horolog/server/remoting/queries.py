@@ -1,0 +1,70 @@
+"""Messages by where they lie, by id, or by key."""
+
+from __future__ import annotations
+
+from horolog.admin.engine import found_messages
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import FindMessages, MessageState
+from horolog.protocol.queue_commands import ReadMessage
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_SHOWN = frozenset({MessageState.DELIVERED, MessageState.PENDING})
+_FOUND_MAX = 64  # RocketMQ's own tools ask for so many
+_FAR_MS = (1 << 63) - 1
+
+
+class QueryCodes:
+    """VIEW_MESSAGE_BY_ID, QUERY_MESSAGE."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.VIEW_MESSAGE_BY_ID: self.view,
+            Code.QUERY_MESSAGE: self.query,
+        }
+
+    async def view(self, request: Request) -> Answer:
+        """The message at a log position, which is part of the ids that answers to sends name."""
+        position = integer(request.frame, "offset", low=0)
+        try:
+            layout: bytes = await self._node.engine.submit(ReadMessage(position))
+        except HorologError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return Answer(Status.SYSTEM_ERROR, remark=error.message)
+        return Answer(body=bytes(layout))
+
+    async def query(self, request: Request) -> Answer:
+        """Messages of a topic that have a key, or an id, and were stored within a time.
+
+        Those that wait for their due time are told too: their queue offset is not decided yet.
+        """
+        frame = request.frame
+        topic, key = text(frame, "topic"), text(frame, "key")
+        most = integer(frame, "maxNum", _FOUND_MAX, low=1)
+        begin_ms = integer(frame, "beginTimestamp", 0)
+        end_ms = integer(frame, "endTimestamp", _FAR_MS)
+        if flag(frame, "_UNIQUE_KEY_QUERY"):
+            query = FindMessages(topic, message_id=key)
+        else:
+            query = FindMessages(topic, key=key)
+        found = [
+            message
+            for message in await found_messages(self._node.engine, query)
+            if message.state in _SHOWN and begin_ms <= message.store_ms <= end_ms
+        ]
+        newest = found[-min(most, _FOUND_MAX) :]
+        if not newest:
+            return Answer(Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} has no message")
+        fields = {
+            "indexLastUpdateTimestamp": str(newest[-1].store_ms),
+            "indexLastUpdatePhyoffset": str(newest[-1].origin),
+        }
+        return Answer(fields=fields, body=b"".join([message.layout for message in newest]))

@@ -1,0 +1,327 @@
+"""Messages over the remoting door: sends of all kinds, pulls with and without waiting, offsets, queries, recalls."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import RemotingDoor, remoting_door
+
+from horolog.protocol.commands import TopicType
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.rocketmq import layout
+
+
+def stored(properties: dict[str, str]) -> str:
+    """Properties as clients write them."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def sending(topic: str = "orders", **fields: Any) -> dict[str, Any]:
+    """Fields of a send, in the short header."""
+    properties = stored(fields.pop("properties", {}))
+    return {
+        "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000,
+        "h": 0, "i": properties, "j": 0, "k": False, "m": False, "n": "broker-a", **fields,
+    }  # fmt: skip
+
+
+def pulling(topic: str = "orders", **fields: Any) -> dict[str, Any]:
+    """Fields of a pull that does not wait."""
+    return {
+        "consumerGroup": "g", "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+        "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*",
+        "subVersion": 0, **fields,
+    }  # fmt: skip
+
+
+def layouts(body: bytes) -> list[Any]:
+    """The messages in the body of an answer."""
+    found, at = [], 0
+    while at < len(body):
+        (size,) = struct.unpack_from(">I", body, at)
+        found.append(layout.decode(body[at : at + size]))
+        at += size
+    return found
+
+
+def bodies(answer: Frame) -> list[bytes]:
+    """Bodies of the messages in an answer."""
+    return [message.body for message in layouts(answer.body)]
+
+
+def batch(*items: tuple[bytes, str]) -> bytes:
+    """Items (body, properties) as clients encode a batch."""
+    pieces = []
+    for body, properties in items:
+        text = properties.encode()
+        size = 22 + len(body) + len(text)
+        pieces.append(
+            struct.pack(">iiiii", size, 0, 0, 0, len(body))
+            + body
+            + struct.pack(">H", len(text))
+            + text
+        )
+    return b"".join(pieces)
+
+
+# --- sends ------------------------------------------------------------------------------------------
+
+
+def test_a_send_and_a_pull(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        sent = client.done(
+            Code.SEND_MESSAGE_V2,
+            sending(
+                e=2,
+                h=7,
+                properties={"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "ID1", "mine": "x"},
+            ),
+            b"hello",
+        )
+        assert sent.fields["queueId"] == "2"
+        assert sent.fields["queueOffset"] == "0"
+        assert sent.fields["transactionId"] == "ID1"
+        assert (sent.fields["MSG_REGION"], sent.fields["TRACE_ON"]) == ("DefaultRegion", "true")
+        answer = client.done(Code.PULL_MESSAGE, pulling(queueId=2))
+        (message,) = layouts(answer.body)
+        assert (message.body, message.topic, message.queue_id, message.flag) == (
+            b"hello",
+            "orders",
+            2,
+            7,
+        )
+        assert b"mine\x01x\x02" in message.properties
+        assert answer.fields == {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": "1",
+            "minOffset": "0",
+            "maxOffset": "1",
+        }
+        # The id that the answer names is where the message lies, at the broker that is advertised.
+        assert sent.fields["msgId"][:16] == "7F000001" + f"{10_911:08X}"
+        position = int(sent.fields["msgId"][16:], 16)
+        viewed = client.done(Code.VIEW_MESSAGE_BY_ID, {"topic": "orders", "offset": position})
+        assert viewed.body == answer.body
+
+
+def test_the_long_header_and_a_batch_by_its_flag(tmp_path: Path) -> None:
+    """As the C++ client sends everything."""
+    fields = {
+        "producerGroup": "p", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+        "queueId": 1, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": stored({"WAIT": "true"}),
+        "reconsumeTimes": 0, "unitMode": "0", "batch": "1",
+    }  # fmt: skip
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        body = batch((b"one", stored({"TAGS": "A"})), (b"two", ""))
+        sent = client.done(Code.SEND_MESSAGE, fields, body)
+        assert len(sent.fields["msgId"].split(",")) == 2
+        assert bodies(client.done(Code.PULL_MESSAGE, pulling(queueId=1))) == [b"one", b"two"]
+
+
+def test_sends_that_come_together_have_answers_of_their_own(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        requests = [
+            client.request(Code.SEND_MESSAGE_V2, sending(e=n % 4), b"%d" % n, opaque=n)
+            for n in range(1, 101)
+        ]
+        bad = client.request(Code.SEND_MESSAGE_V2, sending(), b"", opaque=0)
+        unknown = client.request(Code.SEND_MESSAGE_V2, sending(e=9), b"x", opaque=200)
+        client.send(*requests[:50], bad, unknown, *requests[50:])
+        assert client.answer(0).code == Status.MESSAGE_ILLEGAL
+        assert client.answer(200).code == Status.INVALID_PARAMETER
+        told = [client.answer(n) for n in range(1, 101)]
+        assert {answer.code for answer in told} == {0}
+        assert [int(answer.fields["queueOffset"]) for answer in told[::4]] == list(range(25))
+        pulled = client.done(Code.PULL_MESSAGE, pulling(queueId=1))
+        assert bodies(pulled) == [b"%d" % n for n in range(1, 101, 4)]
+
+
+def test_a_scheduled_message_comes_when_it_is_due_and_can_be_recalled(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        due_ms = door.engine.clock.wall_ms() + 60_000
+        properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": "ID1"}
+        sent = client.done(Code.SEND_MESSAGE_V2, sending(properties=properties), b"later")
+        gone = client.done(
+            Code.SEND_MESSAGE_V2, sending(properties=properties | {"UNIQ_KEY": "ID2"}), b"never"
+        )
+        recall = {"topic": "orders", "recallHandle": gone.fields["recallHandle"]}
+        assert client.done(Code.RECALL_MESSAGE, recall).fields == {"msgId": "ID2"}
+        again = client.call(Code.RECALL_MESSAGE, recall)
+        assert again.code == Status.ILLEGAL_OPERATION
+        assert again.remark.startswith("NOT_FOUND")
+        assert client.call(Code.PULL_MESSAGE, pulling()).code == Status.PULL_NOT_FOUND
+        door.advance(59_999)
+        waiting = client.ask(Code.PULL_MESSAGE, pulling(sysFlag=6))
+        client.call(Code.GET_BROKER_CLUSTER_INFO)
+        assert waiting not in client._answers
+        door.advance(1)
+        answer = client.answer(waiting)
+        assert bodies(answer) == [b"later"]
+        late = client.call(
+            Code.RECALL_MESSAGE, recall | {"recallHandle": sent.fields["recallHandle"]}
+        )
+        assert late.remark.startswith("ALREADY_DELIVERED")
+
+
+def test_a_level_delays(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        client.done(Code.SEND_MESSAGE_V2, sending(properties={"DELAY": "3"}), b"in 10 s")
+        door.advance(9_999)
+        assert client.call(Code.PULL_MESSAGE, pulling()).code == Status.PULL_NOT_FOUND
+        door.advance(1)
+        assert bodies(client.done(Code.PULL_MESSAGE, pulling())) == [b"in 10 s"]
+
+
+def test_a_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        client.ask(Code.SEND_MESSAGE_V2, sending(), b"one way", one_way=True)
+        answer = client.call(Code.PULL_MESSAGE, pulling(sysFlag=6))
+        assert bodies(answer) == [b"one way"]
+        assert not client._answers
+
+
+# --- topics that are not there ----------------------------------------------------------------------
+
+
+def test_a_send_makes_a_topic_that_takes_everything(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        requests = [
+            client.request(Code.SEND_MESSAGE_V2, sending("new", e=n, d=3), b"%d" % n, opaque=n)
+            for n in range(3)
+        ]
+        client.send(*requests)
+        assert [client.answer(n).code for n in range(3)] == [0, 0, 0]
+        (queues,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "new"})["queueDatas"]
+        assert queues["writeQueueNums"] == 3
+        client.done(Code.SEND_MESSAGE_V2, sending("new", properties={"DELAY": "1"}), b"x")
+
+
+def test_without_auto_creation_only_topics_for_retries_are_made(tmp_path: Path) -> None:
+    with remoting_door(tmp_path, auto_create=False) as door, door.client() as client:
+        answer = client.call(Code.SEND_MESSAGE_V2, sending("new"), b"x")
+        assert answer.code == Status.TOPIC_NOT_EXIST
+        assert "new" in answer.remark
+        for topic in ("%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC"):
+            client.done(Code.SEND_MESSAGE_V2, sending(topic), b"x")
+            (queues,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["queueDatas"]
+            assert queues["writeQueueNums"] == 1
+
+
+@pytest.mark.parametrize(
+    "topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "no blank"]
+)
+def test_topics_that_no_client_may_send_to(tmp_path: Path, topic: str) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        answer = client.call(Code.SEND_MESSAGE_V2, sending(topic), b"x")
+        assert answer.code == Status.INVALID_PARAMETER
+        assert answer.remark.startswith("topic ")
+
+
+# --- pulls ------------------------------------------------------------------------------------------
+
+
+def filled(door: RemotingDoor, client: RemotingClient, count: int, tag: str = "A") -> None:
+    """So many messages in queue 0 of `orders`."""
+    door.create("orders", TopicType.NORMAL)
+    client.send(
+        *[
+            client.request(
+                Code.SEND_MESSAGE_V2,
+                sending(properties={"TAGS": tag}),
+                b"%d" % n,
+                opaque=10_000 + n,
+            )
+            for n in range(count)
+        ]
+    )
+    assert [client.answer(10_000 + n).code for n in range(count)] == [0] * count
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "next_offset"),
+    [
+        ({}, Status.SUCCESS, 3),
+        ({"queueOffset": 2}, Status.SUCCESS, 3),
+        ({"maxMsgNums": 2}, Status.SUCCESS, 2),
+        ({"subscription": "B"}, Status.PULL_RETRY_IMMEDIATELY, 3),
+        ({"queueOffset": 3}, Status.PULL_NOT_FOUND, 3),
+        ({"queueOffset": 4}, Status.PULL_OFFSET_MOVED, 3),
+        ({"queueOffset": -1}, Status.PULL_OFFSET_MOVED, 0),
+        ({"queueId": 1}, Status.PULL_NOT_FOUND, 0),
+        ({"queueId": 1, "queueOffset": 5}, Status.PULL_OFFSET_MOVED, 0),
+    ],
+)
+def test_what_a_pull_comes_upon(
+    tmp_path: Path, fields: dict[str, object], code: Status, next_offset: int
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 3)
+        answer = client.call(Code.LITE_PULL_MESSAGE, pulling(**fields))
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (code, str(next_offset))
+        assert bool(answer.body) == (code == Status.SUCCESS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "why"),
+    [
+        ({"queueId": 4}, Status.INVALID_PARAMETER, "queue: 4"),
+        ({"topic": "nobody"}, Status.TOPIC_NOT_EXIST, "topic"),
+        ({"subscription": "||"}, Status.SUBSCRIPTION_PARSE_FAILED, "filter_expression"),
+        ({"expressionType": "SQL92"}, Status.SUBSCRIPTION_PARSE_FAILED, "expressionType"),
+        ({"sysFlag": 0}, Status.SUBSCRIPTION_NOT_EXIST, "subscription"),
+        ({"maxMsgNums": 0}, Status.INVALID_PARAMETER, "maxMsgNums: 0; 1 to"),
+        ({"queueOffset": "x"}, Status.INVALID_PARAMETER, "queueOffset: 'x' is no number"),
+        ({"consumerGroup": "no blank"}, Status.INVALID_PARAMETER, "consumer group"),
+    ],
+)
+def test_pulls_that_are_refused(
+    tmp_path: Path, fields: dict[str, object], code: Status, why: str
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 1)
+        answer = client.call(Code.PULL_MESSAGE, pulling(**fields))
+        assert answer.code == code
+        assert answer.remark.startswith(why)
+
+
+def test_a_pull_goes_by_the_subscription_of_the_heartbeat(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 2)
+        subscription = {"topic": "orders", "subString": "B", "subVersion": 5}
+        consumer = {"groupName": "g", "subscriptionDataSet": [subscription]}
+        client.done(Code.HEART_BEAT, body={"clientID": "c", "consumerDataSet": [consumer]})
+        answer = client.call(Code.PULL_MESSAGE, pulling(sysFlag=0, subVersion=5))
+        assert answer.code == Status.PULL_RETRY_IMMEDIATELY
+        newer = client.call(Code.PULL_MESSAGE, pulling(sysFlag=0, subVersion=6))
+        assert newer.code == Status.SUBSCRIPTION_NOT_LATEST
+
+
+def test_a_waiting_pull_ends_in_time(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        answer = client.call(Code.PULL_MESSAGE, pulling(sysFlag=6, suspendTimeoutMillis=20))
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Status.PULL_NOT_FOUND, "0")
+
+
+def test_a_connection_that_ends_takes_its_waiting_pulls_along(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as other:
+        door.create("orders")
+        with door.client() as client:
+            for _ in range(5):
+                client.ask(Code.PULL_MESSAGE, pulling(sysFlag=6))
+            client.call(Code.GET_BROKER_CLUSTER_INFO)
+            assert door.within(lambda: door.engine.broker.shard.ready.parked) == 5
+        while door.within(lambda: door.engine.broker.shard.ready.parked):
+            other.call(Code.GET_BROKER_CLUSTER_INFO)
+        assert door.within(lambda: door.front._pull._waiting) == {}
