@@ -52,6 +52,7 @@ QUEUES_MAX = 1_024  # ours: a route must fit a response
 QUEUES_DEFAULT = 8
 TOPICS_MAX = 65_535  # ours: bounds registry and checkpoint
 GROUPS_MAX = 65_535
+GROUP_ATTRIBUTES_MAX = 16 * KIB  # as JSON; ours: they stand in every checkpoint
 
 # --- turns ------------------------------------------------------------------------------------
 TURN_HAND_OVER_MAX = 4_000  # messages: about 5 ms of work, so that acks are not kept waiting
@@ -60,6 +61,7 @@ TURN_COMMANDS_MAX = 2_048  # commands of one step
 LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
+TURN_GROUPS_MAX = 1_024  # the same of consumer groups
 TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn

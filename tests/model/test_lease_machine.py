@@ -21,6 +21,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk
@@ -161,6 +162,25 @@ class LeaseMachine(RuleBasedStateMachine):
         self.handles[offset] = self.ask(command).receipt_handle
         self.ends[offset] = self.now() + wait_ms
 
+    @rule(pick=st.integers(0, 1_000))
+    def commit(self, pick: int) -> None:
+        """Forwards everything below is consumed; backwards nothing is known of what lies behind."""
+        self.settle()
+        offset, floor = pick % (self.sent + 1), self.floor()
+        if offset > floor:
+            self.acked.update(range(offset))
+        elif offset < floor:
+            self.acked = set(range(offset))
+            for of_offset in (self.handles, self.ends, self.attempts):
+                for gone in [each for each in of_offset if each >= offset]:
+                    del of_offset[gone]
+            self.old.clear()
+        assert self.ask(CommitOffsets("g", "t", {0: offset})) is None
+        assert self.ask(GetOffsets("g", "t")) == {0: self.floor()}
+
+    def floor(self) -> int:
+        return next(i for i in range(self.sent + 1) if i not in self.acked)
+
     @rule(by=st.sampled_from([1, 999, 10_000, 31_000]))
     def wait(self, by: int) -> None:
         self.clock.advance(by)
@@ -190,8 +210,7 @@ class LeaseMachine(RuleBasedStateMachine):
             return
         floor = self.ask(DescribeGroup("g", "t"))[0] if self.handles else None
         if floor is not None:
-            expected = next(i for i in range(self.sent + 1) if i not in self.acked)
-            assert floor.ack_floor == expected
+            assert floor.ack_floor == self.floor()
 
 
 TestLeases = LeaseMachine.TestCase

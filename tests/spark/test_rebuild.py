@@ -28,6 +28,7 @@ from horolog.log.record import Kind
 from horolog.pipeline.rebuild import rebuild
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, FindMessages, ListPending
 from horolog.protocol.offload_commands import AbortOffload, DescribeLake, LakeGone
+from horolog.protocol.queue_commands import ListGroups
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -60,6 +61,9 @@ async def _look(path: Path, later_ms: int = 0) -> dict[str, object]:
             listed = await engine.submit(ListPending(0, 1 << 42, topic, 5_000))
             found[moment, topic, "pending"] = listed
         found[moment, "group"] = await engine.submit(DescribeGroup("gates", TOPICS[0]))
+        found[moment, "groups"] = await engine.submit(ListGroups())
+        for topic in TOPICS:
+            found[moment, "readers", topic] = await engine.submit(DescribeGroup("readers", topic))
         if moment == "now":
             await engine.advance(later_ms)
     for number in (0, 1, 2, 40, 41, 42):

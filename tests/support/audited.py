@@ -32,6 +32,7 @@ from horolog.protocol.commands import (
     Ack,
     CountPending,
     CreateTopic,
+    DescribeTopic,
     MessageType,
     Recall,
     RecallMany,
@@ -39,6 +40,12 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
     TopicType,
+)
+from horolog.protocol.queue_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    GroupSettings,
+    PutGroup,
 )
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode
@@ -131,11 +138,31 @@ async def make_directory(
         )
         handles = [each.receipt_handle for each in received.messages[:5]]
         await engine.submit(Ack("gates", TOPICS[0], handles))
+    await readers(engine)
     await engine.advance(11_000)  # leases that were not acknowledged are over
     await engine.submit(Receive("gates", TOPICS[0], -1, "*", 8, 10_000, False, 0, "me"))
     await note(engine, made)
     await engine.stop()
     return made
+
+
+async def readers(engine: Engine) -> None:
+    """Groups that commit offsets: forwards and back, one with settings, and one that is deleted."""
+    for group in ("gone", "readers"):
+        await engine.submit(PutGroup(group, GroupSettings(orderly=True, retry_max=3)))
+        for topic in TOPICS:
+            view = await engine.submit(DescribeTopic(topic))
+            most = dict(enumerate(view.queue_offsets))
+            half = {queue: offset // 2 for queue, offset in most.items()}
+            for offsets in (most, half):
+                await engine.submit(CommitOffsets(group, topic, offsets))
+        command = Receive(group, TOPICS[0], -1, "*", 8, 10_000, False, 0, "me")
+        received = await engine.submit(command)
+        handles = [each.receipt_handle for each in received.messages[4:]]
+        await engine.submit(Ack(group, TOPICS[0], handles))
+        view = await engine.submit(DescribeTopic(TOPICS[0]))
+        await engine.submit(CommitOffsets(group, TOPICS[0], {0: view.queue_offsets[0] // 3}))
+    await engine.submit(DeleteGroup("gone"))
 
 
 async def note(engine: Engine, made: Made) -> None:

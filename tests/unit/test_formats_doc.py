@@ -58,6 +58,7 @@ FIELDS = {
     record.Kind.RECALL_MANY: (record._RECALL_MANY, record.RECALLED),
     record.Kind.GRANT: (record._GRANT, record.GRANTED),
     record.Kind.ACK: (record._ACK, np.dtype([("offset", "<u8")])),
+    record.Kind.OFFSETS: (record._OFFSETS, record.COMMITTED),
 }
 
 

@@ -30,8 +30,8 @@ def test_offset(state: State, event: Event) -> None:
     progress, offset = offset_in(state)
     progress.check_invariants()
     expected = TABLE.get((state, event))
-    if event in (Event.END, Event.RETAIN):
-        return  # of many at once: `expire` looks at what is leased, `drop_below` at everything
+    if event in (Event.END, Event.RETAIN, Event.COMMIT, Event.REWIND):
+        return  # of many at once: `expire` looks at what is leased, the others at everything
     if state is State.ENDED:
         progress.take_free()
 
@@ -52,10 +52,26 @@ def test_offset(state: State, event: Event) -> None:
         progress.check_invariants()
 
 
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", [Event.RETAIN, Event.COMMIT, Event.REWIND])
+def test_what_happens_to_many_offsets_at_once(state: State, event: Event) -> None:
+    progress, offset = offset_in(state)
+    if event is Event.REWIND:
+        assert progress.commit(1) == [0]
+        assert progress.commit(0) == [1], "the one that is left"
+    elif event is Event.COMMIT:
+        assert progress.commit(offset + 1) == [o for o in (0, 1) if o <= offset]
+    else:
+        progress.drop_below(offset + 1)
+    assert progress.state(offset) is TABLE[state, event]
+    progress.check_invariants()
+
+
 def test_every_state_of_an_offset_is_reached_and_all_events_come() -> None:
     table = TABLE
     assert {state for state, _ in table} == set(State)
-    assert set(table.values()) == set(State) - {State.NEW}
+    assert set(table.values()) == set(State)
+    assert {event for (_, event), state in table.items() if state is State.NEW} == {Event.REWIND}
     assert {event for _, event in table} == set(Event)
 
 

@@ -145,14 +145,14 @@ class Broker:
     def _has_more(self) -> bool:
         """Whether a turn is wanted at once, for commands that are not done."""
         decisions = self._decisions
-        if decisions.wants_turn or decisions.searches.wants_turn:
+        if decisions.wants_turn or decisions.searches.wants_turn or self.shard.visible:
             return True
         return decisions.bulk.wants_turn and not self._log_is_full()
 
     # --- 4 append -------------------------------------------------------------------------------
 
     def _append_controls(self, now: Now) -> None:
-        records = self._receives.take_records()
+        records = self._decisions.take_records()
         limit = min(FRAME_BYTES_MAX, self.shard.log.segment_bytes // 4)
         batch: list[bytes] = []
         size = 0

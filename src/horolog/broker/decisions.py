@@ -16,9 +16,12 @@ from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now, Reply
+from horolog.broker.groups import Groups
 from horolog.broker.key_searches import KeySearches
 from horolog.broker.look_ups import find_messages
+from horolog.broker.offsets import Offsets
 from horolog.broker.pulls import Pulls
+from horolog.broker.queue_times import earliest_store_time, read_message, search_offset
 from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Receives
 from horolog.broker.reschedules import reschedule
@@ -57,7 +60,18 @@ from horolog.protocol.offload_commands import (
     RecallManyFromLake,
     RescheduleFromLake,
 )
-from horolog.protocol.queue_commands import Pull
+from horolog.protocol.queue_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    EarliestStoreTime,
+    FindGroup,
+    GetOffsets,
+    ListGroups,
+    Pull,
+    PutGroup,
+    ReadMessage,
+    SearchOffset,
+)
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 
@@ -80,8 +94,11 @@ class Decisions:
     def __init__(self, shard: Shard, disk: DiskPressure, mono_ms: int) -> None:
         self._shard = shard
         self._disk = disk
-        self.receives = Receives(shard)
-        self.pulls = Pulls(shard)
+        self._records: list[bytes] = []
+        self.groups = Groups(shard, self._records)
+        self.receives = Receives(shard, self.groups, self._records)
+        self.pulls = Pulls(shard, self.groups)
+        self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.sends = Sends(shard, mono_ms)
         self.bulk = BulkRecalls(shard)
@@ -96,8 +113,19 @@ class Decisions:
             SendMessages: self._send,
             Receive: self._receive,
             Pull: self._pull,
-            Ack: lambda _item, command, now, _: self.receives.ack(command, now),
-            ChangeInvisible: lambda _item, command, now, _: self.receives.change(command, now),
+            Ack: self._ack,
+            ChangeInvisible: self._change,
+            CommitOffsets: lambda _item, command, _now, _: self.offsets.commit(command),
+            GetOffsets: lambda _item, command, _now, _: self.offsets.get(command),
+            SearchOffset: lambda _item, command, _now, _: search_offset(self._shard, command),
+            EarliestStoreTime: lambda _item, command, _now, _: earliest_store_time(
+                self._shard, command
+            ),
+            ReadMessage: lambda _item, command, _now, _: read_message(self._shard, command),
+            PutGroup: lambda _item, command, _now, _: self.groups.put(command),
+            FindGroup: lambda _item, command, _now, _: self.groups.find(command),
+            ListGroups: lambda _item, command, _now, _: self.groups.page(command),
+            DeleteGroup: self._delete_group,
             CancelReceive: self._cancel,
             ClientSeen: lambda _item, command, now, _: self.receives.renewals.see(
                 command.client_id, now
@@ -133,10 +161,18 @@ class Decisions:
                 result = error
             if result is not LATER:
                 effects.replies.append(Reply(item.token, result))
+        self.offsets.seal()
+
+    def take_records(self) -> list[bytes]:
+        """The control records of this turn."""
+        taken = self._records.copy()
+        self._records.clear()
+        return taken
 
     def check_invariants(self) -> None:
         """AssertionError if something was decided and would not be appended."""
         self.receives.renewals.check_invariants()
+        self.offsets.check_invariants()
         assert not self.recalled, "decided, and not appended"
         assert not len(self.adoptions), "an adoption was taken up, and not appended"
 
@@ -159,10 +195,24 @@ class Decisions:
         return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
+        self.offsets.seal()
         reply = self.receives.receive(item.token, command, now)
         if reply is not None:
             effects.prompt.append(reply)
         return LATER
+
+    def _ack(self, _: Input, command: Ack, now: Now, _effects: Effects) -> object:
+        self.offsets.seal()
+        return self.receives.ack(command, now)
+
+    def _change(self, _: Input, command: ChangeInvisible, now: Now, _effects: Effects) -> object:
+        self.offsets.seal()
+        return self.receives.change(command, now)
+
+    def _delete_group(self, _: Input, command: DeleteGroup, _now: Now, effects: Effects) -> None:
+        self.offsets.seal()
+        self.receives.renewals.release_group(self.groups.known(command.name))
+        effects.prompt += self.groups.delete(command)
 
     def _pull(self, item: Input, command: Pull, now: Now, effects: Effects) -> object:
         reply = self.pulls.pull(item.token, command, now)
@@ -176,6 +226,7 @@ class Decisions:
             effects.prompt.append(reply)
 
     def _client_gone(self, _: Input, command: ClientGone, now: Now, effects: Effects) -> None:
+        self.offsets.seal()
         self.receives.renewals.gone(command.client_id, now)
         effects.prompt += self.waiting.client_gone(command.client_id)
 
@@ -191,7 +242,7 @@ class Decisions:
         if planned is not None:
             topics.put(*planned)
             number, name, type_, queues = planned
-            self.receives.records.append(encode_topic(number, name, type_.value, queues))
+            self._records.append(encode_topic(number, name, type_.value, queues))
         topic = topics.get(command.name)
         view = queries.view_topic(self._shard, topic, with_pending=not is_new)
         return replace(view, pending=0) if is_new else view  # nothing can wait of a new one
@@ -275,14 +326,14 @@ class Decisions:
     def _recall(self, command: Recall) -> Recalled:
         result, record, settled = recall(self._shard, command)
         if record is not None and settled is not None:
-            self.receives.records.append(record)
+            self._records.append(record)
             self.recalled.append(settled)
         return result
 
     def recall_many(self, effects: Effects) -> None:
         """A turn's worth of the bulk recalls that are under way."""
         records, settled, replies = self.bulk.work()
-        self.receives.records += records
+        self._records += records
         self.recalled += settled
         effects.replies += replies
 

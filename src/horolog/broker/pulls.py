@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.effects import Now, Reply
+from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
-from horolog.broker.topics import Topic
+from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import POLL_MAX_MS, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
 from horolog.log.consume_queue import ConsumeQueue
@@ -37,13 +38,16 @@ class _Found(NamedTuple):
 class Pulls:
     """The pulls of a shard."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, groups: Groups) -> None:
         self._shard = shard
+        self._groups = groups
 
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
         """What is there; None if there is nothing yet and the pull was parked."""
         topic = self._shard.topics.get(command.topic)
-        queue = _queue_of(topic, command.queue_id)
+        queue = queue_of(topic, command.queue_id)
+        if command.group:
+            self._groups.check_may_consume(self._groups.known(command.group))
         tags = parse_tags(command.filter_expression)
         first, length = command.first, queue.length
         if not queue.first <= first <= length:
@@ -209,17 +213,6 @@ class Pulls:
                 raise
             self._shard.queued.unreadable(topic, queue_id, error.message)
             return error
-
-
-def _queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
-    if not 0 <= queue_id < len(topic.queues):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"queue: {queue_id}; topic {topic.name!r} has the queues 0 to {len(topic.queues) - 1}",
-            field="queue",
-            limit=f"0 to {len(topic.queues) - 1}",
-        )
-    return topic.queues[queue_id]
 
 
 def _pulled(queue: ConsumeQueue, status: PullStatus, next_offset: int) -> Pulled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from horolog.broker.adoptions import state_of
 from horolog.broker.look_ups import find_messages
 from horolog.broker.shard import Shard
-from horolog.broker.topics import Topic
+from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX, TURN_TOPICS_MAX
@@ -97,7 +97,7 @@ def _topic_number(shard: Shard, name: str) -> int | None:
 
 def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
     topic = shard.topics.get(query.topic)
-    number = shard.ready.groups.get(query.group)
+    number = shard.ready.groups.numbers.get(query.group)
     if number is None:
         raise HorologError(
             ErrorCode.GROUP_NOT_FOUND,
@@ -190,14 +190,7 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
 def _read(shard: Shard, query: ReadQueue) -> QueueRead:
     """As much as a turn may take; the caller asks again for the rest."""
     topic = shard.topics.get(query.topic)
-    if not 0 <= query.queue_id < len(topic.queues):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"queue: {query.queue_id}; topic {query.topic!r} has the queues 0 to {len(topic.queues) - 1}",
-            field="queue",
-            limit=f"{len(topic.queues) - 1}",
-        )
-    queue = topic.queues[query.queue_id]
+    queue = queue_of(topic, query.queue_id)
     records: list[bytes] = []
     size, at = 0, query.first
     while at < queue.length and len(records) < query.limit:
@@ -229,7 +222,7 @@ def _broker(shard: Shard) -> BrokerView:
         handed_over=shard.handed_over,
         recalled=shard.recalled,
         topics=len(shard.topics.by_name),
-        groups=len(shard.ready.groups),
+        groups=len(shard.ready.groups.numbers),
         parked_polls=shard.ready.parked,
         loaded=shard.wheel.loaded,
         problems=list(shard.problems)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from horolog.broker.effects import Now, Reply
+from horolog.broker.groups import Groups
 from horolog.broker.renewals import Renewals, regrant_record
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -14,12 +15,11 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     AUTO_RENEW_MS,
     AUTO_RENEW_TOTAL_MAX_MS,
-    GROUPS_MAX,
     INVISIBLE_MAX_MS,
     POLL_MAX_MS,
     RECEIVE_BATCH_MAX,
 )
-from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant, encode_group
+from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -42,16 +42,11 @@ from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, inval
 class Receives:
     """The consumers' commands of a shard; `records` collects control records for the turn's frame."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, groups: Groups, records: list[bytes]) -> None:
         self._shard = shard
-        self.records: list[bytes] = []
+        self.records = records
+        self._groups = groups
         self.renewals = Renewals(shard, self.records)
-
-    def take_records(self) -> list[bytes]:
-        """The control records of this turn."""
-        taken = self.records.copy()
-        self.records.clear()
-        return taken
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -66,7 +61,8 @@ class Receives:
                 limit=f"-1 (any) to {len(topic.queues) - 1}",
             )
         tags = parse_tags(command.filter_expression)
-        group = self._group(command.group)
+        group = self._groups.number_of(command.group)
+        self._groups.check_may_consume(group)
         self.renewals.see(command.client_id, now)
         messages = self._lease(topic, group, command, tags, now)
         if messages or command.poll_ms <= 0:
@@ -76,23 +72,6 @@ class Receives:
         waiter = Waiter(token, command, topic.number, group, deadline)
         self._shard.ready.park(waiter)
         return None
-
-    def _group(self, name: str) -> int:
-        ready = self._shard.ready
-        number = ready.groups.get(name)
-        if number is None:
-            check_group(name)
-            number = len(ready.groups) + 1
-            if number > GROUPS_MAX:
-                raise HorologError(
-                    ErrorCode.BAD_REQUEST,
-                    f"there are {GROUPS_MAX} consumer groups already, the most that are allowed",
-                    field="consumer group",
-                    limit=f"{GROUPS_MAX} groups",
-                )
-            ready.add_group(number, name)
-            self.records.append(encode_group(number, name))
-        return number
 
     def _lease(
         self,
@@ -267,7 +246,7 @@ class Receives:
         return Acked(refused)
 
     def _known_group(self, name: str) -> int:
-        number = self._shard.ready.groups.get(name)
+        number = self._shard.ready.groups.numbers.get(name)
         if number is None:
             check_group(name)
             raise HorologError(

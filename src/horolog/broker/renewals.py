@@ -75,6 +75,11 @@ class Renewals:
         if not client.held:
             del self._clients[client_id]
 
+    def release_group(self, group: int) -> None:
+        """A group is deleted: nothing of it need be renewed."""
+        for held in [held for held in self._holders if held[0] == group]:
+            self.release(held)
+
     def gone(self, client_id: str, now: Now) -> None:
         """What the client holds becomes visible soon."""
         client = self._clients.get(client_id)

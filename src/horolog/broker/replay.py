@@ -35,6 +35,7 @@ from horolog.log.record import (
     decode_grant,
     decode_hand_over,
     decode_offload,
+    decode_offsets,
     decode_recall,
     decode_recall_many,
     heads_of,
@@ -182,7 +183,10 @@ class Replay:
                 shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
             case Kind.GROUP:
                 row = orjson.loads(payload)
-                shard.ready.add_group(row["number"], row["name"])
+                if row.get("deleted"):
+                    shard.ready.drop_group(row["number"])
+                else:
+                    shard.ready.groups.put_row(row)
             case Kind.GRANT:
                 self._grant(header, payload)
             case Kind.ACK:
@@ -191,6 +195,10 @@ class Replay:
                 for offset in ack.offsets.tolist():
                     progress.consume(offset, Event.ACK)
                 shard.ready.watch(ack.group, ack.topic, ack.queue)
+            case Kind.OFFSETS:
+                committed = decode_offsets(payload)
+                for queue, offset in committed.committed.tolist():
+                    shard.ready.commit((committed.group, committed.topic, queue), offset)
             case Kind.EPOCH:
                 pass
             case _:

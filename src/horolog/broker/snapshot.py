@@ -126,7 +126,8 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     """Copy the decided state at the log end of this step; completed by `capture` when all below is applied."""
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
-        "groups": [{"number": n, "name": name} for name, n in shard.ready.groups.items()],
+        "groups": shard.ready.groups.rows(),
+        "last_group": shard.ready.groups.last,
         "adoptions": list(shard.adoptions.items()),
         "fingerprints": dict(shard.fingerprints),
         "wall_ms": wall_ms,
@@ -272,7 +273,9 @@ def restore(
     for row in registry["topics"]:
         shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
     for row in registry["groups"]:
-        shard.ready.add_group(row["number"], row["name"])
+        shard.ready.groups.put_row(row)
+    last = registry.get("last_group", 0)  # an older horolog deleted none
+    shard.ready.groups.last = max(last, shard.ready.groups.last)
     shard.adoptions.update(registry.get("adoptions", []))
     shard.fingerprints.update(registry.get("fingerprints", {}))
     damaged = []

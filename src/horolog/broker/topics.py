@@ -226,6 +226,18 @@ class Topics:
         return groups
 
 
+def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
+    """A queue of a topic, or BAD_REQUEST."""
+    if not 0 <= queue_id < len(topic.queues):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"queue: {queue_id}; topic {topic.name!r} has the queues 0 to {len(topic.queues) - 1}",
+            field="queue",
+            limit=f"0 to {len(topic.queues) - 1}",
+        )
+    return topic.queues[queue_id]
+
+
 def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
     """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
     if known.type is not command.type:

@@ -29,10 +29,12 @@ RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is t
              message with its new due time
 RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}
 TOPIC        JSON: number, name, type, queues (the whole new state of that topic)
-GROUP        JSON: number, name
+GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
+OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below is consumed, and of what lies
+             behind an offset that is lower than before nothing is known any more
 EPOCH        nothing: the first frame of an epoch
 ADOPT        JSON: app, version, topic, queues, rows, files (`delay.adopted`); its log position is the origin of
              all rows.  Without files the messages themselves follow in the same frame
@@ -86,6 +88,8 @@ RECALLED = np.dtype([("position", "<u8"), ("row", "<u4"), ("due_ms", "<i8")])
 assert RECALLED.itemsize == 20
 GRANTED = np.dtype([("offset", "<u8"), ("attempt", "<u4"), ("grant", "<u4")])
 assert GRANTED.itemsize == 16
+COMMITTED = np.dtype([("queue", "<u4"), ("offset", "<u8")])
+assert COMMITTED.itemsize == 12
 
 _HAND_OVER = struct.Struct("<II")
 _RECALL = struct.Struct("<IIQ")
@@ -93,6 +97,7 @@ _RECALL_MANY = struct.Struct("<II")
 RECALL_MANY_BYTES = ENVELOPE_BYTES + _RECALL_MANY.size  # before its rows
 _GRANT = struct.Struct("<IIIIQq")
 _ACK = struct.Struct("<IIII")
+_OFFSETS = struct.Struct("<III")
 _OFFLOAD = struct.Struct("<I")
 
 
@@ -112,6 +117,7 @@ class Kind(IntEnum):
     RECALL_MANY = 11
     ADOPT = 12
     OFFLOAD = 13
+    OFFSETS = 14
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
@@ -161,6 +167,14 @@ class AckRecord(NamedTuple):
     offsets: npt.NDArray[np.uint64]
 
 
+class OffsetsRecord(NamedTuple):
+    """A decoded OFFSETS."""
+
+    group: int
+    topic: int
+    committed: npt.NDArray[Any]  # COMMITTED
+
+
 def _control(kind: Kind, payload: bytes, due_ms: int = 0, flags: int = 0) -> bytes:
     return ENVELOPE.pack(ENVELOPE_BYTES + len(payload), kind, flags, 0, due_ms) + payload
 
@@ -197,9 +211,18 @@ def encode_topic(number: int, name: str, type: str, queues: int) -> bytes:
     return _control(Kind.TOPIC, orjson.dumps(fields))
 
 
-def encode_group(number: int, name: str) -> bytes:
-    """GROUP: a consumer group exists from here on."""
-    return _control(Kind.GROUP, orjson.dumps({"number": number, "name": name}))
+def encode_group(number: int, name: str, settings: dict[str, Any] | None = None) -> bytes:
+    """GROUP: a consumer group exists from here on, or has these settings."""
+    fields: dict[str, Any] = {"number": number, "name": name}
+    if settings is not None:
+        fields["settings"] = settings
+    return _control(Kind.GROUP, orjson.dumps(fields))
+
+
+def encode_group_end(number: int, name: str) -> bytes:
+    """GROUP: a consumer group is deleted, with its progress; its number is never given again."""
+    fields = {"number": number, "name": name, "deleted": True}
+    return _control(Kind.GROUP, orjson.dumps(fields))
 
 
 def encode_grant(
@@ -221,6 +244,12 @@ def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:
         Kind.ACK,
         _ACK.pack(group, topic, queue, len(offsets)) + np.array(offsets, "<u8").tobytes(),
     )
+
+
+def encode_offsets(group: int, topic: int, offsets: dict[int, int]) -> bytes:
+    """OFFSETS: the next offset to consume of some queues."""
+    rows = np.array(list(offsets.items()), COMMITTED)
+    return _control(Kind.OFFSETS, _OFFSETS.pack(group, topic, len(rows)) + rows.tobytes())
 
 
 def encode_adopt(fields: dict[str, Any]) -> bytes:
@@ -274,6 +303,12 @@ def decode_ack(payload: bytes) -> AckRecord:
     """Payload of an ACK."""
     group, topic, queue, n = _ACK.unpack_from(payload)
     return AckRecord(group, topic, queue, np.frombuffer(payload, "<u8", n, _ACK.size))
+
+
+def decode_offsets(payload: bytes) -> OffsetsRecord:
+    """Payload of an OFFSETS."""
+    group, topic, n = _OFFSETS.unpack_from(payload)
+    return OffsetsRecord(group, topic, np.frombuffer(payload, COMMITTED, n, _OFFSETS.size))
 
 
 def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[np.int64]:

@@ -39,7 +39,7 @@ from horolog.log.checkpoint import (
 from horolog.log.frame import FrameHeader
 from horolog.log.record import Kind
 from horolog.pipeline.audit_faults import SuspectSource
-from horolog.pipeline.audit_tables import Sums, json_of
+from horolog.pipeline.audit_tables import Sums
 from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.log_walk import last_frame
@@ -57,6 +57,7 @@ from horolog.pipeline.rebuild_lake import (
     taken_of,
     untaken,
 )
+from horolog.pipeline.rebuild_names import named, of_the_living
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
     Target,
@@ -212,7 +213,9 @@ class _Rebuild:
         adopted, lake = self._adopted(every)
         self._told("adding up acknowledgements")
         controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
-        columns = progress_rows(controls)
+        sums = self._sums
+        living = named(sums, "group"), named(sums, "topic")
+        columns = of_the_living(progress_rows(controls), *living)
         shutil.rmtree(at)
         self._commit(queues, _Filed(hours, runs, adopted, lake), columns)
         return Rebuilt(
@@ -305,10 +308,7 @@ class _Rebuild:
     ) -> None:
         """Sync directories, write `meta`, then the checkpoint that names everything."""
         disk = Disk(self._out)
-        names: dict[int, dict[str, Any]] = {}
-        for row in sorted(self._sums.of("topic"), key=lambda row: int(row["a"])):
-            topic = json_of(row["text"])
-            names[topic["number"]] = topic
+        names = named(self._sums, "topic").rows
         lengths = [
             (number, queue, queues.get((number, queue), 0))
             for number, topic in names.items()
@@ -347,6 +347,7 @@ class _Rebuild:
         counts = {
             name: sum(row["n"] for row in sums.of(name)) for name in ("HANDED", "RECALL", "MOVED")
         }
+        groups = named(sums, "group")
         newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
         adoptions: dict[str, int] = {}
         fingerprints: dict[str, str] = {}
@@ -354,7 +355,8 @@ class _Rebuild:
             note(adoptions, fingerprints, adoption)
         registry: dict[str, Any] = {
             "topics": topics,
-            "groups": [json_of(row["text"]) for row in sums.of("group")],
+            "groups": list(groups.rows.values()),
+            "last_group": groups.last,
             "adoptions": list(adoptions.items()),
             "fingerprints": fingerprints,
             "wall_ms": plan.newest_ms,

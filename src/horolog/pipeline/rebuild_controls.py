@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from horolog.log.record import Kind, decode_ack, decode_grant
+from horolog.log.record import Kind, decode_ack, decode_grant, decode_offsets
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, need, parts_of
 from horolog.pipeline.log_walk import SegmentWalk, records_of
@@ -39,14 +39,16 @@ CONTROL_SCHEMA = StructType(
     ]
 )
 _ADDRESS = struct.Struct("<III")
-_NOWHERE = (0, 0, 0)
-_PROGRESS = (Kind.GRANT, Kind.ACK)
+_PROGRESS = (Kind.GRANT, Kind.ACK, Kind.OFFSETS)
 _BATCH = 10_000
 _Row = tuple[int, int, int, int, int, int, int, bytes]
 
 
 class ControlReader(DataSourceReader):
-    """Control records of these kinds; group, topic and queue are 0 but for GRANT and ACK."""
+    """Control records of these kinds; group, topic and queue are 0 but for GRANT, ACK and OFFSETS.
+
+    An OFFSETS is a row for each of its queues.
+    """
 
     def __init__(self, plan: LogPlan, kinds: tuple[Kind, ...]) -> None:
         self._plan = plan
@@ -66,20 +68,33 @@ class ControlReader(DataSourceReader):
             for kind in self._kinds:
                 for row, payload in records_of(stretch, kind):
                     frame = stretch.frame[row]
-                    rows.append(
-                        (
-                            *(_ADDRESS.unpack_from(payload) if kind in _PROGRESS else _NOWHERE),
-                            stretch.base + int(stretch.at[row]),
-                            int(kind),
-                            int(stretch.append_ms[frame]),
-                            int(stretch.epoch[frame]),
-                            payload,
+                    for address in _addresses(kind, payload):
+                        rows.append(
+                            (
+                                *address,
+                                stretch.base + int(stretch.at[row]),
+                                int(kind),
+                                int(stretch.append_ms[frame]),
+                                int(stretch.epoch[frame]),
+                                payload,
+                            )
                         )
-                    )
             if len(rows) >= _BATCH:
                 yield _batch(rows)
                 rows = []
         yield _batch(rows)
+
+
+def _addresses(kind: Kind, payload: bytes) -> list[tuple[int, int, int]]:
+    """(Group, topic, queue) that a record is about."""
+    if kind is Kind.OFFSETS:
+        record = decode_offsets(payload)
+        queues = record.committed["queue"].tolist()
+        return [(record.group, record.topic, queue) for queue in queues]
+    if kind not in _PROGRESS:
+        return [(0, 0, 0)]
+    group, topic, queue = _ADDRESS.unpack_from(payload)
+    return [(group, topic, queue)]
 
 
 def _batch(rows: list[_Row]) -> Any:
@@ -90,7 +105,7 @@ def _batch(rows: list[_Row]) -> Any:
 
 
 class ControlSource(DataSource):
-    """`format("horolog_log_controls")`, of a plan; `kinds`: names of kinds, by default GRANT and ACK."""
+    """`format("horolog_log_controls")`, of a plan; `kinds`: names of kinds, by default those of progress."""
 
     @classmethod
     def name(cls) -> str:
@@ -141,6 +156,11 @@ def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
     if row["kind"] == Kind.ACK:
         for offset in decode_ack(row["payload"]).offsets.tolist():
             progress.consume(offset, Event.ACK)
+        return
+    if row["kind"] == Kind.OFFSETS:
+        committed = decode_offsets(row["payload"]).committed
+        for offset in committed["offset"][committed["queue"] == row["queue"]].tolist():
+            progress.commit(offset)
         return
     record = decode_grant(row["payload"])
     for offset, attempt, grant in record.granted.tolist():

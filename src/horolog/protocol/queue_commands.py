@@ -32,6 +32,7 @@ class Pull:
     filter_expression: str  # TAG expression; hashes are compared, the client compares tags
     poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
     client_id: str = ""
+    group: str = ""  # whose settings may forbid it; "": nobody's
 
 
 @dataclass(slots=True)
@@ -49,7 +50,8 @@ class Pulled:
 class CommitOffsets:
     """Everything of these queues below these offsets is consumed, as the group says; gives None.
 
-    An offset below the one before gives messages out again: so a group is set back.
+    An offset below the one before gives messages out again: so a group is set back.  One behind the end of its
+    queue, or below 0, is refused (BAD_REQUEST), and then none is taken.  What retention has dropped stays dropped.
     """
 
     group: str
@@ -59,7 +61,10 @@ class CommitOffsets:
 
 @dataclass(slots=True, frozen=True)
 class GetOffsets:
-    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from."""
+    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from.
+
+    Empty for a group that does not exist.
+    """
 
     group: str
     topic: str
@@ -69,13 +74,21 @@ class GetOffsets:
 class SearchOffset:
     """Offset of the first message of a queue stored at `store_ms` or later; gives int, at the end the next offset.
 
-    upper  the last one stored at that time or earlier instead
+    upper  the last one stored at that time or earlier instead; the queue's first one if all are later
     """
 
     topic: str
     queue_id: int
     store_ms: int
     upper: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class EarliestStoreTime:
+    """When the first message was stored that a queue still has; gives int (epoch ms), −1 if it has none."""
+
+    topic: str
+    queue_id: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,9 +121,16 @@ class PutGroup:
 
 @dataclass(slots=True, frozen=True)
 class ListGroups:
-    """Gives list[GroupView], by name: at most 1 024 of those behind `after`."""
+    """Gives list[GroupView], by name: at most 1 024 (TURN_GROUPS_MAX) of those behind `after`."""
 
     after: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class FindGroup:
+    """One consumer group; gives `GroupView`.  GROUP_NOT_FOUND."""
+
+    name: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -133,8 +153,10 @@ QueueCommand = (
     | CommitOffsets
     | GetOffsets
     | SearchOffset
+    | EarliestStoreTime
     | ReadMessage
     | PutGroup
     | ListGroups
+    | FindGroup
     | DeleteGroup
 )

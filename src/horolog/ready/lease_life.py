@@ -17,6 +17,8 @@ What happens to it:
     skip       a tag filter of its group does not want it
     hole       it cannot be read
     retain     retention has dropped it
+    commit     its group says that everything below some offset is consumed, and it lies below
+    rewind     its group goes back to some offset, and it does not lie below: whatever became of it is forgotten
 
 An ack, a change or a renewal of what is ended is refused before it comes here (`Ready.check`).
 """
@@ -47,6 +49,8 @@ class Event(StrEnum):
     SKIP = "skip"
     HOLE = "hole"
     RETAIN = "retain"
+    COMMIT = "commit"
+    REWIND = "rewind"
 
 
 TABLE: dict[tuple[State, Event], State] = {
@@ -70,4 +74,6 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.CONSUMED, Event.SKIP): State.CONSUMED,
     (State.CONSUMED, Event.HOLE): State.CONSUMED,
     (State.CONSUMED, Event.RETAIN): State.CONSUMED,
+    **{(state, Event.COMMIT): State.CONSUMED for state in State},
+    **{(state, Event.REWIND): State.NEW for state in State},
 }

@@ -128,6 +128,28 @@ class QueueProgress:
         self.floor = offset
         self._raise_floor()
 
+    def commit(self, offset: int) -> list[int]:
+        """Everything below an offset is consumed, and from there on nothing is known but what was acked above.
+
+        An offset below the floor goes back: what lies behind it is new again.  Gives the offsets whose leases
+        vanish.
+        """
+        forward = offset > self.floor
+        gone = [leased for leased in self.leases if forward is (leased < offset)]
+        if forward:
+            self.drop_below(offset)
+        elif offset < self.floor:
+            for leased in gone:
+                del self.leases[leased]
+                self.ends.drop(leased)
+            self._tally.leases -= len(gone)
+            self.free.clear()
+            self.acked.clear()
+            self.floor = self.next = offset
+        else:
+            gone = []
+        return gone
+
     def skip_to(self, offset: int, leased: set[int]) -> None:
         """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
         if self.floor == self.next < offset and not (self.acked or self.leases or leased):

@@ -17,6 +17,7 @@ from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import TagFilter
+from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import Polls, Waiter
 from horolog.ready.progress import Lease, QueueProgress, Tally
@@ -70,8 +71,7 @@ class Ready:
     def __init__(self, first_offset: Callable[[int, int], int] = lambda _topic, _queue: 0) -> None:
         self.epoch = 0  # set once recovery knows it
         self._first_offset = first_offset  # of (topic number, queue id)
-        self.groups: dict[str, int] = {}
-        self.names: dict[int, str] = {}
+        self.groups = GroupTable()
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
@@ -85,10 +85,14 @@ class Ready:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def add_group(self, number: int, name: str) -> None:
-        """A group exists (created now, or read from the log)."""
-        self.groups[name] = number
-        self.names[number] = name
+    def drop_group(self, number: int) -> None:
+        """A group is deleted, with all its progress; nobody of it waits."""
+        self.groups.drop(number)
+        for place in [place for place in self.progress if place[0] == number]:
+            for progress in self.progress.pop(place).values():
+                self._tally.leases -= len(progress.leases)
+            self._ends.pop(place, None)
+            self._turn.pop(place, None)
 
     def find(self, group: int, topic: int, queue: int) -> QueueProgress | None:
         """Progress of a group in a queue, None if it has taken nothing from it yet."""
@@ -115,6 +119,12 @@ class Ready:
             if number == topic and queue in queues:
                 queues[queue].drop_below(first)
                 self.watch(group, topic, queue)
+
+    def commit(self, place: tuple[int, int, int], offset: int) -> list[int]:
+        """A group commits an offset of a queue, (group, topic, queue); gives the offsets whose leases vanish."""
+        gone = self.of(*place).commit(offset)
+        self.watch(*place)
+        return gone
 
     def restore_lease(self, group: int, topic: int, queue: int, offset: int, lease: Lease) -> None:
         """A lease as the checkpoint or the log says."""
@@ -312,8 +322,9 @@ class Ready:
     def check_invariants(self) -> None:
         """AssertionError if a lease could end and nobody who waits for it would be woken."""
         self.polls.check_invariants()
-        assert len(self.groups) == len(self.names), (len(self.groups), len(self.names))
+        self.groups.check_invariants()
         for (group, topic), queues in self.progress.items():
+            assert group in self.groups.names, f"progress of group {group}, which does not exist"
             ends = self._ends.get((group, topic))
             for queue, found in queues.items():
                 watched, place = None if ends is None else ends.at(queue), (group, topic, queue)

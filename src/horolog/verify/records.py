@@ -26,6 +26,7 @@ from horolog.log.record import (
     decode_grant,
     decode_hand_over,
     decode_offload,
+    decode_offsets,
     decode_recall,
     decode_recall_many,
     heads_of,
@@ -238,6 +239,8 @@ class RecordCheck:
                 decode_grant(payload)
             case Kind.ACK:
                 decode_ack(payload)
+            case Kind.OFFSETS:
+                decode_offsets(payload)
             case _:
                 pass
         return ""

@@ -224,6 +224,10 @@ def _control_detail(kind: Kind, flags: int, payload: bytes) -> str:
             ack = records.decode_ack(payload)
             offsets = _some(ack.offsets.tolist())
             return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
+        case Kind.OFFSETS:
+            told = records.decode_offsets(payload)
+            rows = _some([f"{queue}:{offset}" for queue, offset in told.committed.tolist()])
+            return f"group {told.group}, topic {told.topic}, queues and offsets {rows}"
         case Kind.TOPIC | Kind.GROUP | Kind.ADOPT:
             return payload.decode("utf-8", "replace")
         case _:

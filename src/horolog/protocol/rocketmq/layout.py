@@ -96,6 +96,12 @@ def topic_and_properties(layout: bytes) -> tuple[str, bytes]:
     return layout[at + 1 : properties_at - 2].decode(), layout[properties_at:]
 
 
+def store_ms_of(layout: memoryview | bytes) -> int:
+    """When a stored layout that has been checked before became visible."""
+    at = STORE_MS_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)
+    return int.from_bytes(layout[at : at + 8], "big")
+
+
 def properties_of(layout: memoryview) -> bytes:
     """The properties of a stored layout that has been checked before; the quickest way to them."""
     at = HEAD.size - 4

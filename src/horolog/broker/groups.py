@@ -1,0 +1,154 @@
+"""Consumer groups: made, looked at, given settings, and deleted, each by a record of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import orjson
+
+from horolog.broker.effects import Reply
+from horolog.broker.shard import Shard
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import GROUP_ATTRIBUTES_MAX, GROUPS_MAX, QUEUES_MAX, TURN_GROUPS_MAX
+from horolog.log.record import encode_group, encode_group_end
+from horolog.protocol.commands import Received
+from horolog.protocol.queue_commands import (
+    DeleteGroup,
+    FindGroup,
+    GroupSettings,
+    GroupView,
+    ListGroups,
+    PutGroup,
+)
+from horolog.protocol.rocketmq.names import check_group
+from horolog.ready.groups import settings_row
+
+_INT_MAX = (1 << 31) - 1
+
+
+class Groups:
+    """The consumer groups of a shard; `records` collects control records for the turn's frame."""
+
+    def __init__(self, shard: Shard, records: list[bytes]) -> None:
+        self._shard = shard
+        self._records = records
+
+    def number_of(self, name: str) -> int:
+        """The number of a group, which is made if it is not there."""
+        number = self._shard.ready.groups.numbers.get(name)
+        return self._make(name) if number is None else number
+
+    def known(self, name: str) -> int:
+        """The number of a group, or GROUP_NOT_FOUND."""
+        number = self._shard.ready.groups.numbers.get(name)
+        if number is None:
+            raise HorologError(
+                ErrorCode.GROUP_NOT_FOUND,
+                f"consumer group {name!r} does not exist",
+                field="consumer group",
+            )
+        return number
+
+    def check_may_consume(self, number: int) -> None:
+        """FORBIDDEN if the settings of a group say so."""
+        groups = self._shard.ready.groups
+        if not groups.settings_of(number).consume_enable:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"consumer group {groups.names[number]!r} may not consume: its settings say so",
+                field="consumer group",
+            )
+
+    def _make(self, name: str) -> int:
+        check_group(name)
+        groups = self._shard.ready.groups
+        if len(groups.numbers) >= GROUPS_MAX:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"there are {GROUPS_MAX} consumer groups already, the most that are allowed",
+                field="consumer group",
+                limit=f"{GROUPS_MAX} groups",
+            )
+        number = groups.last + 1
+        groups.put(number, name)
+        self._records.append(encode_group(number, name))
+        return number
+
+    def put(self, command: PutGroup) -> GroupView:
+        """Make a group, or give it other settings."""
+        settings = command.settings
+        if settings is not None:
+            _check(settings)
+        number = self.number_of(command.name)
+        groups = self._shard.ready.groups
+        if settings is not None and settings != groups.settings_of(number):
+            groups.put(number, command.name, settings)
+            self._records.append(encode_group(number, command.name, settings_row(settings)))
+        return self._view(number, self._topics({number}))
+
+    def find(self, command: FindGroup) -> GroupView:
+        """One group."""
+        number = self.known(command.name)
+        return self._view(number, self._topics({number}))
+
+    def page(self, command: ListGroups) -> list[GroupView]:
+        """A turn's worth of groups, by name."""
+        groups = self._shard.ready.groups
+        names = sorted(groups.numbers)
+        at = bisect_right(names, command.after)
+        numbers = [groups.numbers[name] for name in names[at : at + TURN_GROUPS_MAX]]
+        topics = self._topics(set(numbers))
+        return [self._view(number, topics) for number in numbers]
+
+    def delete(self, command: DeleteGroup) -> list[Reply]:
+        """Forget a group and its progress; its parked polls end empty."""
+        ready = self._shard.ready
+        number = self.known(command.name)
+        waiting = ready.polls.of_group(number)
+        for waiter in waiting:
+            ready.polls.leave(waiter)
+        ready.drop_group(number)
+        self._records.append(encode_group_end(number, command.name))
+        return [Reply(waiter.token, Received([])) for waiter in waiting]
+
+    def _topics(self, numbers: set[int]) -> dict[int, list[str]]:
+        """Names of the topics that these groups have progress in."""
+        topics = self._shard.topics.by_number
+        found: dict[int, list[str]] = {number: [] for number in numbers}
+        for group, topic in self._shard.ready.progress:
+            if group in numbers:
+                found[group].append(topics[topic].name)
+        return found
+
+    def _view(self, number: int, topics: dict[int, list[str]]) -> GroupView:
+        groups = self._shard.ready.groups
+        settings = groups.settings_of(number)
+        return GroupView(groups.names[number], settings, sorted(topics[number]))
+
+
+def _check(settings: GroupSettings) -> None:
+    """BAD_REQUEST for settings that nobody can keep to."""
+    for name, value, lowest, highest in (
+        ("retry_queues", settings.retry_queues, 0, QUEUES_MAX),
+        ("retry_max", settings.retry_max, -1, _INT_MAX),
+    ):
+        if not lowest <= value <= highest:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"{name}: {value}; {lowest} to {highest} are allowed",
+                field=name,
+                limit=f"{lowest} to {highest}",
+            )
+    try:
+        size = len(orjson.dumps(settings.attributes))
+    except TypeError as error:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"attributes: {error}", field="attributes"
+        ) from error
+    if size > GROUP_ATTRIBUTES_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"attributes: {size} bytes as JSON; at most {GROUP_ATTRIBUTES_MAX} are allowed",
+            field="attributes",
+            limit=f"{GROUP_ATTRIBUTES_MAX} bytes",
+        )

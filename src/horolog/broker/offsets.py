@@ -1,0 +1,87 @@
+"""Offsets that groups commit by themselves, as 4.x clients do.
+
+They are the same progress as that of 5.x leases: what lies below is consumed, and going back drops what is known of
+what lies behind (`ready.lease_life`).  Clients commit queue by queue, so what comes for a group and topic in one turn
+becomes one record; `seal` puts these records in front of any other one about the same progress, since a replay goes by
+the order of records.
+"""
+
+from __future__ import annotations
+
+from horolog.broker.groups import Groups
+from horolog.broker.renewals import Renewals
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic, queue_of
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.record import encode_offsets
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
+
+
+class Offsets:
+    """Commits of a shard; `records` collects control records for the turn's frame."""
+
+    def __init__(
+        self, shard: Shard, groups: Groups, renewals: Renewals, records: list[bytes]
+    ) -> None:
+        self._shard = shard
+        self._groups = groups
+        self._renewals = renewals
+        self._records = records
+        self._pending: dict[tuple[int, int], dict[int, int]] = {}  # (group, topic) → queue → offset
+
+    def commit(self, command: CommitOffsets) -> None:
+        """Take over offsets, all of them or none; what changes nothing is not logged."""
+        topic = self._shard.topics.get(command.topic)
+        for queue_id, offset in command.offsets.items():
+            _check(topic, queue_id, offset)
+        group = self._groups.number_of(command.group)
+        for queue_id, offset in command.offsets.items():
+            self._commit(topic, group, queue_id, offset)
+
+    def _commit(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
+        ready = self._shard.ready
+        place = group, topic.number, queue_id
+        offset = max(offset, topic.queues[queue_id].first)  # retention has dropped what is below
+        found = ready.find(*place)
+        if found is not None and found.floor == offset:
+            return
+        goes_back = found is not None and offset < found.floor
+        if goes_back:
+            self.seal()  # forward and back is not the same as nothing
+        for gone in ready.commit(place, offset):
+            self._renewals.release((*place, gone))
+        self._pending.setdefault((group, topic.number), {})[queue_id] = offset
+        if goes_back:
+            self.seal()
+            self._shard.visible.add((topic.number, queue_id))  # something again for whoever waits
+
+    def seal(self) -> None:
+        """Make records of what was committed so far."""
+        if self._pending:
+            for (group, topic), offsets in self._pending.items():
+                self._records.append(encode_offsets(group, topic, offsets))
+            self._pending.clear()
+
+    def get(self, command: GetOffsets) -> dict[int, int]:
+        """What a group has committed, or consumed from the beginning on; nothing of a group that does not exist."""
+        topic = self._shard.topics.get(command.topic)
+        ready = self._shard.ready
+        group = ready.groups.numbers.get(command.group)
+        queues = {} if group is None else ready.progress.get((group, topic.number), {})
+        return {queue_id: progress.floor for queue_id, progress in sorted(queues.items())}
+
+    def check_invariants(self) -> None:
+        """AssertionError if something was committed, and is not appended."""
+        assert not self._pending, "committed, and not appended"
+
+
+def _check(topic: Topic, queue_id: int, offset: int) -> None:
+    """BAD_REQUEST for an offset that the queue does not reach."""
+    end = queue_of(topic, queue_id).length
+    if not 0 <= offset <= end:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"offset: {offset}; queue {queue_id} of topic {topic.name!r} takes offsets from 0 to {end}",
+            field="offset",
+            limit=f"0 to {end}",
+        )

@@ -1,0 +1,74 @@
+"""Which messages of a queue were stored when, and one message by its log position.
+
+Store times never go back in the log, and so not in a queue: they are searched by halves, each look at one message.  A
+hole says nothing, so the next message that can be read stands for it.
+"""
+
+from __future__ import annotations
+
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic, queue_of
+from horolog.errors import ErrorCode, HorologError
+from horolog.log.frame_reader import Hole
+from horolog.log.queue_runs import VISIBLE_KINDS
+from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT
+from horolog.protocol.queue_commands import EarliestStoreTime, ReadMessage, SearchOffset
+from horolog.protocol.rocketmq import layout
+
+
+def search_offset(shard: Shard, command: SearchOffset) -> int:
+    """The queue offset that the command's docstring names."""
+    topic = shard.topics.get(command.topic)
+    queue = queue_of(topic, command.queue_id)
+    wanted = command.store_ms + command.upper  # of `upper` the one before the first that is later
+    low, high = queue.first, queue.length
+    while low < high:
+        middle = (low + high) // 2
+        found = _stored(shard, topic, command.queue_id, middle, high)
+        if found is None:
+            high = middle  # nothing but holes up to there
+        elif found[1] < wanted:
+            low = found[0] + 1
+        else:
+            high = middle
+    return max(low - 1, queue.first) if command.upper else low
+
+
+def earliest_store_time(shard: Shard, command: EarliestStoreTime) -> int:
+    """When the first message was stored that a queue still has; −1 if it has none."""
+    topic = shard.topics.get(command.topic)
+    queue = queue_of(topic, command.queue_id)
+    found = _stored(shard, topic, command.queue_id, queue.first, queue.length)
+    return -1 if found is None else found[1]
+
+
+def _stored(
+    shard: Shard, topic: Topic, queue_id: int, first: int, stop: int
+) -> tuple[int, int] | None:
+    """(Offset, store ms) of the first message in [first, stop) that can be read."""
+    queue = topic.queues[queue_id]
+    for offset in range(first, stop):
+        position, size, _ = queue.read(offset, 1)[0].tolist()
+        record = shard.queued.record(topic, queue_id, offset, position, size)
+        if record is not None:
+            return offset, layout.store_ms_of(memoryview(record)[HEAD_BYTES:])
+    return None
+
+
+def read_message(shard: Shard, command: ReadMessage) -> bytes:
+    """The stored layout of a visible message."""
+    return read_visible(shard, command.position)
+
+
+def read_visible(shard: Shard, position: int) -> bytes:
+    """The stored layout of the visible message at a log position, which a client names; else NOT_FOUND."""
+    found = shard.log.record(position) if position >= 0 else Hole(position, "")
+    if not isinstance(found, Hole) and VISIBLE_KINDS[found[KIND_AT]]:
+        topic = int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little")
+        if topic in shard.topics.by_number:
+            return found[HEAD_BYTES:]
+    raise HorologError(
+        ErrorCode.NOT_FOUND,
+        f"offset: no message that consumers can see begins at log position {position}",
+        field="offset",
+    )

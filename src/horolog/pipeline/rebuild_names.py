@@ -1,0 +1,38 @@
+"""Topics and groups of a log, by the last record of each; what is deleted is not there, but its number was given."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from horolog.pipeline.audit_tables import Sums, json_of
+
+
+class Named(NamedTuple):
+    """Rows of a checkpoint's registry by number, and the highest number that was ever given."""
+
+    rows: dict[int, dict[str, Any]]
+    last: int
+
+
+def named(sums: Sums, metric: str) -> Named:
+    """Of the records of topics (`topic`) or groups (`group`), each the whole state of one."""
+    rows: dict[int, dict[str, Any]] = {}
+    last = 0
+    for each in sorted(sums.of(metric), key=lambda row: int(row["a"])):
+        row = json_of(each["text"])
+        number = row["number"]
+        last = max(last, number)
+        rows.pop(number, None)  # the order is that of the newest records
+        if not row.get("deleted"):
+            rows[number] = row
+    return Named(rows, last)
+
+
+def of_the_living(
+    columns: dict[str, list[tuple[int, ...]]], groups: Named, topics: Named
+) -> dict[str, list[tuple[int, ...]]]:
+    """Rows of progress, which begin with group and topic, without those of what is deleted."""
+    return {
+        name: [row for row in rows if row[0] in groups.rows and row[1] in topics.rows]
+        for name, rows in columns.items()
+    }
