@@ -49,7 +49,7 @@ SPANS = {"near": (HOUR_MS, 3 * HOUR_MS), "far": (2 * DAY_MS, 14 * DAY_MS)}
 class Core:
     """A shard whose turns, writes and jobs are done one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, dedup_ms: int = 0) -> None:
         shutil.rmtree(WORK, ignore_errors=True)
         WORK.mkdir(parents=True)
         self.disk = Disk(WORK)
@@ -57,7 +57,7 @@ class Core:
             self.disk,
             "shard-00",
             ShardMeta(7, 0, SEGMENT_BYTES),
-            Settings(dedup_ms=0),
+            Settings(dedup_ms=dedup_ms),
             wall_ms=NOW_MS,
             mono_ms=0,
         )

@@ -17,11 +17,11 @@ KNOWN = {"UNIQ_KEY": "id", "TAGS": "a"}
 
 def due(**told: object):
     stored = properties.encode({**KNOWN, **{name: str(value) for name, value in told.items()}})
-    return due_of(stored, LEVELS, REAL)
+    return due_of(b"\x02" + stored, LEVELS, REAL)
 
 
 def kept(found) -> dict[str, str]:
-    return properties.decode(found.stored)
+    return properties.decode(found.text)
 
 
 def test_the_default_table_is_that_of_rocketmq() -> None:
@@ -92,8 +92,10 @@ def test_the_first_one_counts_in_whatever_order_they_stand(order, count) -> None
 
 def test_a_clamped_level_is_stored_as_the_last_one() -> None:
     assert kept(due(DELAY=99)) == {**KNOWN, "DELAY": "18", "REAL_TOPIC": "t", "REAL_QID": "3"}
-    assert due_of(b"DELAY\x0199", LEVELS, REAL).stored == b"DELAY\x0118\x02" + REAL
-    assert due_of(b"DELAY\x0199\x02K\x01v", LEVELS, b"").stored == b"K\x01v\x02DELAY\x0118\x02"
+    assert due_of(b"\x02DELAY\x0199", LEVELS, REAL).text == b"\x02DELAY\x0118\x02" + REAL
+    assert (
+        due_of(b"\x02DELAY\x0199\x02K\x01v", LEVELS, b"").text == b"\x02K\x01v\x02DELAY\x0118\x02"
+    )
 
 
 def test_where_a_message_was_to_go_before_is_replaced() -> None:
@@ -101,7 +103,7 @@ def test_where_a_message_was_to_go_before_is_replaced() -> None:
 
 
 def test_what_is_not_delayed_is_stored_as_it_came() -> None:
-    stored = b"A\x01b\x02DELAY\x010\x02\x02odd\x02REAL_QID\x017"
+    stored = b"\x02A\x01b\x02DELAY\x010\x02\x02odd\x02REAL_QID\x017"
     assert due_of(stored, LEVELS, REAL) == (0, 0, stored)
 
 
@@ -116,10 +118,14 @@ def test_what_is_no_number_is_refused_by_name(name, value) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_properties_are_due_or_refused(noise) -> None:
-    for stored in (noise, b"DELAY\x013\x02" + noise, noise + b"\x02TIMER_DELAY_MS\x015"):
+    for stored in (
+        b"\x02" + noise,
+        b"\x02DELAY\x013\x02" + noise,
+        noise + b"\x02TIMER_DELAY_MS\x015",
+    ):
         try:
             found = due_of(stored, LEVELS, REAL)
         except HorologError as error:
             assert error.code is ErrorCode.ILLEGAL_DELIVERY_TIME
         else:
-            assert found.stored == stored or found.due_ms
+            assert found.text == stored or found.due_ms

@@ -32,6 +32,20 @@ def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.
     return found
 
 
+def topics_at(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Offsets of the topic's length of stored layouts at these offsets, which have been checked before."""
+    hosts = raw[at + (layout.SYS_FLAG_AT + 3)] & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)
+    sizes_at = at + (layout.HEAD.size - 4)
+    if bool(hosts.any()):
+        sizes_at = sizes_at + 12 * (
+            (hosts & layout.BORN_HOST_V6 != 0).astype(np.int64)
+            + (hosts & layout.STORE_HOST_V6 != 0)
+        )
+    size = get(raw, sizes_at, ">u4").astype(np.int64)
+    found: npt.NDArray[np.int64] = sizes_at + 4 + size
+    return found
+
+
 def stamp(
     raw: npt.NDArray[np.uint8],
     at: npt.NDArray[np.int64],

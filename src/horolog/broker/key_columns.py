@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.columns import topics_at
 from horolog.log.record import ENVELOPE, HAS_KEYS, HEAD_BYTES
-from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import user_key_hash
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.rocketmq.message import user_key_hash_of
 
 Body = bytes | bytearray | memoryview
+_KEYS_MARK = f"\x02{properties.KEYS}\x01".encode()
 
 
 class KeyColumns(NamedTuple):
@@ -42,22 +44,41 @@ def key_columns(
     positions = (at + base).astype(np.uint64)
     flagged = np.flatnonzero(heads["flags"] & HAS_KEYS)
     if len(flagged):
-        view = memoryview(body)
-        more: list[int] = []
-        behind: list[int] = []
-        for row in flagged.tolist():
-            start = int(at[row])
-            found = _user_keys(bytes(view[start + HEAD_BYTES : start + int(heads["size"][row])]))
-            more += found
-            behind += [row] * len(found)
-        places = np.array(behind, np.int64) + 1
+        more, counts = _user_keys(body, at[flagged] + HEAD_BYTES, heads["size"][flagged])
+        places = np.repeat(flagged, counts) + 1
         keys = np.insert(keys, places, np.array(more, np.uint64))
         positions = np.insert(positions, places, positions[places - 1])
     return KeyColumns(keys, positions, base, body)
 
 
-def _user_keys(stored: bytes) -> list[int]:
-    """Hashes of the words of a layout's KEYS, each once."""
-    topic, packed = layout.topic_and_properties(stored)
-    words = properties.decode(packed).get(properties.KEYS, "").split()
-    return [user_key_hash(topic, word) for word in dict.fromkeys(words)]
+def _user_keys(
+    body: Body, at: npt.NDArray[np.int64], sizes: npt.NDArray[Any]
+) -> tuple[list[int], list[int]]:
+    """Hashes of the words of KEYS, each once a message, of the layouts at these offsets; and how many each has.
+
+    sizes  of the records, so with HEAD_BYTES before a layout
+    """
+    raw = np.frombuffer(body, np.uint8)
+    text = bytes(body) if isinstance(body, memoryview) else body
+    topics = topics_at(raw, at)
+    found: list[int] = []
+    counts: list[int] = []
+    for topic_at, end in zip(topics.tolist(), (at + sizes - HEAD_BYTES).tolist(), strict=True):
+        stored_at = topic_at + 1 + text[topic_at] + 2
+        value_at = text.rfind(_KEYS_MARK, stored_at, end) + len(_KEYS_MARK)
+        if value_at < len(_KEYS_MARK):  # the first one has nothing before it
+            value_at = stored_at + len(_KEYS_MARK) - 1
+            if not text.startswith(_KEYS_MARK[1:], stored_at, end):
+                counts.append(0)
+                continue
+        stop = text.find(b"\x02", value_at, end)
+        words = text[value_at : stop if stop >= 0 else end].decode("utf-8", "replace").split()
+        topic = bytes(text[topic_at + 1 : stored_at - 2])
+        if len(words) == 1:
+            found.append(user_key_hash_of(topic, words[0]))
+            counts.append(1)
+        else:
+            each = dict.fromkeys(words)
+            found += [user_key_hash_of(topic, word) for word in each]
+            counts.append(len(each))
+    return found, counts

@@ -25,7 +25,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.rocketmq import layout
-from horolog.protocol.rocketmq.delays import Due, Levels, due_of, without
+from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
 from horolog.protocol.rocketmq.message import (
     KEY_HASH_SEED,
     check_body,
@@ -55,6 +55,8 @@ _FRONT = struct.Struct(">IIIii")  # of the layout: size, magic, CRC, queue id, f
 _MIDDLE = struct.Struct(">qqIq4sIq4sIIq")  # queue offset to prepared transaction
 _ITEM = struct.Struct(">iiiii")
 _ITEM_TAIL = struct.Struct(">H")
+_HEAD_BYTES = HEAD_AS_SENT.size
+_NORMAL, _DELAY = int(MessageType.NORMAL), int(MessageType.DELAY)
 _ITEM_MIN = _ITEM.size + 1 + _ITEM_TAIL.size
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 _FIXED = (
@@ -65,6 +67,7 @@ _TRANSACTION, _PREPARED = 0xC, 0x4
 _I32 = 1 << 31
 
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
+assert (len(_ID), len(_TAGS)) == (10, 6)
 _POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
 
 
@@ -125,16 +128,27 @@ class Gathered(NamedTuple):
         return encode_recall_handle(handle)
 
 
-class _Sender(NamedTuple):
-    """What all messages of a frame share."""
+class _Shared(NamedTuple):
+    """What the sends of a producer have in common, but for the time and the properties."""
 
     topic: str
+    name: bytes  # the topic, in UTF-8
     queue_id: int
+    sys_flag: int
     flag: int
+    attempts: int
     is_batch: bool
-    properties: str
+    real: bytes  # what is stored with a delayed message
+    key: bytes  # what is hashed before the id
+    tail: bytes  # what stands behind the body, before the properties
+
+
+class _Sender(NamedTuple):
+    """Whose messages are taken up."""
+
+    shared: _Shared
     middle: bytes  # of the layout
-    site: Site
+    levels: Levels
     new_id: Callable[[], str]
 
 
@@ -143,24 +157,21 @@ class _Building:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.name = topic.encode()
         self.pieces: list[bytes] = []
         self.sizes: list[int] = []
         self.ids: list[bytes] = []
         self.requests: list[_Request] = []
 
-    def add(self, frame: Frame, sender: _Sender) -> None:
+    def add(self, frame: Frame, properties: str, sender: _Sender) -> None:
         """Take up the messages of a frame, or refuse it and be as before."""
         first, pieces = len(self.sizes), len(self.pieces)
         try:
-            if sender.is_batch:
+            if sender.shared.is_batch:
                 self._add_batch(frame.body, sender)
             else:
                 body = frame.body
-                stored = sender.properties.encode()
-                self._add_message(
-                    len(body).to_bytes(4, "big") + body, body, stored, sender.flag, sender
-                )
+                size = len(body).to_bytes(4, "big")
+                self._add_message(size, body, properties.encode(), sender.shared.flag, sender)
         except HorologError:
             del self.sizes[first:], self.ids[first:], self.pieces[pieces:]
             raise
@@ -197,63 +208,64 @@ class _Building:
                 stored.decode()
             except UnicodeDecodeError:
                 raise _broken_batch(number, "has properties that are no UTF-8") from None
-        self._add_message(body[body_at - 4 : tail], body[body_at:tail], stored, flag, sender)
+        self._add_message(body[body_at - 4 : body_at], body[body_at:tail], stored, flag, sender)
         return end
 
     def _add_message(
-        self, sized_body: bytes, body: bytes, stored: bytes, flag: int, sender: _Sender
+        self, body_size: bytes, body: bytes, stored: bytes, flag: int, sender: _Sender
     ) -> None:
-        """`sized_body` is the body behind its length."""
+        """One message; `body_size` is what stands before a body."""
+        shared, middle, levels, new_id = sender
         if not 0 < len(body) <= BODY_MAX:
             check_body(body)
         marked = b"\x02" + stored
         if _POP in marked:  # of a message that was received: it is not leased any more
             marked = without(marked, _POP)
-            stored = marked[1:]
         at = marked.rfind(_ID)
         if at >= 0:
-            message_id = _value(marked, at + len(_ID))
+            end = marked.find(b"\x02", at + 1)
+            message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
         else:
-            message_id = sender.new_id().encode()
-            end = b"" if marked.endswith(b"\x02") else b"\x02"
-            stored += end + b"UNIQ_KEY\x01" + message_id + b"\x02"
+            message_id = new_id().encode()
+            marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
         if not message_id.isalnum() or len(message_id) > 40:
             check_id(message_id.decode())
         if _HALF in marked:
             raise _half()
-        due = _NOW
+        due_ms = lane = 0
         if b"DEL" in marked:  # every property that delays has these letters
-            real = b"REAL_TOPIC\x01%b\x02" % self.name
-            if sender.queue_id >= 0:
-                real += b"REAL_QID\x01%d\x02" % sender.queue_id
-            due = due_of(stored, sender.site.levels, real)
-            if due.due_ms:
-                stored = due.stored
-        if len(stored) > STORED_PROPERTIES_MAX:
-            check_stored_size(len(stored))
+            due_ms, lane, marked = due_of(marked, levels, shared.real)
+        stored_size = len(marked) - 1
+        if stored_size > STORED_PROPERTIES_MAX:
+            check_stored_size(stored_size)
         at = marked.rfind(_TAGS)
-        code = _tags_code(_value(marked, at + len(_TAGS))) if at >= 0 else 0
-        name = self.name
-        size = _FIXED + len(body) + len(name) + len(stored)
-        head = HEAD_AS_SENT.pack(
-            size,
-            MessageType.DELAY if due.due_ms else MessageType.NORMAL,
-            _KEYS in marked,
-            due.lane,
-            due.due_ms,
-            0,
-            code,
-            xxh64_intdigest(name + b"\0" + message_id, KEY_HASH_SEED),
+        if at >= 0:
+            end = marked.find(b"\x02", at + 1)
+            code = _tags_code(marked[at + 6 : end] if end >= 0 else marked[at + 6 :])
+        else:
+            code = 0
+        size = _FIXED + len(body) + len(shared.name) + stored_size
+        self.pieces += (
+            HEAD_AS_SENT.pack(
+                size,
+                _DELAY if due_ms else _NORMAL,
+                _KEYS in marked,
+                lane,
+                due_ms,
+                0,
+                code,
+                xxh64_intdigest(shared.key + message_id, KEY_HASH_SEED),
+            ),
+            _FRONT.pack(
+                size - _HEAD_BYTES, layout.MAGIC, crc32(body) & 0x7FFFFFFF, shared.queue_id, flag
+            ),
+            middle,
+            body_size,
+            body,
+            shared.tail,
+            stored_size.to_bytes(2, "big"),
+            marked[1:],
         )
-        front = _FRONT.pack(
-            size - HEAD_AS_SENT.size,
-            layout.MAGIC,
-            crc32(body) & 0x7FFFFFFF,
-            sender.queue_id,
-            flag,
-        )
-        tail = b"%c%b%b" % (len(name), name, len(stored).to_bytes(2, "big"))
-        self.pieces += (head, front, sender.middle, sized_body, tail, stored)
         self.sizes.append(size)
         self.ids.append(message_id)
 
@@ -264,9 +276,6 @@ class _Building:
         )
         records = NewRecords(b"".join(self.pieces), self.sizes)
         return Gathered(SendMessages(self.topic, records, parts), self.ids, self.requests)
-
-
-_NOW = Due(0, 0, b"")
 
 
 def gather(
@@ -285,57 +294,74 @@ def gather(
     full: list[_Building] = []
     refused = []
     for frame in frames:
+        get = frame.fields.get
+        topic, queue, sys_flag, born, flags, properties, attempts, batch = (
+            _V1 if frame.code == Code.SEND_MESSAGE else _V2
+        )
         try:
-            sender = _sender(frame, born_host, site, new_id)
-            topic = building.get(sender.topic)
-            most = len(frame.body) // _ITEM_MIN if sender.is_batch else 1
-            if topic is not None and len(topic.sizes) + most > _GATHERED_MAX:
-                full.append(building.pop(sender.topic))
-                topic = None
-            if topic is None:
-                topic = building[sender.topic] = _Building(check_topic(sender.topic))
-            topic.add(frame, sender)
+            shared = _shared(
+                frame.code,
+                get(topic),
+                get(queue),
+                get(sys_flag),
+                get(flags),
+                get(attempts),
+                get(batch),
+            )
+            born_ms = get(born, "0")
+            if not born_ms.isdigit() or len(born_ms) > 18:
+                born_ms = str(integer(frame, born, 0))
+            sender = _Sender(shared, _middle(shared, born_ms, *born_host), site.levels, new_id)
+            taken = building.get(shared.topic)
+            if taken is not None:
+                most = len(frame.body) // _ITEM_MIN if shared.is_batch else 1
+                if len(taken.sizes) + most > _GATHERED_MAX:
+                    full.append(building.pop(shared.topic))
+                    taken = None
+            if taken is None:
+                taken = building[shared.topic] = _Building(shared.topic)
+            taken.add(frame, get(properties, ""), sender)
         except HorologError as error:
             refused.append((frame, error))
     every = [*full, *building.values()]
     return [each.gathered() for each in every if each.sizes], refused
 
 
-def _sender(
-    frame: Frame, born_host: tuple[bytes, int], site: Site, new_id: Callable[[], str]
-) -> _Sender:
-    names = _V1 if frame.code == Code.SEND_MESSAGE else _V2
-    topic, queue, sys_flags, born, flags, properties, attempts, batch = names
+@lru_cache(maxsize=4_096)
+def _shared(code: int, *given: str | None) -> _Shared:
+    """From the fields in the order of topic, queue, sysFlag, flag, reconsumeTimes, batch; a bad one is refused."""
+    names = _V1 if code == Code.SEND_MESSAGE else _V2
+    topic, queue, sys_flags, _, flags, _, attempts, batch = names
+    named = (topic, queue, sys_flags, flags, attempts, batch)
+    fields = {name: value for name, value in zip(named, given, strict=True) if value is not None}
+    frame = Frame(code, fields=fields)
     sys_flag = integer(frame, sys_flags, 0, low=-_I32, high=_I32 - 1)
     if sys_flag & _TRANSACTION == _PREPARED:
         raise _half()
-    middle = _MIDDLE.pack(
-        0,
-        0,
+    queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1))
+    name = check_topic(text(frame, topic)).encode()
+    real = b"REAL_TOPIC\x01%b\x02" % name
+    if queue_id >= 0:
+        real += b"REAL_QID\x01%d\x02" % queue_id
+    return _Shared(
+        name.decode(),
+        name,
+        queue_id,
         sys_flag & _STORED_FLAGS,
-        integer(frame, born, 0),
-        *born_host,
-        0,
-        b"\0\0\0\0",
-        0,
-        integer(frame, attempts, 0, low=0, high=_I32 - 1),
-        0,
-    )
-    return _Sender(
-        text(frame, topic),
-        max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1)),
         integer(frame, flags, 0, low=-_I32, high=_I32 - 1),
-        frame.code == Code.SEND_BATCH_MESSAGE or flag(frame, batch),
-        text(frame, properties, ""),
-        middle,
-        site,
-        new_id,
+        integer(frame, attempts, 0, low=0, high=_I32 - 1),
+        code == Code.SEND_BATCH_MESSAGE or flag(frame, batch),
+        real,
+        name + b"\0",
+        bytes((len(name),)) + name,
     )
 
 
-def _value(marked: bytes, at: int) -> bytes:
-    end = marked.find(b"\x02", at)
-    return marked[at:end] if end >= 0 else marked[at:]
+@lru_cache(maxsize=256)
+def _middle(shared: _Shared, born_ms: str, host: bytes, port: int) -> bytes:
+    return _MIDDLE.pack(
+        0, 0, shared.sys_flag, int(born_ms), host, port, 0, bytes(4), 0, shared.attempts, 0
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -52,7 +52,7 @@ class Due(NamedTuple):
 
     due_ms: int  # 0: now; below 0: so many milliseconds after it is stored
     lane: int  # its level; 0: none
-    stored: bytes
+    text: bytes  # a separator, and the properties
 
 
 def parse_levels(text: str, field: str = "message_delay_level") -> Levels:
@@ -75,23 +75,23 @@ def _no_levels(field: str, why: str) -> HorologError:
     return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)
 
 
-def due_of(stored: bytes, levels: Levels, real: bytes) -> Due:
-    """When a message with these stored properties is due; ILLEGAL_DELIVERY_TIME, naming the property, if unclear.
+def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
+    """When a message is due; ILLEGAL_DELIVERY_TIME, naming the property, if that is unclear.
 
+    text  its stored properties, behind a separator
     real  REAL_TOPIC and, if its sender chose one, REAL_QID: stored with a message that is delayed
     """
-    text = b"\x02" + stored
     level = _number(text, _LEVEL)
-    if level is not None and level > 0:
-        lane = min(level, len(levels.delays_ms))
-        if level != lane:
-            text = _ended(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
-        if b"\x02TIMER_" in text:
-            for name, _, _ in _TIMERS:
-                text = without(text, name)
-        return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, real))
-    due_ms = _timer(text)
-    return Due(due_ms, 0, _delayed(text, real) if due_ms else stored)
+    if level is None or level <= 0:
+        due_ms = _timer(text)
+        return Due(due_ms, 0, _delayed(text, real) if due_ms else text)
+    lane = min(level, len(levels.delays_ms))
+    if level != lane:
+        text = ended(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
+    if b"\x02TIMER_" in text:
+        for name, _, _ in _TIMERS:
+            text = without(text, name)
+    return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, real))
 
 
 def _timer(text: bytes) -> int:
@@ -110,10 +110,11 @@ def _delayed(text: bytes, real: bytes) -> bytes:
     if b"\x02REAL_" in text:
         for name in _REAL:
             text = without(text, name)
-    return _ended(text)[1:] + real
+    return text + real if text.endswith(b"\x02") else text + b"\x02" + real
 
 
-def _ended(text: bytes) -> bytes:
+def ended(text: bytes) -> bytes:
+    """Stored properties behind a separator, with one at their end."""
     return text if text.endswith(b"\x02") else text + b"\x02"
 
 
