@@ -31,6 +31,7 @@ _LENGTH = struct.Struct(">I")
 _BINARY = struct.Struct(">hBhiiI")
 _NAME = struct.Struct(">H")
 _CODE_MAX = 0x7FFF_FFFF
+_ONLY_TEXT = frozenset({str})
 
 
 class Serializer(IntEnum):
@@ -147,12 +148,14 @@ def _read_json(header: bytes, body: bytes) -> Frame:
         fields = {}
     elif not isinstance(fields, dict):
         raise FrameFault("extFields: no JSON object")
+    elif not _ONLY_TEXT.issuperset(map(type, fields.values())):
+        fields = {name: _text(name, value) for name, value in fields.items() if value is not None}
     remark = found.get("remark")
     return Frame(
         _integer(found, "code"),
         _integer(found, "opaque", 0),
         _integer(found, "flag", 0),
-        {name: _text(name, value) for name, value in fields.items() if value is not None},
+        fields,
         body,
         remark if isinstance(remark, str) else "",
         _language(found.get("language")),
@@ -162,6 +165,8 @@ def _read_json(header: bytes, body: bytes) -> Frame:
 
 def _integer(header: dict[str, Any], name: str, default: int | None = None) -> int:
     value = header.get(name, default)
+    if type(value) is int and -_CODE_MAX <= value + 1 <= _CODE_MAX + 1:
+        return value
     if isinstance(value, str) and len(value) <= 11 and value.lstrip("-").isdecimal():
         value = int(value)
     if (

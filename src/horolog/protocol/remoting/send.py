@@ -6,7 +6,8 @@ by are looked for, in their stored form.
 
 A batch (code 320, or the field `batch`) has its items back to back in the body: total size i32, magic i32, CRC i32,
 flag i32, body (i32 length), properties (i16 length).  Each becomes a message, with its own due time; they are taken
-together or not at all.
+together or not at all.  The answer to a batch has the ids of all messages, and no recall handles: who wants to recall
+one makes its handle of id and due time.
 """
 
 from __future__ import annotations
@@ -100,24 +101,19 @@ class Gathered(NamedTuple):
         return found
 
     def _told(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
-        host = site.store_host.hex().upper()
         first = rows.start
-        message_ids = [f"{host}{sent.origins[row]:016X}" for row in rows]
         fields = {
-            "msgId": ",".join(message_ids),
+            "msgId": _message_ids(site.store_host, sent.origins[first : rows.stop]),
             "queueId": str(sent.queue_ids[first]),
             "queueOffset": str(max(0, sent.queue_offsets[first])),
             "transactionId": self.ids[first].decode(),
             **_REGION,
         }
-        handles = [self._handle(row, sent, site) for row in rows]
-        if any(handles):
-            fields["recallHandle"] = ",".join(handles)
+        if sent.queue_offsets[first] < 0 and len(rows) == 1:
+            fields["recallHandle"] = self._handle(first, sent, site)
         return fields
 
     def _handle(self, row: int, sent: Sent, site: Site) -> str:
-        if sent.queue_offsets[row] >= 0:
-            return ""
         handle = RecallHandle(
             self.command.topic,
             site.broker_name,
@@ -126,6 +122,12 @@ class Gathered(NamedTuple):
             sent.origins[row],
         )
         return encode_recall_handle(handle)
+
+
+def _message_ids(host: bytes, origins: list[int]) -> str:
+    """Ids that name the place of messages: address, then log position."""
+    told = host.hex().upper() + "%016X"
+    return told % origins[0] if len(origins) == 1 else ",".join([told % at for at in origins])
 
 
 class _Shared(NamedTuple):

@@ -6,14 +6,16 @@ origin (log position) of the message.  Handles of five fields, made elsewhere or
 
 from __future__ import annotations
 
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode
 from binascii import Error as Base64Error
+from binascii import b2a_base64
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
 
 _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _DIGITS = 19  # of a number below it
 
 
@@ -33,7 +35,7 @@ def encode_recall_handle(handle: RecallHandle) -> str:
         f"v1 {handle.topic} {handle.broker_name} {handle.due_ms + 1} "
         f"{handle.message_id} {handle.origin}"
     )
-    return urlsafe_b64encode(text.encode()).decode()
+    return b2a_base64(text.encode(), newline=False).translate(_URL_SAFE).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
