@@ -45,7 +45,10 @@ DELIVERY_ATTEMPTS = (1 << 31) - 1  # all that settings can say: nothing ends del
 CLIENTS_REMEMBERED_MAX = 65_536  # settings of 5.x clients, groups of 4.x ones: about 300 bytes each
 CLIENT_SWEEP_MS = 10 * MINUTE_MS  # who is not heard of between two sweeps is forgotten
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
-SCAN_MAX = 4_096  # consume queue units looked at by one receive with a tag filter
+SCAN_MAX = 4_096  # consume queue units looked at at once with a tag filter
+RECEIVE_SCAN_MAX = 16_384  # of one poll in one turn; it goes on in the next: about 1 ms
+TURN_SCAN_MAX = 65_536  # of all polls of a turn: about 3 ms
+SCAN_WAIT_MS = 5 * SECOND_MS  # a receive that does not wait looks on for so long
 
 # --- topics -----------------------------------------------------------------------------------
 QUEUES_MAX = 1_024  # ours: a route must fit a response

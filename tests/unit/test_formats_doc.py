@@ -145,8 +145,9 @@ def test_record_kinds() -> None:
 
 
 def test_columns_of_a_checkpoint() -> None:
+    columns = checkpoint.COLUMNS | checkpoint.OPTIONAL_COLUMNS
     table = [(name.strip("`"), types_in(row)) for name, row in rows("Checkpoint", 2)]
-    assert table == [(name, types_of(dtype)) for name, dtype in checkpoint.COLUMNS.items()]
+    assert table == [(name, types_of(dtype)) for name, dtype in columns.items()]
 
 
 def test_parts_of_an_hour_state() -> None:

@@ -143,9 +143,11 @@ class Broker:
         effects.prompt += self._decisions.waiting.time_out(now)
 
     def _has_more(self) -> bool:
-        """Whether a turn is wanted at once, for commands that are not done."""
+        """Whether a turn is wanted at once, for commands and polls that are not done."""
         decisions = self._decisions
         if decisions.wants_turn or decisions.searches.wants_turn or self.shard.visible:
+            return True
+        if self.shard.ready.polls.has_postponed:
             return True
         return decisions.bulk.wants_turn and not self._log_is_full()
 

@@ -27,8 +27,6 @@ from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.polls import Bucket, Waiter, check_may_park, place_of_pulls
 
-_CODE_MIN, _CODE_MAX = -(1 << 31), (1 << 31) - 1
-
 
 class _Found(NamedTuple):
     layouts: list[memoryview]
@@ -84,7 +82,7 @@ class Pulls:
             units = self._units(topic, bucket.queue_id, bucket.seen, queue.length - bucket.seen)
             if isinstance(units, HorologError):
                 return True  # they are told
-            matching = np.flatnonzero(_may_match(units, bucket.filter))
+            matching = np.flatnonzero(bucket.filter.may_match(units))
             if len(matching):
                 bucket.seen += int(matching[0])
                 return True
@@ -178,7 +176,7 @@ class Pulls:
             units = self._units(topic, queue_id, at, stop - at)
             if isinstance(units, HorologError):
                 return _so_far(layouts, at, units)
-            rows = np.flatnonzero(_may_match(units, tags))
+            rows = np.flatnonzero(tags.may_match(units))
             for row, (position, size, _) in zip(rows.tolist(), units[rows].tolist(), strict=True):
                 layout = self._one(topic, queue_id, at + row, position, size)
                 if layout is None:
@@ -224,13 +222,3 @@ def _so_far(layouts: list[memoryview], at: int, error: HorologError) -> _Found:
     if not layouts:
         raise error
     return _Found(layouts, at)
-
-
-def _may_match(units: npt.NDArray[Any], tags: TagFilter) -> npt.NDArray[np.bool_]:
-    """Which units have the code of such a tag; of damaged ones the message has to say it."""
-    codes = units["tags"]
-    found: npt.NDArray[np.bool_] = np.isin(
-        codes, np.fromiter(tags.codes, np.int64, len(tags.codes))
-    )
-    found |= (units["size"] == 0) | (codes < _CODE_MIN) | (codes > _CODE_MAX)
-    return found

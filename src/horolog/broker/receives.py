@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from horolog.limits import (
     INVISIBLE_MAX_MS,
     POLL_MAX_MS,
     RECEIVE_BATCH_MAX,
+    RECEIVE_SCAN_MAX,
+    SCAN_WAIT_MS,
+    TURN_SCAN_MAX,
 )
 from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant
 from horolog.protocol.commands import (
@@ -39,6 +43,13 @@ from horolog.ready.ready import Chosen, lease_duration
 from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
 
 
+class _Leased(NamedTuple):
+    messages: list[Delivered]
+    unseen: list[
+        int
+    ]  # queues that were not looked at to their end, because this turn has done its part
+
+
 class Receives:
     """The consumers' commands of a shard; `records` collects control records for the turn's frame."""
 
@@ -47,6 +58,9 @@ class Receives:
         self.records = records
         self._groups = groups
         self.renewals = Renewals(shard, self.records)
+        self._scan_left = (
+            TURN_SCAN_MAX  # units that polls with a tag filter may look at in this turn
+        )
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -64,13 +78,19 @@ class Receives:
         group = self._groups.number_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.see(command.client_id, now)
-        messages = self._lease(topic, group, command, tags, now)
-        if messages or command.poll_ms <= 0:
-            return Reply(token, Received(messages) if messages else self._nothing(topic, group))
-        check_may_park(self._shard.ready.parked)
-        deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
-        waiter = Waiter(token, command, topic.number, group, deadline)
-        self._shard.ready.park(waiter)
+        leased = self._lease(topic, group, command, tags, now)
+        if leased.messages:
+            return Reply(token, Received(leased.messages))
+        wait_ms = min(command.poll_ms, POLL_MAX_MS)
+        if leased.unseen:
+            wait_ms = max(wait_ms, SCAN_WAIT_MS)
+        if wait_ms <= 0:
+            return Reply(token, self._nothing(topic, group))
+        ready = self._shard.ready
+        check_may_park(ready.parked)
+        ready.park(Waiter(token, command, topic.number, group, now.mono_ms + wait_ms))
+        if leased.unseen:
+            ready.polls.postpone(News(topic.number, group, leased.unseen))
         return None
 
     def _lease(
@@ -81,37 +101,38 @@ class Receives:
         tags: TagFilter,
         now: Now,
         only: list[int] | None = None,
-    ) -> list[Delivered]:
+    ) -> _Leased:
+        """Lease what there is, but with a tag filter look at no more units than this turn has left."""
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
         order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues), only)
-        delivered: list[Delivered] = []
+        leased = _Leased([], [])
+        left = RECEIVE_SCAN_MAX
         for queue_id in order:
             queue = topic.queues[queue_id]
             if not ready.has_for(group, topic.number, queue_id, queue, now.mono_ms):
                 continue
             progress = ready.of(group, topic.number, queue_id)
             record_at = partial(self._shard.queued.record, topic, queue_id)
-            while len(delivered) < limit:
-                chosen = ready.pick(
-                    progress,
-                    queue_id,
-                    queue,
-                    tags,
-                    limit - len(delivered),
-                    now.mono_ms,
-                    record_at,
-                )
-                delivered += self._grant(topic, group, queue_id, progress, chosen, command, now)
+            while len(leased.messages) < limit:
+                if tags.tags is not None and min(left, self._scan_left) <= 0:
+                    leased.unseen.append(queue_id)
+                    break
+                count, first = limit - len(leased.messages), progress.next
+                chosen = ready.pick(progress, queue_id, queue, tags, count, now.mono_ms, record_at)
+                left -= chosen.upto - first
+                self._scan_left -= chosen.upto - first
+                granted = self._grant(topic, group, queue_id, progress, chosen, command, now)
+                leased.messages.extend(granted)
                 if chosen.unreadable:
                     self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
                 is_through = chosen.upto >= queue.length or not ready.room
                 if chosen.picked or chosen.unreadable or is_through:
                     break
             ready.watch(group, topic.number, queue_id)
-            if len(delivered) >= limit:
+            if len(leased.messages) >= limit:
                 break
-        return delivered
+        return leased
 
     def _grant(
         self,
@@ -177,23 +198,49 @@ class Receives:
 
     # --- waiting polls --------------------------------------------------------------------------
 
-    def serve(self, news: News, now: Now) -> list[Reply]:
-        """Answer parked polls of a group that now get something, first come first served."""
+    def begin_turn(self) -> None:
+        """A new turn: units may be looked at again."""
+        self._scan_left = TURN_SCAN_MAX
+
+    @property
+    def may_scan(self) -> bool:
+        """Whether a poll with a tag filter may look at anything in this turn."""
+        return self._scan_left > 0
+
+    def serve(self, news: News, now: Now) -> tuple[list[Reply], News | None]:
+        """Answer parked polls of a group that now get something, first come first served.
+
+        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over.
+        """
         ready = self._shard.ready
         topic = self._shard.topics.by_number[news.topic]
-        replies = []
+        replies: list[Reply] = []
+        unseen: set[int] = set()
         for bucket in ready.polls.buckets((news.topic, news.group)):
             while bucket.waiters:
                 waiter = next(iter(bucket.waiters.values()))
                 command, tags = waiter.command, bucket.filter
                 assert isinstance(command, Receive)
-                messages = self._lease(topic, news.group, command, tags, now, news.queues)
-                if not messages:
+                leased = self._lease(topic, news.group, command, tags, now, news.queues)
+                if not leased.messages:
+                    unseen.update(leased.unseen)
+                    if not leased.unseen:
+                        replies += self._through(list(bucket.waiters.values()))
                     break
                 ready.polls.leave(waiter)
-                replies.append(Reply(waiter.token, Received(messages)))
+                replies.append(Reply(waiter.token, Received(leased.messages)))
         for queue_id in news.queues:
             ready.watch(news.group, news.topic, queue_id)
+        left = News(news.topic, news.group, sorted(unseen)) if unseen else None
+        return replies, left
+
+    def _through(self, waiters: list[Waiter]) -> list[Reply]:
+        """Everything was looked at: those of them that would not wait, but for that, hear that there is nothing."""
+        replies = []
+        for waiter in waiters:
+            if waiter.command.poll_ms <= 0:
+                self._shard.ready.polls.leave(waiter)
+                replies.append(Reply(waiter.token, self.nothing(waiter)))
         return replies
 
     def nothing(self, waiter: Waiter) -> Received | HorologError:

@@ -26,12 +26,13 @@ from horolog.delay.state import state_name
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
 from horolog.log.checkpoint import (
-    ACKED,
     LEASE,
     NO_FRAME,
     PROGRESS,
     QUEUE,
     Checkpoint,
+    acked_columns,
+    acked_runs,
     checkpoint_name,
     encode_checkpoint,
 )
@@ -136,7 +137,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     for (group, topic), queues in shard.ready.progress.items():
         for queue, found in queues.items():
             progress.append((group, topic, queue, found.floor, found.next))
-            acked += [(group, topic, queue, offset) for offset in found.acked]
+            acked += [(group, topic, queue, *run) for run in found.acked.runs()]
             leases += [
                 (group, topic, queue, x.attempt, x.grant, offset, x.granted_ms, x.duration_ms)
                 for offset, x in found.leases.items()
@@ -153,7 +154,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         registry,
         {
             "progress": np.array(progress, PROGRESS),
-            "acked": np.array(acked, ACKED),
+            **acked_columns(acked),
             "leases": np.array(leases, LEASE),
         },
     )
@@ -300,8 +301,8 @@ def restore(
     for group, topic_number, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
         progress = shard.ready.of(group, topic_number, queue)
         progress.floor, progress.next = floor, next_offset
-    for group, topic_number, queue, offset in checkpoint.columns["acked"].tolist():
-        shard.ready.of(group, topic_number, queue).acked.add(offset)
+    for group, topic_number, queue, first, stop in acked_runs(checkpoint):
+        shard.ready.of(group, topic_number, queue).acked.add(first, stop)
     for row in checkpoint.columns["leases"].tolist():
         group, topic_number, queue, attempt, grant, offset, granted_ms, duration_ms = row
         lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)

@@ -6,7 +6,7 @@ from horolog.broker.effects import Now, Reply
 from horolog.broker.pulls import Pulls
 from horolog.broker.receives import Receives
 from horolog.broker.shard import Shard
-from horolog.ready.polls import Waiter
+from horolog.ready.polls import News, Waiter
 
 
 class Waiting:
@@ -26,8 +26,17 @@ class Waiting:
         ready.note_ended(now.mono_ms)
         ready.note_room(lambda topic: len(self._shard.topics.by_number[topic].queues))
         replies: list[Reply] = []
+        self._receives.begin_turn()
+        went_on: list[News] = []
+        waited: list[News] = []
         for news in ready.polls.take_news():
-            replies += self._receives.serve(news, now)
+            has_turn = self._receives.may_scan
+            answers, left = self._receives.serve(news, now)
+            replies += answers
+            if left is not None:
+                (went_on if has_turn else waited).append(left)
+        for left in [*waited, *went_on]:  # who has had nothing of this turn is first in the next
+            ready.polls.postpone(left)
         for topic_number, queue_id in ready.polls.take_grown():
             replies += self._pulls.serve(topic_number, queue_id)
         return replies

@@ -8,7 +8,7 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 0       4      magic                 b"HLCK"
 4       2      version               2
-6       2      incompatible flags    unknown bit: refuse
+6       2      incompatible flags    bit 0: what was acknowledged stands in `acked_runs` too; unknown bit: refuse
 8       2      compatible flags
 10      2      shard
 12      4      epoch                 of the process that wrote it
@@ -30,6 +30,7 @@ hour); the rest are the arrays of the dtypes below.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ _HEAD = struct.Struct("<4sHHHHIQQQQqII")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
 assert HEADER_BYTES == 68
+HAS_RUNS = 0x1
+KNOWN_INCOMPATIBLE = HAS_RUNS
 _COLUMN = struct.Struct("<16sQ")
 NO_FRAME = (1 << 64) - 1
 
@@ -56,6 +59,9 @@ PROGRESS = np.dtype(
     [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("floor", "<u8"), ("next", "<u8")]
 )
 ACKED = np.dtype([("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("offset", "<u8")])
+ACKED_RUN = np.dtype(  # two or more offsets that follow each other: first … stop − 1
+    [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("first", "<u8"), ("stop", "<u8")]
+)
 LEASE = np.dtype(
     [
         ("group", "<u4"),
@@ -77,6 +83,7 @@ COLUMNS = {
     "leases": LEASE,
     "far_settled": FAR_SETTLED,
 }
+OPTIONAL_COLUMNS = {"acked_runs": ACKED_RUN}  # written when they have rows
 
 
 @dataclass
@@ -108,17 +115,19 @@ def position_of(name: str) -> int:
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The whole file."""
     parts = []
+    optional = [name for name in OPTIONAL_COLUMNS if len(checkpoint.columns.get(name, ()))]
     registry = orjson.dumps(checkpoint.registry, option=orjson.OPT_SORT_KEYS)
     for name, content in [
         ("registry", registry),
         *((name, checkpoint.columns[name].tobytes()) for name in COLUMNS),
+        *((name, checkpoint.columns[name].tobytes()) for name in optional),
     ]:
         parts += [_COLUMN.pack(name.encode(), len(content)), content]
     body = b"".join(parts)
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        0,
+        HAS_RUNS if "acked_runs" in optional else 0,
         0,
         checkpoint.shard,
         checkpoint.epoch,
@@ -153,11 +162,11 @@ def decode_checkpoint(content: bytes) -> Checkpoint | None:
         return None
     head = _HEAD.unpack_from(content)
     _, version, incompatible, _, shard, epoch, log_id, position, last, durable, store, n, crc = head
-    if version > VERSION or incompatible:
+    if version > VERSION or incompatible & ~KNOWN_INCOMPATIBLE:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
             f"checkpoint {position} has version {version} and incompatible flags {incompatible:#x}; "
-            f"this horolog reads version {VERSION} without flags",
+            f"this horolog reads version {VERSION} and flags {KNOWN_INCOMPATIBLE:#x}",
             field="checkpoint",
         )
     body = content[HEADER_BYTES : HEADER_BYTES + n]
@@ -179,5 +188,26 @@ def decode_checkpoint(content: bytes) -> Checkpoint | None:
         durable,
         store,
         orjson.loads(found["registry"]),
-        {name: np.frombuffer(found.get(name, b""), dtype) for name, dtype in COLUMNS.items()},
+        {
+            name: np.frombuffer(found.get(name, b""), dtype)
+            for name, dtype in {**COLUMNS, **OPTIONAL_COLUMNS}.items()
+        },
     )
+
+
+def acked_columns(runs: Iterable[tuple[int, ...]]) -> dict[str, npt.NDArray[Any]]:
+    """Columns of what groups have acknowledged above their floors: (group, topic, queue, first, stop) of each run."""
+    single, longer = [], []
+    for run in runs:
+        if run[4] - run[3] == 1:
+            single.append(run[:4])
+        else:
+            longer.append(run)
+    return {"acked": np.array(single, ACKED), "acked_runs": np.array(longer, ACKED_RUN)}
+
+
+def acked_runs(checkpoint: Checkpoint) -> Iterator[tuple[int, int, int, int, int]]:
+    """What `acked_columns` was given, in another order."""
+    for group, topic, queue, offset in checkpoint.columns["acked"].tolist():
+        yield group, topic, queue, offset, offset + 1
+    yield from map(tuple, checkpoint.columns["acked_runs"].tolist())

@@ -33,6 +33,7 @@ from horolog.storage.api import File, Storage
 UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
 UNIT_BYTES = 20
 assert UNIT.itemsize == UNIT_BYTES
+NO_UNITS = np.empty(0, UNIT)
 REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it is being rebuilt
 _WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
 
@@ -138,7 +139,7 @@ class ConsumeQueue:
         NOT_FOUND below `first`; DAMAGED if the file ends before `offset`.
         """
         if offset >= self.length or count <= 0:
-            return np.empty(0, UNIT)
+            return NO_UNITS
         if offset < self.first:
             raise HorologError(
                 ErrorCode.NOT_FOUND,

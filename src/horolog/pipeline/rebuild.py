@@ -27,12 +27,12 @@ from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (
-    ACKED,
     COLUMNS,
     LEASE,
     PROGRESS,
     QUEUE,
     Checkpoint,
+    acked_columns,
     checkpoint_name,
     encode_checkpoint,
 )
@@ -327,7 +327,7 @@ class _Rebuild:
         checkpoint.columns |= {
             "queues": np.array(lengths, QUEUE),
             "progress": np.array(columns["progress"], PROGRESS),
-            "acked": np.array(columns["acked"], ACKED),
+            **acked_columns(columns["acked"]),
             "leases": np.array(columns["leases"], LEASE),
         }
         meta = files_of(self._plan.root).path("meta").read_bytes()

@@ -124,7 +124,7 @@ class ControlSource(DataSource):
 
 
 def progress_rows(controls: DataFrame) -> dict[str, list[tuple[int, ...]]]:
-    """Rows of a checkpoint's columns `progress`, `acked` and `leases`."""
+    """Rows of a checkpoint's columns `progress` and `leases`, and runs of what was acknowledged."""
     by = ["group", "topic", "queue"]
     sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")
     found: dict[str, list[tuple[int, ...]]] = {"progress": [], "acked": [], "leases": []}
@@ -178,7 +178,7 @@ def _told(address: tuple[int, int, int], progress: QueueProgress) -> str:
     return orjson.dumps(
         {
             "progress": [(*address, progress.floor, progress.next)],
-            "acked": [(*address, offset) for offset in progress.acked],
+            "acked": [(*address, *run) for run in progress.acked.runs()],
             "leases": [
                 (group, topic, queue, x.attempt, x.grant, offset, x.granted_ms, x.duration_ms)
                 for offset, x in progress.leases.items()

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.tags import tags_code
+
+_CODE_MIN, _CODE_MAX = -(1 << 31), (1 << 31) - 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,6 +30,18 @@ class TagFilter:
     def matches(self, tag: str) -> bool:
         """Exact test; a message without a tag ("") is matched only by `*`."""
         return self.tags is None or (tag != "" and tag in self.tags)
+
+    def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which units of a consume queue have the code of such a tag; of damaged ones the message has to say it."""
+        codes = units["tags"]
+        found: npt.NDArray[np.bool_]
+        if len(self.codes) == 1:
+            (code,) = self.codes
+            found = codes == code
+        else:
+            found = np.isin(codes, np.fromiter(self.codes, np.int64, len(self.codes)))
+        found |= (units["size"] == 0) | (codes < _CODE_MIN) | (codes > _CODE_MAX)
+        return found
 
 
 ALL_TAGS = TagFilter()

@@ -12,6 +12,7 @@ in a turn, however many polls wait: a message costs nothing for 1 000 groups tha
     ended         a watched lease is over: `note` as news of its group in which queues
     take_news     which groups must be looked at in this turn; their news is old from here on
     take_grown    the same for queues that pulls wait for
+    postpone      news that could not be looked at to its end: looked at further in the next turn, before what is newer
     leave         answered, cancelled or timed out: nothing of the poll stays
 
 A lease is watched only while somebody waits: no turn is woken for nobody.  Times are monotonic milliseconds.
@@ -107,6 +108,9 @@ class Polls:
         self._deadlines: Deadlines[object] = Deadlines()  # of tokens
         self._ends: Deadlines[Place] = Deadlines()  # of a group → its first lease's
         self._news: set[Place] = set()  # of groups
+        self._later: dict[
+            Place, None
+        ] = {}  # of groups whose news was postponed, the first one first
         self._grown: set[Place] = set()  # of pulls
 
     def __len__(self) -> int:
@@ -167,6 +171,7 @@ class Polls:
     def _nobody_waits(self, topic: int, group: int, place: Place) -> None:
         self._ends.drop(place)
         self._news.discard(place)
+        self._later.pop(place, None)
         self._grown.discard(place)
         if group:
             groups = self._groups[topic]
@@ -248,14 +253,32 @@ class Polls:
         self._places[topic, group].news.update(queues)
         self._news.add((topic, group))
 
+    def postpone(self, news: News) -> None:
+        """Look at these queues in the next turn; nothing if nobody waits any more."""
+        place = news.topic, news.group
+        if place in self._places:
+            self._places[place].news.update(news.queues)
+            self._later[place] = None
+
+    @property
+    def has_postponed(self) -> bool:
+        """Whether a turn is wanted at once."""
+        return bool(self._later)
+
+    def is_noted(self, group: int, topic: int, queue: int) -> bool:
+        """Whether a queue will be looked at in the next turn."""
+        waiting = self._places.get((topic, group))
+        return waiting is not None and queue in waiting.news
+
     def take_news(self) -> list[News]:
-        """Which groups must be looked at now, by topic and group."""
+        """Which groups must be looked at now: those that were postponed, then by topic and group."""
         found = []
-        for topic, group in sorted(self._news):
+        for topic, group in [*self._later, *sorted(self._news - self._later.keys())]:
             waiting = self._places[topic, group]
             found.append(News(topic, group, sorted(waiting.news)))
             waiting.news.clear()
         self._news.clear()
+        self._later.clear()
         return found
 
     def take_grown(self) -> list[tuple[int, int]]:
@@ -285,7 +308,8 @@ class Polls:
         waiters: dict[object, Waiter] = {}
         for place, waiting in self._places.items():
             assert waiting.buckets, f"nobody waits at {place}"
-            assert not waiting.news or place in self._news, "news that nobody looks at"
+            is_noted = place in self._news or place in self._later
+            assert not waiting.news or is_noted, "news that nobody looks at"
             for bucket in waiting.buckets.values():
                 assert bucket.waiters, "an empty bucket"
                 for token, waiter in bucket.waiters.items():
@@ -301,6 +325,7 @@ class Polls:
         assert len(self._deadlines) == len(waiters), "a deadline of a poll that has left"
         assert groups.issuperset(place for place, _ in self._ends.items())
         assert groups.issuperset(self._news), self._news
+        assert groups.issuperset(self._later), self._later
         assert self._grown <= self._places.keys() - groups, self._grown
         self._deadlines.check_invariants()
         self._ends.check_invariants()

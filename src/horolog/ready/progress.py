@@ -5,9 +5,11 @@
     leases   offsets given out and not yet consumed, each with its newest grant
     next     never given out yet, from here on
 
-An offset between floor and next is in exactly one of `acked` and `leases`.  A lease whose time is over stays in
-`leases`, and its offset in `free`, until it is given out again; it cannot be acked any more.  What may happen to an
-offset, and when, stands in the table of `lease_life`, and every method here reads it.
+An offset between floor and next is in exactly one of `acked` and `leases`.  `acked` is kept as runs, of which there are
+no more than leases: a lease that is extended for ever keeps the floor where it is, and not in memory what was consumed
+behind it.  A lease whose time is over stays in `leases`, and its offset in `free`, until it is given out again; it
+cannot be acked any more.  What may happen to an offset, and when, stands in the table of `lease_life`, and every method
+here reads it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import TABLE, Event, State
+from horolog.ready.offset_runs import OffsetRuns
 from horolog.state_table import after
 
 
@@ -49,7 +52,7 @@ class QueueProgress:
     def __init__(self, floor: int = 0, tally: Tally | None = None) -> None:
         self.floor = floor
         self.next = floor
-        self.acked: set[int] = set()
+        self.acked = OffsetRuns()
         self.leases: dict[int, Lease] = {}
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
         self.free: list[int] = []  # heap of offsets whose lease is over
@@ -109,9 +112,7 @@ class QueueProgress:
         return True
 
     def _raise_floor(self) -> None:
-        while self.floor in self.acked:
-            self.acked.discard(self.floor)
-            self.floor += 1
+        self.floor = self.acked.take_from(self.floor)
         self.next = max(self.next, self.floor)
 
     def drop_below(self, offset: int) -> None:
@@ -124,7 +125,7 @@ class QueueProgress:
             self.ends.drop(gone)
         self.free = [free for free in self.free if free >= offset]
         heapq.heapify(self.free)
-        self.acked = {acked for acked in self.acked if acked >= offset}
+        self.acked.drop_below(offset)
         self.floor = offset
         self._raise_floor()
 
@@ -155,19 +156,33 @@ class QueueProgress:
         if self.floor == self.next < offset and not (self.acked or self.leases or leased):
             self.floor = self.next = offset  # mostly so, where a tag filter passes over many
             return
-        for skipped in range(self.next, offset):
-            if skipped not in leased and skipped not in self.leases:
-                self.consume(skipped, Event.SKIP)
+        assert after(TABLE, State.NEW, Event.SKIP) is State.CONSUMED
+        at = self.next
+        # Most leases lie below `next`: of this stretch or of all of them, whichever is less.
+        held = self.leases
+        if offset - at <= len(held):
+            kept_offsets = [each for each in range(at, offset) if each in leased or each in held]
+        else:
+            kept_offsets = sorted({each for each in (*leased, *held) if at <= each < offset})
+        for kept in kept_offsets:
+            if at < kept:
+                self.acked.add(at, kept)
+            at = kept + 1
+        if at < offset:
+            self.acked.add(at, offset)
+        self._raise_floor()
         self.next = max(self.next, offset)
 
     def check_invariants(self) -> None:
         """AssertionError if an offset is nowhere or in two places, or a lease would never end."""
         assert 0 <= self.floor <= self.next, (self.floor, self.next)
-        assert all(offset > self.floor for offset in self.acked), (self.floor, min(self.acked))
+        self.acked.check_invariants()
+        runs = list(self.acked.runs())
+        assert not runs or runs[0][0] > self.floor, (self.floor, runs[0])
         assert all(offset >= self.floor for offset in self.leases), (self.floor, min(self.leases))
-        assert self.acked.isdisjoint(self.leases), self.acked & self.leases.keys()
-        there = [offset for offset in (*self.acked, *self.leases) if offset < self.next]
-        assert len(there) == self.next - self.floor, (self.floor, self.next, sorted(there))
+        assert not [offset for offset in self.leases if offset in self.acked]
+        there = self.acked.count_below(self.next) + sum(each < self.next for each in self.leases)
+        assert there == self.next - self.floor, (self.floor, self.next, runs, list(self.leases))
         ends = dict(self.ends.items())
         for offset, at in ends.items():
             assert offset in self.leases, f"{offset} is not leased, and will end"

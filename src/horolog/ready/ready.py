@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX, REDELIVERY_MIN_MS, SCAN_MAX
-from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.consume_queue import NO_UNITS, ConsumeQueue
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.deadlines import Deadlines
@@ -25,7 +28,6 @@ from horolog.ready.receipt import Receipt, invalid_receipt
 
 RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
 _ROOM_PART = 100  # of the most leases: when so much has become free, those who wait are looked at
-_UNITS_READ = 256  # at once, while a tag is looked for
 
 
 class Picked(NamedTuple):
@@ -53,16 +55,15 @@ class Chosen:
     holes: list[int] = field(default_factory=list)
     unreadable: str = ""
 
-    def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """(Log position, size, tags code) of queue offsets; none if the files cannot be read there."""
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> npt.NDArray[Any]:
+        """Units from a queue offset on; none if the files cannot be read there."""
         try:
-            units: list[tuple[int, int, int]] = queue.read(offset, count).tolist()
+            return queue.read(offset, count)
         except HorologError as error:
             if error.code is not ErrorCode.DAMAGED:
                 raise
             self.unreadable = error.message
-            return []
-        return units
+            return NO_UNITS
 
 
 class Ready:
@@ -187,10 +188,10 @@ class Ready:
         progress.expire(mono_ms)
         while len(chosen.picked) < limit and (offset := progress.first_free()) is not None:
             units = chosen.units(queue, offset, 1)
-            if not units:
+            if not len(units):
                 return chosen
             progress.take_free()
-            record = record_at(offset, *units[0][:2])
+            record = record_at(offset, *units[0].tolist()[:2])
             if record is None:
                 chosen.lost.append(offset)
             else:
@@ -214,24 +215,31 @@ class Ready:
     ) -> None:
         picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX)
         while len(picked) < limit and chosen.upto < stop:
-            want = limit - len(picked) if tags.tags is None else _UNITS_READ
-            units = chosen.units(queue, chosen.upto, min(want, stop - chosen.upto))
-            if not units:
+            first, wants_all = chosen.upto, tags.tags is None
+            count = stop - first
+            units = chosen.units(
+                queue, first, min(count, limit - len(picked)) if wants_all else count
+            )
+            if not len(units):
                 return
-            for position, size, code in units:
-                if len(picked) == limit:
-                    return
-                offset = chosen.upto
-                chosen.upto += 1
+            if wants_all:
+                rows, places = list(range(len(units))), units.tolist()
+            else:
+                matching = np.flatnonzero(tags.may_match(units))
+                rows, places = matching.tolist(), units[matching].tolist()
+            for row, (position, size, _) in zip(rows, places, strict=True):
+                offset = first + row
                 if offset in progress.acked or offset in progress.leases:
-                    continue
-                if tags.tags is not None and size and code not in tags.codes and _is_code(code):
                     continue
                 record = record_at(offset, position, size)
                 if record is None:
                     chosen.holes.append(offset)
-                elif tags.tags is None or tags.matches(_tag_of(record)):
+                elif wants_all or tags.matches(_tag_of(record)):
                     picked.append(Picked(queue_id, offset, 1, record))
+                    if len(picked) == limit:
+                        chosen.upto = offset + 1
+                        return
+            chosen.upto = first + len(units)
 
     # --- handles --------------------------------------------------------------------------------
 
@@ -334,11 +342,6 @@ class Ready:
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)
-
-
-def _is_code(code: int) -> bool:
-    """Whether it can be a tag's code; else its unit is damaged, and the message itself has to say its tag."""
-    return -(1 << 31) <= code < 1 << 31
 
 
 def _tag_of(record: bytes) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from horolog.broker.named_files import named_files
 from horolog.limits import CHECKPOINTS_KEPT
-from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
+from horolog.log.checkpoint import Checkpoint, acked_runs, checkpoint_name, decode_checkpoint
 from horolog.storage.api import read_file
 from horolog.verify.far import read_run_state
 from horolog.verify.hours import read_state
@@ -57,12 +57,11 @@ def check_progress(reading: Reading, path: str, checkpoint: Checkpoint) -> None:
                 f"group {group} has progress {floor} to {next_offset} in queue {queue} of topic"
                 f" {topic}, which has {lengths.get((topic, queue), 'no')} messages",
             )
-    for name, offset_at in (("acked", 3), ("leases", 5)):
-        for row in columns[name].tolist():
-            if row[offset_at] >= lengths.get((row[1], row[2]), 0):
-                reading.findings.add(
-                    path, 0, f"{name}: offset {row[offset_at]} is behind the end of its queue"
-                )
+    last = [("acked", (*run[:3], run[4] - 1)) for run in acked_runs(checkpoint)]
+    last += [("leases", (*row[:3], row[5])) for row in columns["leases"].tolist()]
+    for name, (_, topic, queue, offset) in last:
+        if offset >= lengths.get((topic, queue), 0):
+            reading.findings.add(path, 0, f"{name}: offset {offset} is behind the end of its queue")
 
 
 def check_older(reading: Reading, directory: str, segment_bytes: int, older: Checkpoint) -> None:

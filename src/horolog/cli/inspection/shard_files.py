@@ -13,7 +13,13 @@ from horolog.backup.manifest import decode_manifest
 from horolog.cli.inspection.report import Report, instant
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
-from horolog.log.checkpoint import COLUMNS, NO_FRAME, Checkpoint, decode_checkpoint
+from horolog.log.checkpoint import (
+    COLUMNS,
+    NO_FRAME,
+    OPTIONAL_COLUMNS,
+    Checkpoint,
+    decode_checkpoint,
+)
 from horolog.log.consume_queue import UNIT, UNIT_BYTES
 from horolog.storage.meta import parse_meta
 
@@ -44,7 +50,7 @@ def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
     for part, told in checkpoint.registry.items():
         for item in told if isinstance(told, list) else [told]:
             yield part, orjson.dumps(item).decode()
-    for name in COLUMNS:
+    for name in (*COLUMNS, *OPTIONAL_COLUMNS):
         rows = checkpoint.columns[name]
         for row in rows:
             fields = zip(rows.dtype.names or (), row.tolist(), strict=True)
