@@ -54,6 +54,7 @@ SCAN_WAIT_MS = 5 * SECOND_MS  # a receive that does not wait looks on for so lon
 QUEUES_MAX = 1_024  # ours: a route must fit a response
 QUEUES_DEFAULT = 8
 TOPICS_MAX = 65_535  # ours: bounds registry and checkpoint
+TOPIC_ATTRIBUTES_MAX = 16 * KIB  # as JSON; ours: they stand in every checkpoint
 GROUPS_MAX = 65_535
 GROUP_ATTRIBUTES_MAX = 16 * KIB  # as JSON; ours: they stand in every checkpoint
 

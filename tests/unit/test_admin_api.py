@@ -81,6 +81,10 @@ def test_topics() -> None:
         "queue_offsets": [3, 4],
         "pending": 5,
         "min_offsets": [],
+        "perm": 6,
+        "order": False,
+        "read_queues": 2,
+        "write_queues": 2,
     }
     status, answer, engine = exchange("POST", "/v1/topics", {"name": "reminders", "queues": 2})
     assert (status, answer) == (201, {"result": created})

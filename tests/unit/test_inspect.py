@@ -120,7 +120,7 @@ def test_every_kind_of_control_record_is_explained(tmp_path: Path) -> None:
         segment(
             record.encode_hand_over(HOUR, origins),
             record.encode_recall(1, 5, HOUR_MS, origins),
-            record.encode_topic(1, "reminders", "delay", 4),
+            record.encode_topic({"number": 1, "name": "reminders", "type": "delay", "queues": 4}),
             record.encode_group(1, "me"),
             record.encode_grant(1, 2, 0, 1, 30_000, granted),
         )

@@ -43,7 +43,7 @@ def refused(world, command) -> HorologError:
 
 def older_topic(world, number: int, type: TopicType) -> None:
     """As an older horolog made it: its record in the log."""
-    record = encode_topic(number, type.value, type.value, 2)
+    record = encode_topic({"number": number, "name": type.value, "type": type.value, "queues": 2})
     world.broker.shard.log.append(record, 1, world.clock.wall_ms())
     world.broker.settle()
 
@@ -115,7 +115,7 @@ def test_a_topic_is_changed_to_have_more_queues_and_never_fewer(world) -> None:
     world.broker.ask(CreateTopic("temps", TopicType.MIXED, 2))
     assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8
     assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8, "as it is: no change"
-    for queues, limit in ((7, "8 to 1024"), (0, "1 to 1024"), (1_025, "1 to 1024")):
+    for queues, limit in ((7, "8 to 1024"), (-1, "1 to 1024"), (1_025, "1 to 1024")):
         error = refused(world, ChangeTopic("temps", queues))
         assert (error.code, error.field, error.limit) == (ErrorCode.BAD_REQUEST, "queues", limit)
     assert refused(world, ChangeTopic("no", 1)).code is ErrorCode.TOPIC_NOT_FOUND

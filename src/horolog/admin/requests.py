@@ -32,12 +32,14 @@ class TopicBody(Body):
     name: str
     type: TopicType = Field(TopicType.DELAY, strict=False)
     queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
+    perm: int | None = None
 
 
 class ChangeTopicBody(Body):
-    """PATCH /v1/topics/{name}."""
+    """PATCH /v1/topics/{name}: at least one of them."""
 
-    queues: int = Field(ge=1, le=limits.QUEUES_MAX)
+    queues: int | None = Field(None, ge=1, le=limits.QUEUES_MAX)
+    perm: int | None = None
 
 
 class MessageBody(Body):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import orjson
@@ -40,6 +41,7 @@ from horolog.protocol.commands import (
     PendingCounts,
     QueueRead,
     ReadQueue,
+    TopicSettings,
     TopicView,
 )
 from horolog.protocol.queue_read import encode_read
@@ -71,15 +73,22 @@ async def list_topics(request: Request) -> Response:
 async def create_topic(request: Request) -> Response:
     """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
     wanted = await read_body(request, TopicBody)
-    command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues)
+    settings = None if wanted.perm is None else TopicSettings(wanted.perm)
+    command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues, settings)
     return answer(topic_view(await engine_of(request).submit(command)), 201)
 
 
 async def change_topic(request: Request) -> Response:
-    """PATCH /v1/topics/{name}: more queues."""
+    """PATCH /v1/topics/{name}: more queues, or another permission."""
     wanted = await read_body(request, ChangeTopicBody)
-    command = ChangeTopic(check_topic(request.path_params["name"]), wanted.queues)
-    return answer(topic_view(await engine_of(request).submit(command)))
+    if wanted.queues is None and wanted.perm is None:
+        raise bad_request("queues", "give queues, perm, or both")
+    engine, name = engine_of(request), check_topic(request.path_params["name"])
+    settings = None
+    if wanted.perm is not None:
+        view: TopicView = await engine.submit(DescribeTopic(name, with_pending=False))
+        settings = replace(view.settings, perm=wanted.perm)
+    return answer(topic_view(await engine.submit(ChangeTopic(name, wanted.queues or 0, settings))))
 
 
 async def describe_topic(request: Request) -> Response:

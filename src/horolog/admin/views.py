@@ -138,6 +138,10 @@ def topic_view(topic: TopicView) -> dict[str, Any]:
         "queue_offsets": topic.queue_offsets,
         "pending": topic.pending,
         "min_offsets": topic.min_offsets,
+        "perm": topic.settings.perm,
+        "order": topic.settings.order,
+        "read_queues": topic.read_queues,
+        "write_queues": topic.write_queues,
     }
 
 

@@ -108,6 +108,7 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
 def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
     """Whether a transaction may be staged; TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST."""
     topic = _checked(shard, command)
+    topic.check_writable()
     return AdoptionBegun(
         is_repeat(shard, command),
         topic.name,

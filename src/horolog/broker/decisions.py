@@ -8,7 +8,6 @@ of its own here is a question, and `broker.queries` answers it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from horolog.broker import adoptions, lake_recalls, offloads, queries
@@ -27,10 +26,10 @@ from horolog.broker.receives import Receives
 from horolog.broker.reschedules import reschedule
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
+from horolog.broker.topic_changes import TopicChanges
 from horolog.broker.waiting import Waiting
 from horolog.delay.offload import frozen_runs
 from horolog.errors import HorologError
-from horolog.log.record import encode_topic
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
@@ -95,6 +94,7 @@ class Decisions:
         self._shard = shard
         self._disk = disk
         self._records: list[bytes] = []
+        self.topics = TopicChanges(shard, self._records)
         self.groups = Groups(shard, self._records)
         self.receives = Receives(shard, self.groups, self._records)
         self.pulls = Pulls(shard, self.groups)
@@ -233,19 +233,12 @@ class Decisions:
     # --- topics and the shard -------------------------------------------------------------------
 
     def _make_topic(
-        self, _: Input, command: CreateTopic | ChangeTopic, now: Now, _effects: Effects
+        self, _: Input, command: CreateTopic | ChangeTopic, now: Now, effects: Effects
     ) -> object:
         self._disk.check(now.mono_ms, now.wall_ms, 0)
-        topics = self._shard.topics
-        planned = topics.plan(command)
-        is_new = command.name not in topics.by_name
-        if planned is not None:
-            topics.put(*planned)
-            number, name, type_, queues = planned
-            self._records.append(encode_topic(number, name, type_.value, queues))
-        topic = topics.get(command.name)
-        view = queries.view_topic(self._shard, topic, with_pending=not is_new)
-        return replace(view, pending=0) if is_new else view  # nothing can wait of a new one
+        view, ended = self.topics.make(command)
+        effects.prompt += ended
+        return view
 
     def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
         self._disk.look(now.mono_ms, now.wall_ms)

@@ -43,6 +43,7 @@ class Pulls:
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
         """What is there; None if there is nothing yet and the pull was parked."""
         topic = self._shard.topics.get(command.topic)
+        topic.check_readable()
         queue = queue_of(topic, command.queue_id)
         if command.group:
             self._groups.check_may_consume(self._groups.known(command.group))

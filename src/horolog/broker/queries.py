@@ -88,7 +88,9 @@ def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
 def _view(topic: Topic, waiting: int) -> TopicView:
     lengths = [queue.length for queue in topic.queues]
     firsts = [queue.first for queue in topic.queues]
-    return TopicView(topic.name, topic.type, len(topic.queues), lengths, waiting, firsts)
+    return TopicView(
+        topic.name, topic.type, len(topic.queues), lengths, waiting, firsts, topic.settings
+    )
 
 
 def _topic_number(shard: Shard, name: str) -> int | None:

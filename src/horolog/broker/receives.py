@@ -67,6 +67,7 @@ class Receives:
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
         """Lease messages; None if there are none yet and the poll was parked."""
         topic = self._shard.topics.get(command.topic)
+        topic.check_readable()
         if not -1 <= command.queue_id < len(topic.queues):
             raise HorologError(
                 ErrorCode.BAD_REQUEST,

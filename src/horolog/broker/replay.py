@@ -42,7 +42,6 @@ from horolog.log.record import (
     kinds_of,
     offsets_of,
 )
-from horolog.protocol.commands import TopicType
 from horolog.ready.lease_life import Event
 
 
@@ -180,7 +179,7 @@ class Replay:
                 settled.append(Settled(refs, EntryState.RECALLED))
             case Kind.TOPIC:
                 row = orjson.loads(payload)
-                shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
+                shard.topics.put_row(row)
             case Kind.GROUP:
                 row = orjson.loads(payload)
                 if row.get("deleted"):

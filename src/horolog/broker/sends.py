@@ -75,6 +75,7 @@ class Sends:
     def add(self, token: object, command: SendMessages) -> None:
         """Take up one request; refusals of single messages will stand in its result."""
         topic = self._shard.topics.get(command.topic)
+        topic.check_writable()
         records, sizes = command.columns()
         count = len(sizes)
         if not 1 <= count <= MESSAGES_PER_SEND_MAX:
@@ -85,7 +86,7 @@ class Sends:
                 limit=f"1 to {MESSAGES_PER_SEND_MAX}",
             )
         first, draw = len(self._sizes), topic.next_queue + 1
-        topic.next_queue = (topic.next_queue + count) % len(topic.queues)
+        topic.next_queue = (topic.next_queue + count) % topic.write_queues
         self._requests.append(
             _Request(token, topic, range(first, first + count), draw, command.parts)
         )
@@ -148,7 +149,7 @@ class Sends:
             [
                 (
                     r.topic.number,
-                    len(r.topic.queues),
+                    r.topic.write_queues,
                     _TYPE_ROWS[r.topic.type],
                     r.draw - r.rows.start,
                 )
@@ -185,12 +186,12 @@ class Sends:
         """Why a message is refused, of which it is known that it is."""
         topic = next(r.topic for r in requests if row in r.rows)
         found = refusal(topic.name, topic.type, MessageType(kind))
-        if found is None and queue >= len(topic.queues):
+        if found is None and queue >= topic.write_queues:
             found = HorologError(
                 ErrorCode.BAD_REQUEST,
-                f"queueId: {queue}; topic {topic.name!r} has queues 0 to {len(topic.queues) - 1}",
+                f"queueId: {queue}; topic {topic.name!r} takes messages in queues 0 to {topic.write_queues - 1}",
                 field="queueId",
-                limit=f"0 to {len(topic.queues) - 1}",
+                limit=f"0 to {topic.write_queues - 1}",
             )
         found = found or too_late(due_ms, wall_ms, self._shard.settings.max_delay_ms)
         assert found is not None, row

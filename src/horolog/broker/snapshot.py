@@ -38,7 +38,6 @@ from horolog.log.checkpoint import (
 )
 from horolog.log.consume_queue import queue_dir_name
 from horolog.log.segment import segment_name
-from horolog.protocol.commands import TopicType
 from horolog.ready.progress import Lease
 from horolog.storage.api import Storage, replace_file
 
@@ -127,6 +126,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     """Copy the decided state at the log end of this step; completed by `capture` when all below is applied."""
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
+        "last_topic": shard.topics.last,
         "groups": shard.ready.groups.rows(),
         "last_group": shard.ready.groups.last,
         "adoptions": list(shard.adoptions.items()),
@@ -272,7 +272,8 @@ def restore(
     """
     registry = checkpoint.registry
     for row in registry["topics"]:
-        shard.topics.put(row["number"], row["name"], TopicType(row["type"]), row["queues"])
+        shard.topics.put_row(row)
+    shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
     for row in registry["groups"]:
         shard.ready.groups.put_row(row)
     last = registry.get("last_group", 0)  # an older horolog deleted none

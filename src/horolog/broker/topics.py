@@ -5,52 +5,77 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import QUEUES_MAX, TOPICS_MAX
+from horolog.limits import QUEUES_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
-from horolog.protocol.accepted import check_can_be_made
-from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType
-from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.topic_commands import (
+    PERM_NAMES,
+    PERM_READ,
+    PERM_WRITE,
+    TopicSettings,
+    TopicType,
+)
 from horolog.storage.api import Storage
 
+DEFAULTS = TopicSettings()
+_SETTINGS = tuple(each.name for each in fields(TopicSettings))
 _QUEUE_BITS = 16
 assert QUEUES_MAX < 1 << _QUEUE_BITS
-
-
-class Planned(NamedTuple):
-    """What a topic shall be from here on, as its record in the log says."""
-
-    number: int
-    name: str
-    type: TopicType
-    queues: int
 
 
 class Topic:
     """One topic.  `tails` are the next queue offsets to assign; the queues hold what is committed."""
 
-    def __init__(self, number: int, name: str, type: TopicType) -> None:
+    def __init__(
+        self, number: int, name: str, type: TopicType, settings: TopicSettings = DEFAULTS
+    ) -> None:
         self.number = number
         self.name = name
         self.type = type
+        self.settings = settings
         self.queues: list[ConsumeQueue] = []
         self.tails: list[int] = []
         self.next_queue = 0
 
     def row(self) -> dict[str, Any]:
         """What a checkpoint's registry says of it."""
-        return {
+        row = {
             "number": self.number,
             "name": self.name,
             "type": self.type.value,
             "queues": len(self.queues),
         }
+        return row | settings_row(self.settings)
+
+    @property
+    def write_queues(self) -> int:
+        """How many queues, from the first one on, new messages go to."""
+        return self.settings.write_queues or len(self.queues)
+
+    def check_writable(self) -> None:
+        """FORBIDDEN if nobody may send to it."""
+        if not self.settings.perm & PERM_WRITE:
+            raise self._forbidden("send to it")
+
+    def check_readable(self) -> None:
+        """FORBIDDEN if nobody may consume it."""
+        if not self.settings.perm & PERM_READ:
+            raise self._forbidden("consume it")
+
+    def _forbidden(self, what: str) -> HorologError:
+        perm = self.settings.perm
+        return HorologError(
+            ErrorCode.FORBIDDEN,
+            f"topic {self.name!r} has the permission {perm} ({PERM_NAMES[perm]}): nobody may {what}",
+            field="topic",
+        )
 
 
 class Topics:
@@ -62,7 +87,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
-        self._last = 0  # the highest number that was ever given
+        self.last = 0  # the highest number that was ever given
         self._rows: dict[
             int, dict[str, Any]
         ] = {}  # of the registry, by number; replaced, not changed
@@ -81,58 +106,27 @@ class Topics:
             )
         return topic
 
-    def plan(self, command: CreateTopic | ChangeTopic) -> Planned | None:
-        """What the topic shall be; None if it is so already; else why it cannot."""
-        check_topic(command.name)
-        if not 1 <= command.queues <= QUEUES_MAX:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"queues: {command.queues}; a topic has 1 to {QUEUES_MAX}",
-                field="queues",
-                limit=f"1 to {QUEUES_MAX}",
-            )
-        if isinstance(command, ChangeTopic):
-            return self._plan_change(command)
-        known = self.by_name.get(command.name)
-        if known is None:
-            return self._plan_new(command)
-        _check_is_the_same(known, command)
-        return None
+    def put_row(self, row: dict[str, Any]) -> None:
+        """Make or change a topic as a record or a checkpoint says."""
+        type = TopicType(row["type"])
+        self.put(row["number"], row["name"], type, row["queues"], settings_of_row(row))
 
-    def _plan_new(self, command: CreateTopic) -> Planned:
-        check_can_be_made(command.type)
-        if self._last >= TOPICS_MAX:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"there are {TOPICS_MAX} topics already, the most that are allowed",
-                field="topic",
-                limit=f"{TOPICS_MAX} topics",
-            )
-        return Planned(self._last + 1, command.name, command.type, command.queues)
-
-    def _plan_change(self, command: ChangeTopic) -> Planned | None:
-        known = self.get(command.name)
-        there = len(known.queues)
-        if command.queues < there:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"queues: topic {command.name!r} has {there}, and their number cannot be lowered "
-                f"to {command.queues}",
-                field="queues",
-                limit=f"{there} to {QUEUES_MAX}",
-            )
-        if command.queues == there:
-            return None
-        return Planned(known.number, known.name, known.type, command.queues)
-
-    def put(self, number: int, name: str, type: TopicType, queues: int) -> Topic:
-        """Make or extend a topic as the log says."""
+    def put(
+        self,
+        number: int,
+        name: str,
+        type: TopicType,
+        queues: int,
+        settings: TopicSettings = DEFAULTS,
+    ) -> Topic:
+        """Make or change a topic."""
         topic = self.by_number.get(number)
         if topic is None:
             topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
-            self._last = max(self._last, number)
+            self.last = max(self.last, number)
             self._names.append(name)
             self._sorted = False
+        topic.settings = settings
         while len(topic.queues) < queues:
             queue_id = len(topic.queues)
             directory = f"{self._directory}/{queue_dir_name(number, queue_id)}"
@@ -238,21 +232,12 @@ def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
     return topic.queues[queue_id]
 
 
-def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
-    """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
-    if known.type is not command.type:
-        raise HorologError(
-            ErrorCode.TOPIC_EXISTS,
-            f"topic {known.name!r} exists with type {known.type.value}; "
-            f"a type cannot be changed to {command.type.value}",
-            field="type",
-        )
-    there = len(known.queues)
-    if there != command.queues:
-        raise HorologError(
-            ErrorCode.TOPIC_EXISTS,
-            f"topic {known.name!r} exists with {there} {'queue' if there == 1 else 'queues'}, "
-            f"not {command.queues}; change it to have more (`horolog topic change`, "
-            "PATCH /v1/topics/{name})",
-            field="queues",
-        )
+def settings_row(settings: TopicSettings) -> dict[str, Any]:
+    """Those that are not the defaults, as JSON keeps them."""
+    defaults = asdict(DEFAULTS)
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+
+
+def settings_of_row(row: dict[str, Any]) -> TopicSettings:
+    """What `settings_row` gave, in the row of a topic."""
+    return TopicSettings(**{name: row[name] for name in _SETTINGS if name in row})

@@ -18,6 +18,10 @@ app = typer.Typer(
 )
 
 
+_BOTH = 6
+_PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
+
+
 class Type(StrEnum):
     """Values of --type: those of which the broker makes topics."""
 
@@ -30,6 +34,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")],
     type_: Annotated[Type, typer.Option("--type", help="Which messages it takes.")] = Type.DELAY,
     queues: Annotated[int, typer.Option(metavar="N", help="Number of queues, 1 to 1024.")] = 8,
+    perm: Annotated[int, typer.Option(metavar="P", help=_PERM)] = 6,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -40,11 +45,15 @@ def create(
     Examples:
       horolog topic create reminders --type delay --queues 4
       horolog topic create audit --type normal
+      horolog topic create archive --perm 4
     """
     from horolog.admin.client import path_of
 
-    wanted = {"name": name, "type": type_.value, "queues": queues}
-    with typed_as({"topic": "NAME", "type": "--type", "queues": "--queues"}):
+    wanted: dict[str, Any] = {"name": name, "type": type_.value, "queues": queues}
+    if perm != _BOTH:
+        wanted["perm"] = perm
+    typed = {"topic": "NAME", "type": "--type", "queues": "--queues", "perm": "--perm"}
+    with typed_as(typed):
         view = connect(admin).post(path_of("topics"), wanted)
     _print_topic(view, as_json=as_json)
 
@@ -52,20 +61,26 @@ def create(
 def change(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     queues: Annotated[
-        int, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
-    ],
+        int | None, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
+    ] = None,
+    perm: Annotated[int | None, typer.Option(metavar="P", help=_PERM)] = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Add queues to a topic.  It cannot have fewer: messages would be left in them.
+    """Add queues to a topic, or change who may use it.
 
-    Example:
+    It cannot have fewer queues: messages would be left in them.  What waits is handed over whatever the permission.
+
+    Examples:
       horolog topic change reminders --queues 8
+      horolog topic change reminders --perm 4
     """
     from horolog.admin.client import path_of
 
-    with typed_as({"topic": "NAME", "queues": "--queues"}):
-        view = connect(admin).patch(path_of("topics", name), {"queues": queues})
+    given = {"queues": queues, "perm": perm}
+    wanted = {field: value for field, value in given.items() if value is not None}
+    with typed_as({"topic": "NAME", "queues": "--queues", "perm": "--perm"}):
+        view = connect(admin).patch(path_of("topics", name), wanted)
     _print_topic(view, as_json=as_json)
 
 
@@ -74,7 +89,8 @@ def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
         print_json(view)
         return
     queues = "1 queue" if view["queues"] == 1 else f"{view['queues']} queues"
-    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}")
+    perm = "" if view["perm"] == _BOTH else f", permission {view['perm']}"
+    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}")
 
 
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
@@ -128,6 +144,7 @@ def describe(
             "topic": view["name"],
             "type": view["type"],
             "queues": view["queues"],
+            "permission": view["perm"],
             "visible": sum(view["queue_offsets"]),
             "pending": view["pending"],
         }

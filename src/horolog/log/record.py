@@ -28,7 +28,8 @@ RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is t
              If it is *moved* it is the first of two records of a frame, and the other one is the
              message with its new due time
 RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}
-TOPIC        JSON: number, name, type, queues (the whole new state of that topic)
+TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes)
+             those that are not the defaults: the whole new state of that topic
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
@@ -205,10 +206,9 @@ def encode_recall_many(topic: int, messages: npt.NDArray[Any]) -> bytes:
     return _control(Kind.RECALL_MANY, _RECALL_MANY.pack(topic, len(messages)) + messages.tobytes())
 
 
-def encode_topic(number: int, name: str, type: str, queues: int) -> bytes:
+def encode_topic(row: dict[str, Any]) -> bytes:
     """TOPIC: the whole state of a topic after a change."""
-    fields = {"number": number, "name": name, "type": type, "queues": queues}
-    return _control(Kind.TOPIC, orjson.dumps(fields))
+    return _control(Kind.TOPIC, orjson.dumps(row))
 
 
 def encode_group(number: int, name: str, settings: dict[str, Any] | None = None) -> bytes:

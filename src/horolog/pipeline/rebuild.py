@@ -356,6 +356,7 @@ class _Rebuild:
         registry: dict[str, Any] = {
             "topics": topics,
             "groups": list(groups.rows.values()),
+            "last_topic": named(sums, "topic").last,
             "last_group": groups.last,
             "adoptions": list(adoptions.items()),
             "fingerprints": fingerprints,

@@ -28,6 +28,7 @@ from horolog.protocol.topic_commands import CreateTopic as CreateTopic
 from horolog.protocol.topic_commands import DescribeTopic as DescribeTopic
 from horolog.protocol.topic_commands import ListTopics as ListTopics
 from horolog.protocol.topic_commands import TopicCommand as TopicCommand
+from horolog.protocol.topic_commands import TopicSettings as TopicSettings
 from horolog.protocol.topic_commands import TopicType as TopicType
 from horolog.protocol.topic_commands import TopicView as TopicView
 

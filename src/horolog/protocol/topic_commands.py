@@ -19,6 +19,28 @@ class TopicType(StrEnum):
     MIXED = "mixed"
 
 
+PERM_WRITE, PERM_READ = 2, 4
+PERM_NAMES = {2: "write", 4: "read", 6: "read and write"}
+
+
+@dataclass(slots=True, frozen=True)
+class TopicSettings:
+    """What is kept of a topic beside its type and queues; the defaults are RocketMQ's.
+
+    perm          2: it may be sent to, 4: consumed, 6: both.  What waits is handed over whatever it is
+    order         whether its messages are in order over all queues' owners: for clients, means nothing here
+    read_queues   how many queues routes show to consumers, 0: all
+    write_queues  how many queues take new messages, 0: all
+    attributes    everything that a client stored with the topic and that means nothing here
+    """
+
+    perm: int = 6
+    order: bool = False
+    read_queues: int = 0
+    write_queues: int = 0
+    attributes: dict[str, object] = field(default_factory=dict)
+
+
 @dataclass(slots=True, frozen=True)
 class CreateTopic:
     """Create a topic; gives `TopicView`.  One that exists just so: no change; any other: TOPIC_EXISTS."""
@@ -26,14 +48,19 @@ class CreateTopic:
     name: str
     type: TopicType
     queues: int
+    settings: TopicSettings | None = None  # None: the defaults, or whatever the one has that exists
 
 
 @dataclass(slots=True, frozen=True)
 class ChangeTopic:
-    """Add queues to a topic, up to `queues` of them; gives `TopicView`.  As many as it has: no change."""
+    """Add queues to a topic, up to `queues` of them, or give it other settings; gives `TopicView`.
+
+    Fewer queues than it has, of whichever kind, are refused.
+    """
 
     name: str
-    queues: int
+    queues: int = 0  # 0: as many as it has
+    settings: TopicSettings | None = None  # None: as they are
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,6 +92,17 @@ class TopicView:
     queue_offsets: list[int]  # next offset of each queue
     pending: int  # scheduled messages that wait, or NOT_COUNTED
     min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
+    settings: TopicSettings = field(default_factory=TopicSettings)
+
+    @property
+    def read_queues(self) -> int:
+        """How many queues, from the first one on, consumers are shown."""
+        return self.settings.read_queues or self.queues
+
+    @property
+    def write_queues(self) -> int:
+        """How many queues, from the first one on, new messages go to."""
+        return self.settings.write_queues or self.queues
 
 
 TopicCommand = CreateTopic | ChangeTopic | DescribeTopic | ListTopics

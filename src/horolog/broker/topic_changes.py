@@ -1,0 +1,189 @@
+"""Topics made and changed: what a command asks for becomes one record, or is refused with the first reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import orjson
+
+from horolog.broker import queries
+from horolog.broker.effects import Reply
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic, Topics
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
+from horolog.log.record import encode_topic
+from horolog.protocol.accepted import check_can_be_made
+from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType, TopicView
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.topic_commands import PERM_NAMES, TopicSettings
+
+
+class Planned(NamedTuple):
+    """What a topic shall be from here on, as its record in the log says."""
+
+    number: int
+    name: str
+    type: TopicType
+    queues: int
+    settings: TopicSettings
+
+
+class TopicChanges:
+    """The topics of a shard; `records` collects control records for the turn's frame."""
+
+    def __init__(self, shard: Shard, records: list[bytes]) -> None:
+        self._shard = shard
+        self._records = records
+
+    def make(self, command: CreateTopic | ChangeTopic) -> tuple[TopicView, list[Reply]]:
+        """The topic as it is from here on, and the ends of polls that may not go on."""
+        topics = self._shard.topics
+        planned = plan(topics, command)
+        is_new = command.name not in topics.by_name
+        ended: list[Reply] = []
+        if planned is not None:
+            topic = topics.put(*planned)
+            self._records.append(encode_topic(topic.row()))
+            ended = self._end_polls(topic)
+        topic = topics.get(command.name)
+        view = queries.view_topic(self._shard, topic, with_pending=not is_new)
+        return (replace(view, pending=0) if is_new else view), ended  # nothing waits of a new one
+
+    def _end_polls(self, topic: Topic) -> list[Reply]:
+        """Whoever waits for what is not readable any more is told so."""
+        try:
+            topic.check_readable()
+        except HorologError as error:
+            polls = self._shard.ready.polls
+            waiting = polls.of_topic(topic.number)
+            for waiter in waiting:
+                polls.leave(waiter)
+            return [Reply(waiter.token, error) for waiter in waiting]
+        return []
+
+
+def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
+    """What the topic shall be; None if it is so already; else why it cannot."""
+    check_topic(command.name)
+    if isinstance(command, ChangeTopic):
+        return _plan_change(topics.get(command.name), command)
+    _check_queues(command.queues)
+    if command.settings is not None:
+        _check_settings(command.settings, command.queues)
+    known = topics.by_name.get(command.name)
+    if known is None:
+        return _plan_new(topics, command)
+    _check_is_the_same(known, command)
+    return None
+
+
+def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
+    check_can_be_made(command.type)
+    if len(topics.by_name) >= TOPICS_MAX or topics.last >= _NUMBER_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"there are {TOPICS_MAX} topics already, the most that are allowed",
+            field="topic",
+            limit=f"{TOPICS_MAX} topics",
+        )
+    settings = command.settings or TopicSettings()
+    return Planned(topics.last + 1, command.name, command.type, command.queues, settings)
+
+
+_NUMBER_MAX = (1 << 32) - 1  # a number is never given again, and has 32 bits in a record
+
+
+def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
+    there = len(known.queues)
+    queues = command.queues or there
+    _check_queues(queues)
+    _check_not_fewer("queues", known.name, there, queues)
+    settings = known.settings if command.settings is None else command.settings
+    _check_settings(settings, queues)
+    for name in ("read_queues", "write_queues"):
+        before = getattr(known.settings, name) or there
+        _check_not_fewer(name, known.name, before, getattr(settings, name) or queues)
+    if (queues, settings) == (there, known.settings):
+        return None
+    return Planned(known.number, known.name, known.type, queues, settings)
+
+
+def _check_queues(queues: int) -> None:
+    if not 1 <= queues <= QUEUES_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"queues: {queues}; a topic has 1 to {QUEUES_MAX}",
+            field="queues",
+            limit=f"1 to {QUEUES_MAX}",
+        )
+
+
+def _check_not_fewer(field: str, name: str, there: int, wanted: int) -> None:
+    if wanted < there:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"{field}: topic {name!r} has {there}, and their number cannot be lowered to {wanted}",
+            field=field,
+            limit=f"{there} to {QUEUES_MAX}",
+        )
+
+
+def _check_settings(settings: TopicSettings, queues: int) -> None:
+    if settings.perm not in PERM_NAMES:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"perm: {settings.perm}; 2 (write), 4 (read) and 6 (both) are allowed",
+            field="perm",
+            limit="2, 4 or 6",
+        )
+    for name in ("read_queues", "write_queues"):
+        value = getattr(settings, name)
+        if not 0 <= value <= queues:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"{name}: {value}; the topic has {queues} queues",
+                field=name,
+                limit=f"0 (all) to {queues}",
+            )
+    try:
+        size = len(orjson.dumps(settings.attributes))
+    except TypeError as error:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"attributes: {error}", field="attributes"
+        ) from error
+    if size > TOPIC_ATTRIBUTES_MAX:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"attributes: {size} bytes as JSON; at most {TOPIC_ATTRIBUTES_MAX} are allowed",
+            field="attributes",
+            limit=f"{TOPIC_ATTRIBUTES_MAX} bytes",
+        )
+
+
+def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
+    """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
+    if known.type is not command.type:
+        raise HorologError(
+            ErrorCode.TOPIC_EXISTS,
+            f"topic {known.name!r} exists with type {known.type.value}; "
+            f"a type cannot be changed to {command.type.value}",
+            field="type",
+        )
+    there = len(known.queues)
+    if there != command.queues:
+        raise HorologError(
+            ErrorCode.TOPIC_EXISTS,
+            f"topic {known.name!r} exists with {there} {'queue' if there == 1 else 'queues'}, "
+            f"not {command.queues}; change it to have more (`horolog topic change`, "
+            "PATCH /v1/topics/{name})",
+            field="queues",
+        )
+    if command.settings is not None and command.settings != known.settings:
+        raise HorologError(
+            ErrorCode.TOPIC_EXISTS,
+            f"topic {known.name!r} exists with the permission {known.settings.perm}, or with other "
+            "settings; change it (`horolog topic change`, PATCH /v1/topics/{name})",
+            field="settings",
+        )
