@@ -66,6 +66,7 @@ LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # the same of consumer groups
+RATED_PAIRS_MAX = 4_096  # groups and topics of theirs whose rates are kept: a look each a minute
 TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn

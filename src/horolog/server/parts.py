@@ -100,6 +100,7 @@ def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | 
         return [grpc]
     from horolog.server.remoting.front import RemotingFront
     from horolog.server.remoting.node import Node
+    from horolog.server.remoting.settings import properties_of
 
     node = Node(
         engine,
@@ -109,6 +110,8 @@ def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | 
         auto_create=settings.remoting_auto_create,
         store_host=_store_host(settings),
         levels=settings.levels,
+        settings=properties_of(settings),
+        data_dir=settings.data_dir,
     )
     remoting = RemotingFront(
         node,

@@ -20,6 +20,8 @@ from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.request import Answer
 from horolog.server.door import Door, Intake
+from horolog.server.rates import Rates
+from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.clients import ClientCodes
 from horolog.server.remoting.family import Family, Handler
 from horolog.server.remoting.link import RemotingLink
@@ -64,6 +66,7 @@ class RemotingFront:
     ) -> None:
         self.node = node
         self._clients = clients = ClientCodes(node)
+        self._rates = Rates(node.engine)
         self._produce = ProduceCodes(node)
         self._pull = PullCodes(node)
         self._families: list[Family] = [
@@ -73,6 +76,7 @@ class RemotingFront:
             self._pull,
             OffsetCodes(node),
             QueryCodes(node),
+            *admin_families(node, self._rates),
         ]
         self._handlers: dict[int, Handler] = {}
         for family in self._families:
@@ -105,6 +109,7 @@ class RemotingFront:
         self._doors = [self._door(namesrv), self._door(broker)]
         self.node.broker_port = int(broker.getsockname()[1])
         ports = Ports(*[await door.start() for door in self._doors])
+        self._rates.start()
         self._sweep_later()
         return ports
 
@@ -129,6 +134,7 @@ class RemotingFront:
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new requests, give those under way `grace_s` seconds, close."""
         self._sweeper.cancel()
+        await self._rates.stop()
         await asyncio.gather(*[door.stop(grace_s) for door in self._doors])
         for task in list(self._tasks):
             task.cancel()

@@ -97,6 +97,11 @@ class RemotingLink(Link):
             self._door.fault(self, fault)
             self._over = True
             return
+        if not frames:
+            return
+        last = frames[-1]
+        self.language, self.version = last.language, last.version
+        self._serializer = last.serializer
         for frame in frames:
             if frame.is_answer:
                 self._hear_answer(frame)
@@ -105,11 +110,7 @@ class RemotingLink(Link):
             self._open += 1
             self._open_bytes += request.size
             self._service.asked(request)
-        if frames:
-            last = frames[-1]
-            self.language, self.version = last.language, last.version
-            self._serializer = last.serializer
-            self._service.asked_all()
+        self._service.asked_all()
 
     def answer(self, request: Request, answer: Answer, pieces: Sequence[Piece] = ()) -> None:
         """The answer of a request; `pieces` stand for its body."""

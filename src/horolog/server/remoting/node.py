@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from horolog.protocol.remoting.send import Site
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
@@ -27,6 +29,8 @@ class Node:
     auto_create  whether a send of an unknown topic makes it
     store_host   4 bytes of IPv4 and 4 of port, as messages name their store
     levels       delays that clients name by number
+    settings     as admin tools are told them; the keys are RocketMQ's
+    data_dir     whose disk admin tools are told of; None: they are not
     """
 
     engine: Engine
@@ -37,6 +41,8 @@ class Node:
     auto_create: bool = True
     store_host: bytes = b"\x7f\0\0\1\0\0\0\0"
     levels: Levels = _LEVELS
+    settings: Mapping[str, object] = field(default_factory=dict)
+    data_dir: Path | None = None
     registry: Registry = field(default_factory=Registry)
 
     @property

@@ -1,10 +1,13 @@
-"""What the broker can filter by."""
+"""What the broker can filter by, and what tools are told of it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.remoting.client_bodies import subscription_data
 from horolog.protocol.remoting.heartbeat import TAG, Subscription
-from horolog.ready.filter import parse_tags
+from horolog.ready.filter import ALL_TAGS, TagFilter, parse_tags
 
 
 def check_filter(subscription: Subscription) -> None:
@@ -17,3 +20,18 @@ def check_filter(subscription: Subscription) -> None:
             limit=TAG,
         )
     parse_tags(subscription.expression)
+
+
+def tags_of(subscription: Subscription | None) -> TagFilter:
+    """Which tags it wants: all, where it does not filter by tags."""
+    if subscription is None or subscription.type != TAG:
+        return ALL_TAGS
+    return parse_tags(subscription.expression)
+
+
+def as_told(subscription: Subscription | None) -> dict[str, Any] | None:
+    """SubscriptionData of Java."""
+    if subscription is None:
+        return None
+    tags = tags_of(subscription)
+    return subscription_data(subscription, tags.tags or (), tags.codes)

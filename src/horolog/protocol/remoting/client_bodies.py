@@ -1,0 +1,86 @@
+"""What admin tools are told of connected clients, in the words of Java's classes (protocol notes §3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from horolog.protocol.remoting.heartbeat import ConsumerData, Subscription
+from horolog.protocol.remoting.topic_bodies import encode
+
+
+class Connected(NamedTuple):
+    """A client and its connection."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    seen_ms: int  # when it was last heard of
+
+
+def connection(client: Connected) -> dict[str, Any]:
+    """Connection."""
+    return {
+        "clientAddr": client.address,
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+    }
+
+
+def producer_connections(clients: Iterable[Connected]) -> bytes:
+    """ProducerConnection."""
+    return encode({"connectionSet": [connection(client) for client in clients]})
+
+
+def producer_table(groups: Mapping[str, Sequence[Connected]]) -> bytes:
+    """ProducerTableInfo."""
+    table = {group: [_producer(client) for client in clients] for group, clients in groups.items()}
+    return encode({"data": table})
+
+
+def _producer(client: Connected) -> dict[str, Any]:
+    return {
+        "clientId": client.client_id,
+        "language": client.language,
+        "lastUpdateTimestamp": client.seen_ms,
+        "remoteIP": client.address,
+        "version": client.version,
+    }
+
+
+def consumer_connections(
+    clients: Iterable[Connected],
+    consumer: ConsumerData,
+    subscriptions: Mapping[str, Mapping[str, Any]],
+) -> bytes:
+    """ConsumerConnection.
+
+    consumer       what one member says of all of them
+    subscriptions  `subscription_data` by topic
+    """
+    return encode(
+        {
+            "connectionSet": [connection(client) for client in clients],
+            "consumeFromWhere": consumer.consume_from.name,
+            "consumeType": consumer.consume_type.name,
+            "messageModel": consumer.model.name,
+            "subscriptionTable": subscriptions,
+        }
+    )
+
+
+def subscription_data(
+    subscription: Subscription, tags: Iterable[str], codes: Iterable[int]
+) -> dict[str, Any]:
+    """SubscriptionData; tags and their codes are those of the expression."""
+    return {
+        "classFilterMode": False,
+        "codeSet": sorted(codes),
+        "expressionType": subscription.type,
+        "subString": subscription.expression,
+        "subVersion": subscription.version,
+        "tagsSet": sorted(tags),
+        "topic": subscription.topic,
+    }

@@ -1,0 +1,116 @@
+"""What admin tools are told of consumer groups, in the words of Java's classes (protocol notes §3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.queue_commands import GroupSettings, GroupView
+from horolog.protocol.remoting import object_keys
+from horolog.protocol.remoting.topic_bodies import DATA_VERSION, encode, queue_key
+
+_UNUSED: dict[str, object] = {
+    "brokerId": 0,
+    "consumeFromMinEnable": True,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+"""Keys that Java's tools read and that mean nothing here, unless a client has stored others."""
+_SWITCHES = {
+    "consumeEnable": "consume_enable",
+    "consumeBroadcastEnable": "broadcast_enable",
+    "consumeMessageOrderly": "orderly",
+}
+_NUMBERS = {"retryQueueNums": "retry_queues", "retryMaxTimes": "retry_max"}
+
+
+class QueueProgress(NamedTuple):
+    """What a group has consumed of one queue.
+
+    pulled       next offset to give out; at least `committed`
+    consumed_ms  when the last consumed message was stored; 0: unknown
+    """
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    committed: int
+    pulled: int
+    consumed_ms: int
+
+
+def group_config(group: GroupView) -> dict[str, Any]:
+    """SubscriptionGroupConfig."""
+    settings = group.settings
+    found = {**_UNUSED, **settings.attributes, "groupName": group.name}
+    found |= {key: getattr(settings, name) for key, name in _SWITCHES.items()}
+    return found | {key: getattr(settings, name) for key, name in _NUMBERS.items()}
+
+
+def group_configs(groups: Iterable[GroupView]) -> bytes:
+    """SubscriptionGroupWrapper."""
+    table = {group.name: group_config(group) for group in groups}
+    return encode(
+        {"dataVersion": DATA_VERSION, "forbiddenTable": {}, "subscriptionGroupTable": table}
+    )
+
+
+def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
+    """Name and settings of a SubscriptionGroupConfig.  BAD_REQUEST names what is wrong."""
+    name = body.get("groupName")
+    if not isinstance(name, str):
+        raise _bad("groupName", "a name is needed")
+    known: dict[str, Any] = {}
+    others: dict[str, object] = {}
+    for key, value in body.items():
+        if key in _SWITCHES:
+            if not isinstance(value, bool):
+                raise _bad(key, f"{value!r:.40} is neither true nor false")
+            known[_SWITCHES[key]] = value
+        elif key in _NUMBERS:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise _bad(key, f"{value!r:.40} is no number")
+            known[_NUMBERS[key]] = value
+        elif key != "groupName" and value is not None:
+            others[key] = value
+    return name, GroupSettings(**known, attributes=others)
+
+
+def consume_stats(broker: str, queues: Iterable[QueueProgress], rate: float) -> dict[str, Any]:
+    """ConsumeStats; `rate` is messages a second."""
+    rows = (
+        (
+            queue_key(queue.topic, broker, queue.queue_id),
+            {
+                "brokerOffset": queue.max_offset,
+                "consumerOffset": queue.committed,
+                "lastTimestamp": queue.consumed_ms,
+                "pullOffset": queue.pulled,
+            },
+        )
+        for queue in queues
+    )
+    return {"consumeTps": rate, "offsetTable": object_keys.table(rows)}
+
+
+def offsets(topic: str, broker: str, found: Mapping[int, int]) -> bytes:
+    """ResetOffsetBody, as Java and Go read it."""
+    rows = ((queue_key(topic, broker, queue_id), offset) for queue_id, offset in found.items())
+    return encode({"offsetTable": object_keys.table(rows)})
+
+
+def offsets_for_cpp(topic: str, broker: str, found: Mapping[int, int]) -> bytes:
+    """ResetOffsetBodyForC: the same as a list."""
+    rows = [
+        {**queue_key(topic, broker, queue_id), "offset": offset}
+        for queue_id, offset in found.items()
+    ]
+    return encode({"offsetTable": rows})
+
+
+def _bad(field: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field)

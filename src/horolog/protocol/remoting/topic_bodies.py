@@ -1,0 +1,110 @@
+"""What admin tools are told of topics, in the words of Java's classes (protocol notes §3.9).
+
+`attributes` of a topic are one text, `+message.type=DELAY,+cleanup.policy=DELETE`: `+` sets one, `-` removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import TopicType, TopicView
+from horolog.protocol.remoting import object_keys
+
+PERM_READ_WRITE = 6
+MESSAGE_TYPE = "message.type"
+FILTER_TYPE = "SINGLE_TAG"
+_UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
+DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration is not numbered
+
+
+class QueueState(NamedTuple):
+    """One queue of a topic."""
+
+    min_offset: int
+    max_offset: int
+    stored_ms: int  # when its newest message was stored; 0: it has none
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """A body as it travels: compact, as older clients read it only."""
+    return orjson.dumps(body)
+
+
+def queue_key(topic: str, broker: str, queue_id: int) -> dict[str, object]:
+    """A queue, as it is the key of a table."""
+    return {"brokerName": broker, "queueId": queue_id, "topic": topic}
+
+
+def topic_config(topic: TopicView) -> dict[str, Any]:
+    """TopicConfig."""
+    return {
+        "attributes": {MESSAGE_TYPE: topic.type.value.upper()},
+        "order": False,
+        "perm": PERM_READ_WRITE,
+        "readQueueNums": topic.queues,
+        "topicFilterType": FILTER_TYPE,
+        "topicName": topic.name,
+        "topicSysFlag": 0,
+        "writeQueueNums": topic.queues,
+    }
+
+
+def topic_configs(topics: Iterable[TopicView]) -> bytes:
+    """TopicConfigSerializeWrapper."""
+    table = {topic.name: topic_config(topic) for topic in topics}
+    return encode({"dataVersion": DATA_VERSION, "topicConfigTable": table})
+
+
+def topic_list(names: Iterable[str], broker_address: str = "") -> bytes:
+    """TopicList."""
+    found: dict[str, Any] = {"topicList": list(names)}
+    if broker_address:
+        found["brokerAddr"] = broker_address
+    return encode(found)
+
+
+def topic_stats(topic: str, broker: str, queues: Sequence[QueueState], puts: float) -> bytes:
+    """TopicStatsTable: an entry for every queue, also one that never had a message.
+
+    puts  messages a second
+    """
+    rows = (
+        (
+            queue_key(topic, broker, queue_id),
+            {
+                "lastUpdateTimestamp": queue.stored_ms,
+                "maxOffset": queue.max_offset,
+                "minOffset": queue.min_offset,
+            },
+        )
+        for queue_id, queue in enumerate(queues)
+    )
+    return encode({"offsetTable": object_keys.table(rows), "topicPutTps": puts})
+
+
+def type_wanted(attributes: str) -> TopicType | None:
+    """The type that attributes ask for; None: they say nothing of it.  BAD_REQUEST names what is wrong."""
+    wanted = None
+    for change in filter(None, (piece.strip() for piece in attributes.split(","))):
+        name, is_set, value = change[1:].partition("=")
+        if change[0] not in "+-" or not name or bool(is_set) != (change[0] == "+"):
+            raise _bad_attribute(f"{change[:40]!r} is neither +name=value nor -name")
+        if name != MESSAGE_TYPE:
+            continue  # of RocketMQ's storage: nothing here depends on it
+        if value.upper() in ("", _UNSPECIFIED):
+            wanted = TopicType.MIXED
+            continue
+        try:
+            wanted = TopicType(value.lower())
+        except ValueError:
+            known = ", ".join(type.name for type in TopicType)
+            raise _bad_attribute(f"{MESSAGE_TYPE} {value[:40]!r}; there are {known}") from None
+    return wanted
+
+
+def _bad_attribute(why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"attributes: {why}", field="attributes")

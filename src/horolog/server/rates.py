@@ -1,0 +1,228 @@
+"""How many messages topics got and groups consumed: in the last minute, hour and day.
+
+Nothing on the way of a message counts for this.  The broker knows totals anyway (queue offsets, committed offsets),
+and once a minute they are looked at, if the log has grown since.  So figures are of whole minutes, and begin with
+this start of the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import NamedTuple
+
+from horolog.admin.engine import Engine
+from horolog.errors import HorologError
+from horolog.limits import RATED_PAIRS_MAX
+from horolog.protocol.commands import (
+    BrokerView,
+    DescribeBroker,
+    DescribeGroup,
+    GroupQueueView,
+    ListTopics,
+    TopicView,
+)
+from horolog.protocol.queue_commands import GroupView, ListGroups
+
+_log = logging.getLogger("horolog.server")
+MINUTE_S = 60
+_HOUR_S = 3_600
+_DAY_S = 86_400
+
+
+class Rate(NamedTuple):
+    """Messages of a time that has just passed."""
+
+    sum: int
+    a_second: float
+
+
+class Recent(NamedTuple):
+    """The same of three times."""
+
+    minute: Rate
+    hour: Rate
+    day: Rate
+
+
+class Day(NamedTuple):
+    """Totals at the last two midnights (UTC) since the broker was started, and now."""
+
+    yesterday_morning: int
+    this_morning: int
+    now: int
+
+
+class Meter:
+    """Growth of one total.  Only what has grown is kept: 60 minutes, and 24 hours."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._minutes: deque[tuple[float, int]] = deque()
+        self._hours: deque[tuple[int, int]] = deque()
+
+    def look(self, total: int, now_s: float) -> None:
+        """The total is that now."""
+        grown = total - self.total
+        self.total = total
+        if grown <= 0:
+            return  # a group that was set back has consumed nothing
+        self._forget(now_s)
+        self._minutes.append((now_s, grown))
+        hour = int(now_s // _HOUR_S)
+        if self._hours and self._hours[-1][0] == hour:
+            grown += self._hours.pop()[1]
+        self._hours.append((hour, grown))
+
+    def recent(self, now_s: float) -> Recent:
+        """What came in the last minute, hour and day."""
+        self._forget(now_s)
+        minute = sum(n for at_s, n in self._minutes if at_s > now_s - MINUTE_S)
+        hour = sum(n for _, n in self._minutes)
+        day = sum(n for _, n in self._hours)
+        return Recent(
+            Rate(minute, minute / MINUTE_S), Rate(hour, hour / _HOUR_S), Rate(day, day / _DAY_S)
+        )
+
+    def _forget(self, now_s: float) -> None:
+        while self._minutes and self._minutes[0][0] <= now_s - _HOUR_S:
+            self._minutes.popleft()
+        while self._hours and self._hours[0][0] <= now_s // _HOUR_S - 24:
+            self._hours.popleft()
+
+
+class Totals:
+    """A total at midnights."""
+
+    def __init__(self) -> None:
+        self._mornings: list[tuple[int, int]] = []  # (day, total when it began), of two days
+        self._now = 0
+
+    def look(self, total: int, wall_ms: int) -> None:
+        """The total is that now."""
+        day = wall_ms // 1000 // _DAY_S
+        if not self._mornings or self._mornings[-1][0] < day:
+            self._mornings = [*self._mornings[-1:], (day, total)]
+        self._now = max(total, self._now)
+
+    def day(self) -> Day:
+        """As it was, and is."""
+        if not self._mornings:
+            return Day(0, 0, 0)
+        return Day(self._mornings[0][1], self._mornings[-1][1], self._now)
+
+
+class Rates:
+    """Looks at the broker once a minute, between `start` and `stop`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._meters: dict[Hashable, Meter] = {}
+        self._log_end = -1
+        self._seen: set[Hashable] = set()
+        self.puts_of_day = Totals()
+        self.gets_of_day = Totals()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.ensure_future(self._look_on())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def puts(self, topic: str = "") -> Recent:
+        """What came into a topic; without, into all of them."""
+        return self._recent(topic)
+
+    def gets(self, topic: str = "", group: str = "") -> Recent:
+        """What a group consumed of a topic; without, all of all."""
+        return self._recent((topic, group))
+
+    def _recent(self, key: Hashable) -> Recent:
+        meter = self._meters.get(key)
+        return (meter or Meter(0)).recent(self._now_s())
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except HorologError as error:
+                _log.warning("rates: %s", error)
+            await asyncio.sleep(MINUTE_S)
+
+    async def look(self) -> None:
+        """Take the totals of now."""
+        view: BrokerView = await self._engine.submit(DescribeBroker())
+        if view.log_end == self._log_end:
+            return
+        first = self._log_end < 0
+        self._log_end = view.log_end
+        self._seen = set()
+        wall_ms = self._engine.clock.wall_ms()
+        stored = await self._look_at_topics(first=first)
+        put = stored + view.pending + view.recalled  # what was put and waits, or waits no more
+        self._note("", put)
+        self.puts_of_day.look(put, wall_ms)
+        consumed = await self._look_at_groups()
+        self._note(("", ""), consumed)
+        self.gets_of_day.look(consumed, wall_ms)
+        for key in self._meters.keys() - self._seen:
+            del self._meters[key]
+
+    async def _look_at_topics(self, *, first: bool) -> int:
+        stored, after = 0, ""
+        while page := await self._topics_behind(after):
+            for topic in page:
+                total = sum(topic.queue_offsets)
+                # A topic that is new since the last look had nothing then.
+                self._note(topic.name, total, since=total if first else 0)
+                stored += total
+            after = page[-1].name
+        return stored
+
+    async def _topics_behind(self, name: str) -> list[TopicView]:
+        page: list[TopicView] = await self._engine.submit(ListTopics(name, with_pending=False))
+        return page
+
+    async def _look_at_groups(self) -> int:
+        consumed, left, after = 0, RATED_PAIRS_MAX, ""
+        while left > 0 and (page := await self._groups_behind(after)):
+            for group in page:
+                for topic in group.topics[:left]:
+                    left -= 1
+                    consumed += await self._look_at(topic, group.name)
+            after = page[-1].name
+        return consumed
+
+    async def _groups_behind(self, name: str) -> list[GroupView]:
+        page: list[GroupView] = await self._engine.submit(ListGroups(name))
+        return page
+
+    async def _look_at(self, topic: str, group: str) -> int:
+        try:
+            queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
+        except HorologError:
+            return 0  # it has just been deleted
+        total = sum(queue.ack_floor for queue in queues)
+        self._note((topic, group), total)
+        return total
+
+    def _note(self, key: Hashable, total: int, since: int | None = None) -> None:
+        """A total is that now; one that is new grows from now on, or has grown since it was `since`."""
+        self._seen.add(key)
+        meter = self._meters.get(key)
+        if meter is None:
+            meter = self._meters[key] = Meter(total if since is None else since)
+        meter.look(total, self._now_s())

@@ -1,0 +1,21 @@
+"""All that admin tools ask, as families of handlers."""
+
+from __future__ import annotations
+
+from horolog.server.rates import Rates
+from horolog.server.remoting.family import Family
+from horolog.server.remoting.figures import FigureCodes
+from horolog.server.remoting.groups import GroupCodes
+from horolog.server.remoting.members import MemberCodes
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.topics import TopicCodes
+
+
+def admin_families(node: Node, rates: Rates) -> list[Family]:
+    """Handlers of what `mqadmin` and RocketMQ's dashboard ask."""
+    return [
+        TopicCodes(node, rates),
+        GroupCodes(node, rates),
+        MemberCodes(node),
+        FigureCodes(node, rates),
+    ]

@@ -1,0 +1,195 @@
+"""Figures and settings of the broker, for admin tools.
+
+Keys are RocketMQ's, for its tools look for them.  What this broker does not know it does not tell, but for keys
+without which a tool fails: those are 0, and stand in `_NOTHING_BEHIND`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+from horolog import __version__
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADMIN_LIST_MAX, QUEUES_MAX, TURN_READ_BYTES
+from horolog.protocol.commands import (
+    BrokerView,
+    DescribeBroker,
+    ListPending,
+    PendingMessage,
+    QueueRead,
+    ReadQueue,
+)
+from horolog.protocol.remoting import broker_bodies as bodies
+from horolog.protocol.remoting.broker_bodies import Unit
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.request import Answer, integer, text
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.rocketmq.tags import tags_code
+from horolog.server.rates import Rate, Rates
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import VERSION
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.subscriptions import as_told, tags_of
+
+_NOTHING_BEHIND = {  # requests do not wait in queues of threads here, nor messages before they are filed
+    "sendThreadPoolQueueSize": 0,
+    "sendThreadPoolQueueHeadWaitTimeMills": 0,
+    "pullThreadPoolQueueSize": 0,
+    "pullThreadPoolQueueHeadWaitTimeMills": 0,
+    "ackThreadPoolQueueSize": 0,
+    "ackThreadPoolQueueHeadWaitTimeMills": 0,
+    "pageCacheLockTimeMills": 0,
+    "timerOffsetBehind": 0,
+}
+_STATS = "TOPIC_PUT_NUMS, GROUP_GET_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS"
+
+
+class FigureCodes:
+    """Answers what is asked of the broker itself."""
+
+    def __init__(self, node: Node, rates: Rates) -> None:
+        self._node = node
+        self._engine = node.engine
+        self._rates = rates
+        self._booted_ms = time.time_ns() // 1_000_000
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.GET_BROKER_CONFIG: self.settings,
+            Code.GET_NAMESRV_CONFIG: self.settings,
+            Code.GET_BROKER_RUNTIME_INFO: self.runtime,
+            Code.VIEW_BROKER_STATS_DATA: self.stats,
+            Code.QUERY_CONSUME_QUEUE: self.units,
+            Code.GET_KV_CONFIG: self.kv,
+            Code.GET_KVLIST_BY_NAMESPACE: self.kv_list,
+        }
+
+    def settings(self, request: Request) -> Answer:
+        """GET_BROKER_CONFIG, GET_NAMESRV_CONFIG."""
+        node = self._node
+        address = node.address(request)
+        host, _, port = address.rpartition(":")
+        table: dict[str, object] = {
+            "brokerClusterName": node.cluster_name,
+            "brokerId": 0,
+            "brokerIP1": host,
+            "brokerName": node.broker_name,
+            "listenPort": port,
+            **node.settings,
+        }
+        return Answer(body=bodies.properties(table))
+
+    async def runtime(self, request: Request) -> Answer:
+        """GET_BROKER_RUNTIME_INFO."""
+        del request
+        await self._rates.look()
+        view: BrokerView = await self._engine.submit(DescribeBroker())
+        now_ms = self._engine.clock.wall_ms()
+        late: list[PendingMessage] = await self._engine.submit(ListPending(0, now_ms, limit=1))
+        puts, gets = self._rates.puts(), self._rates.gets()
+        put, got = self._rates.puts_of_day.day(), self._rates.gets_of_day.day()
+        table: dict[str, object] = {
+            **_NOTHING_BEHIND,
+            "bootTimestamp": self._booted_ms,
+            "brokerActive": "true",
+            "brokerVersion": VERSION,
+            "brokerVersionDesc": f"horolog-{__version__}",
+            "commitLogMaxOffset": view.log_end,
+            "commitLogMinOffset": view.log_start,
+            "dispatchBehindBytes": view.log_end - view.commit_position,
+            "getTransferredTps": f"{gets.minute.a_second:.2f}",
+            "msgGetTotalTodayMorning": got.this_morning,
+            "msgGetTotalTodayNow": got.now,
+            "msgGetTotalYesterdayMorning": got.yesterday_morning,
+            "msgPutTotalTodayMorning": put.this_morning,
+            "msgPutTotalTodayNow": put.now,
+            "msgPutTotalYesterdayMorning": put.yesterday_morning,
+            "putTps": f"{puts.minute.a_second:.2f}",
+            "timerCongestNum": view.pending,
+            "timerReadBehind": (now_ms - late[0].due_ms) // 1000 if late else 0,
+        }
+        return Answer(body=bodies.kv_table(table | self._disk()))
+
+    def _disk(self) -> dict[str, object]:
+        if self._node.data_dir is None:
+            return {}
+        total, _, free = shutil.disk_usage(self._node.data_dir)
+        return {
+            "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
+            "commitLogDiskRatio": f"{(total - free) / total:.4f}",
+        }
+
+    def stats(self, request: Request) -> Answer:
+        """VIEW_BROKER_STATS_DATA."""
+        name = text(request.frame, "statsName")
+        key = text(request.frame, "statsKey")
+        topic, _, group = key.partition("@")
+        if name == "TOPIC_PUT_NUMS":
+            recent = self._rates.puts(key)
+        elif name == "GROUP_GET_NUMS" and topic and group:
+            recent = self._rates.gets(topic, group)
+        elif name == "BROKER_PUT_NUMS":
+            recent = self._rates.puts()
+        elif name == "BROKER_GET_NUMS":
+            recent = self._rates.gets()
+        else:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"statsName: {name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
+                field="statsName",
+                limit=_STATS,
+            )
+        return Answer(body=bodies.stats_data(*map(_item, recent)))
+
+    async def units(self, request: Request) -> Answer:
+        """QUERY_CONSUME_QUEUE: some messages of a queue, and whether a group takes them."""
+        frame = request.frame
+        topic = check_topic(text(frame, "topic"))
+        group = text(frame, "consumerGroup", "")
+        wanted = self._node.registry.subscription(group, topic) if group else None
+        tags = tags_of(wanted)
+        read: QueueRead = await self._engine.submit(
+            ReadQueue(
+                topic,
+                integer(frame, "queueId", low=0, high=QUEUES_MAX),
+                integer(frame, "index", 0, low=0),
+                integer(frame, "count", 32, low=1, high=ADMIN_LIST_MAX),
+                TURN_READ_BYTES,
+            )
+        )
+        units = []
+        for record in read.records:
+            stored = decode(record[RECORD_HEAD_BYTES:])
+            tag = properties.decode(stored.properties).get("TAGS", "")
+            size = len(record) - RECORD_HEAD_BYTES
+            units.append(
+                Unit(stored.position, size, tags_code(tag) if tag else 0, tags.matches(tag))
+            )
+        return Answer(
+            body=bodies.queue_units(units, read.min_offset, read.max_offset, as_told(wanted))
+        )
+
+    # --- key and value tables of the name server --------------------------------------------------
+
+    def kv(self, request: Request) -> Answer:
+        """GET_KV_CONFIG: nothing is kept there."""
+        namespace, key = text(request.frame, "namespace"), text(request.frame, "key")
+        return Answer(
+            Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} is not kept in {namespace[:200]!r}"
+        )
+
+    def kv_list(self, request: Request) -> Answer:
+        """GET_KVLIST_BY_NAMESPACE: an empty one."""
+        text(request.frame, "namespace")
+        return Answer(body=bodies.kv_table({}))
+
+
+def _item(rate: Rate) -> dict[str, Any]:
+    return bodies.stats_item(rate.sum, rate.a_second)

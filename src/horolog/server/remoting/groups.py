@@ -1,0 +1,228 @@
+"""Consumer groups, for admin tools: their settings, and how far they have come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import orjson
+
+from horolog.admin.engine import Engine
+from horolog.limits import GROUPS_MAX
+from horolog.protocol.commands import DescribeGroup, DescribeTopic, GroupQueueView
+from horolog.protocol.queue_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    FindGroup,
+    GetOffsets,
+    GroupView,
+    ListGroups,
+    PutGroup,
+)
+from horolog.protocol.remoting import group_bodies as bodies
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.group_bodies import QueueProgress
+from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
+from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
+from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.rates import Rates
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.topics import stored_ms
+
+
+async def groups(engine: Engine) -> AsyncIterator[GroupView]:
+    """All consumer groups, by name."""
+    after = ""
+    while page := await _page(engine, after):
+        for group in page:
+            yield group
+        after = page[-1].name
+
+
+async def _page(engine: Engine, after: str) -> list[GroupView]:
+    page: list[GroupView] = await engine.submit(ListGroups(after))
+    return page
+
+
+async def known_group(engine: Engine, name: str) -> GroupView:
+    """A consumer group; GROUP_NOT_FOUND."""
+    group: GroupView = await engine.submit(FindGroup(check_group(name)))
+    return group
+
+
+class GroupCodes:
+    """Answers what is asked of consumer groups."""
+
+    def __init__(self, node: Node, rates: Rates) -> None:
+        self._node = node
+        self._engine = node.engine
+        self._rates = rates
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
+            Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.configs,
+            Code.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
+            Code.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            Code.GET_CONSUME_STATS: self.stats,
+            Code.GET_BROKER_CONSUME_STATS: self.all_stats,
+            Code.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            Code.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            Code.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            Code.GET_ALL_CONSUMER_OFFSET: self.offsets,
+            Code.CLONE_GROUP_OFFSET: self.clone_offsets,
+        }
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    async def put(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: make a group, or give it other settings."""
+        name, settings = bodies.read_group_config(content(request.frame))
+        await self._engine.submit(PutGroup(check_group(name), settings))
+        return DONE
+
+    async def configs(self, request: Request) -> Answer:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all, or `maxGroupNum` of them from `groupSeq` on."""
+        first = integer(request.frame, "groupSeq", 0, low=0)
+        limit = integer(request.frame, "maxGroupNum", GROUPS_MAX, low=0)
+        found = [group async for group in groups(self._engine)]
+        fields = {"totalGroupNum": str(len(found))}
+        return Answer(fields=fields, body=bodies.group_configs(found[first : first + limit]))
+
+    async def config(self, request: Request) -> Answer:
+        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        group = await known_group(self._engine, text(request.frame, "group"))
+        return Answer(body=encode(bodies.group_config(group)))
+
+    async def delete(self, request: Request) -> Answer:
+        """DELETE_SUBSCRIPTIONGROUP, with its progress."""
+        name = check_group(text(request.frame, "groupName"))
+        await self._engine.submit(DeleteGroup(name))
+        return DONE
+
+    # --- progress ---------------------------------------------------------------------------------
+
+    async def stats(self, request: Request) -> Answer:
+        """GET_CONSUME_STATS, of one topic or of all that the group takes from."""
+        frame = request.frame
+        group = await known_group(self._engine, text(frame, "consumerGroup"))
+        named = [name for name in text(frame, "topicList", "").split(";") if name]
+        named = named or [name for name in [text(frame, "topic", "")] if name]
+        for name in named:
+            await self._engine.submit(DescribeTopic(check_topic(name), with_pending=False))
+        queues = [
+            queue
+            for topic in named or group.topics
+            for queue in await self._progress(group.name, topic)
+        ]
+        rate = sum(
+            self._rates.gets(topic, group.name).minute.a_second for topic in named or group.topics
+        )
+        return Answer(body=encode(bodies.consume_stats(self._node.broker_name, queues, rate)))
+
+    async def all_stats(self, request: Request) -> Answer:
+        """GET_BROKER_CONSUME_STATS: how far every group is behind, a table for each of its topics."""
+        only_orderly = flag(request.frame, "isOrder")
+        listed = []
+        behind = in_flight = 0
+        async for group in groups(self._engine):
+            if only_orderly and not group.settings.orderly:
+                continue
+            tables = []
+            for topic in group.topics:
+                queues = await self._progress(group.name, topic)
+                behind += sum(queue.max_offset - queue.committed for queue in queues)
+                in_flight += sum(queue.pulled - queue.committed for queue in queues)
+                rate = self._rates.gets(topic, group.name).minute.a_second
+                tables.append(bodies.consume_stats(self._node.broker_name, queues, rate))
+            listed.append({group.name: tables})
+        found = {
+            "brokerAddr": self._node.address(request),
+            "consumeStatsList": listed,
+            "totalDiff": behind,
+            "totalInflightDiff": in_flight,
+        }
+        return Answer(body=encode(found))
+
+    async def _progress(self, group: str, topic: str) -> list[QueueProgress]:
+        queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
+        last = [(queue.queue_id, queue.ack_floor - 1) for queue in queues]
+        times = await stored_ms(self._engine, topic, last)
+        return [
+            QueueProgress(
+                topic,
+                queue.queue_id,
+                queue.max_offset,
+                queue.ack_floor,
+                max(queue.next_offset, queue.ack_floor),
+                time_ms,
+            )
+            for queue, time_ms in zip(queues, times, strict=True)
+        ]
+
+    async def time_span(self, request: Request) -> Answer:
+        """QUERY_CONSUME_TIME_SPAN: when the oldest, newest and last consumed messages were stored."""
+        topic = check_topic(text(request.frame, "topic"))
+        group = check_group(text(request.frame, "group"))
+        queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
+        now_ms = self._engine.clock.wall_ms()
+        wanted = [
+            (queue.queue_id, offset)
+            for queue in queues
+            for offset in (
+                queue.min_offset if queue.min_offset < queue.max_offset else -1,
+                queue.max_offset - 1,
+                queue.ack_floor - 1,
+                queue.ack_floor if queue.ack_floor < queue.max_offset else -1,
+            )
+        ]
+        times = await stored_ms(self._engine, topic, wanted)
+        spans = []
+        for row, queue in enumerate(queues):
+            oldest, newest, consumed, next_one = times[4 * row : 4 * row + 4]
+            spans.append(
+                {
+                    "consumeTimeStamp": consumed,
+                    "delayTime": now_ms - next_one if next_one else 0,
+                    "maxTimeStamp": newest,
+                    "messageQueue": queue_key(topic, self._node.broker_name, queue.queue_id),
+                    "minTimeStamp": oldest,
+                }
+            )
+        return Answer(body=encode({"consumeTimeSpanSet": spans}))
+
+    async def groups_of_topic(self, request: Request) -> Answer:
+        """QUERY_TOPIC_CONSUME_BY_WHO: groups that have taken from a topic, or want to just now."""
+        topic = check_topic(text(request.frame, "topic"))
+        await self._engine.submit(DescribeTopic(topic, with_pending=False))
+        found = {group.name async for group in groups(self._engine) if topic in group.topics}
+        found.update(self._node.registry.groups_of(topic))
+        return Answer(body=encode({"groupList": sorted(found)}))
+
+    async def topics_of_group(self, request: Request) -> Answer:
+        """QUERY_TOPICS_BY_CONSUMER."""
+        group = await known_group(self._engine, text(request.frame, "group"))
+        return Answer(body=topic_list(group.topics, self._node.address(request)))
+
+    async def offsets(self, request: Request) -> Answer:
+        """GET_ALL_CONSUMER_OFFSET: `topic@group` → queue → offset, as RocketMQ keeps them in a file."""
+        del request
+        table: dict[str, dict[str, int]] = {}
+        async for group in groups(self._engine):
+            for topic in group.topics:
+                found: dict[int, int] = await self._engine.submit(GetOffsets(group.name, topic))
+                table[f"{topic}@{group.name}"] = {str(queue): at for queue, at in found.items()}
+        return Answer(body=orjson.dumps({"offsetTable": table}))
+
+    async def clone_offsets(self, request: Request) -> Answer:
+        """CLONE_GROUP_OFFSET: let a group go on where another one is."""
+        frame = request.frame
+        source = await known_group(self._engine, text(frame, "srcGroup"))
+        target = check_group(text(frame, "destGroup"))
+        topic = text(frame, "topic", "")
+        for name in [check_topic(topic)] if topic else source.topics:
+            found: dict[int, int] = await self._engine.submit(GetOffsets(source.name, name))
+            await self._engine.submit(CommitOffsets(target, name, found))
+        return DONE

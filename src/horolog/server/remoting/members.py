@@ -1,0 +1,227 @@
+"""Connected clients, for admin tools: who they are, what they hold, and where they are to go on.
+
+Some questions only a client can answer.  They are passed on over its own connection, and so is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage, SearchOffset
+from horolog.protocol.remoting import client_bodies as bodies
+from horolog.protocol.remoting import group_bodies, object_keys
+from horolog.protocol.remoting.client_bodies import Connected
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.protocol.remoting.topic_bodies import encode
+from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.groups import known_group
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.registry import Client, Member
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.subscriptions import as_told
+
+_ASK_S = 5.0  # tools wait as long, or give up before
+_TO_THE_END = -1  # as a time: behind the newest message
+_CPP = "CPP"
+
+
+class MemberCodes:
+    """Answers what is asked of producers and consumers that are connected."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._engine = node.engine
+        self._registry = node.registry
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.GET_CONSUMER_CONNECTION_LIST: self.consumers,
+            Code.GET_PRODUCER_CONNECTION_LIST: self.producers,
+            Code.GET_ALL_PRODUCER_INFO: self.all_producers,
+            Code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            Code.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.offsets_of_clients,
+            Code.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            Code.CONSUME_MESSAGE_DIRECTLY: self.consume,
+        }
+
+    # --- who is there -----------------------------------------------------------------------------
+
+    def consumers(self, request: Request) -> Answer:
+        """GET_CONSUMER_CONNECTION_LIST."""
+        group = check_group(text(request.frame, "consumerGroup"))
+        members = self._registry.members(group)
+        if not members:
+            return _not_online(f"consumerGroup: {group!r} has no client just now")
+        wanted = {
+            topic: as_told(subscription) or {}
+            for topic, subscription in self._registry.subscriptions(group).items()
+        }
+        clients = map(_connected, members)
+        return Answer(body=bodies.consumer_connections(clients, members[0].consumer, wanted))
+
+    def producers(self, request: Request) -> Answer:
+        """GET_PRODUCER_CONNECTION_LIST."""
+        group = text(request.frame, "producerGroup")
+        found = self._registry.producers(group)
+        if not found:
+            return Answer(
+                Status.SYSTEM_ERROR, remark=f"producerGroup: {group[:200]!r} has no client just now"
+            )
+        return Answer(body=bodies.producer_connections(map(_connected, found)))
+
+    def all_producers(self, request: Request) -> Answer:
+        """GET_ALL_PRODUCER_INFO."""
+        del request
+        registry = self._registry
+        return Answer(
+            body=bodies.producer_table(
+                {
+                    group: [_connected(client) for client in registry.producers(group)]
+                    for group in registry.producer_groups
+                }
+            )
+        )
+
+    def subscription(self, request: Request) -> Answer:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+        group = check_group(text(request.frame, "group"))
+        topic = text(request.frame, "topic")
+        told = as_told(self._registry.subscription(group, topic))
+        return Answer(body=encode({"group": group, "subscriptionData": told, "topic": topic}))
+
+    # --- where to go on ---------------------------------------------------------------------------
+
+    async def reset(self, request: Request) -> Answer:
+        """INVOKE_BROKER_TO_RESET_OFFSET: let a group go on at a time, or at an offset of one queue.
+
+        Without `isForce` it only goes back.  What is stored changes here; who is connected is told, too.
+        """
+        frame = request.frame
+        topic = check_topic(text(frame, "topic"))
+        group = (await known_group(self._engine, text(frame, "group"))).name
+        view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
+        wanted = await self._wanted_offsets(frame, view)
+        if not flag(frame, "isForce", default=True):
+            stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
+            wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
+        await self._engine.submit(CommitOffsets(group, topic, wanted))
+        fields = {
+            "topic": topic,
+            "group": group,
+            "timestamp": text(frame, "timestamp", "0"),
+            "isForce": "true",
+        }
+        broker = self._node.broker_name
+        for member in self._registry.members(group):
+            told = group_bodies.offsets_for_cpp if member.language == _CPP else group_bodies.offsets
+            body = told(topic, broker, wanted)
+            member.link.push(Code.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+        return Answer(body=group_bodies.offsets(topic, broker, wanted))
+
+    async def _wanted_offsets(self, frame: Frame, topic: TopicView) -> dict[int, int]:
+        only = integer(frame, "queueId", -1, low=-1, high=topic.queues - 1)
+        queues = [only] if only >= 0 else range(topic.queues)
+        offset = integer(frame, "offset", -1)
+        if only >= 0 and offset >= 0:
+            low, high = topic.min_offsets[only], topic.queue_offsets[only]
+            return {only: integer(frame, "offset", low=low, high=high)}
+        at_ms = integer(frame, "timestamp")
+        if at_ms == _TO_THE_END:
+            return {queue: topic.queue_offsets[queue] for queue in queues}
+        found = await asyncio.gather(
+            *(self._engine.submit(SearchOffset(topic.name, queue, at_ms)) for queue in queues)
+        )
+        return dict(zip(queues, found, strict=True))
+
+    async def offsets_of_clients(self, request: Request) -> Answer:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where the clients of a group are, as they say."""
+        frame = request.frame
+        topic, group = text(frame, "topic"), check_group(text(frame, "group"))
+        only = text(frame, "clientAddr", "")  # it is a client id
+        everybody = self._registry.members(group)
+        members = [each for each in everybody if not only or each.client_id == only]
+        if not members:
+            who = f"clientAddr: {only[:200]!r}" if everybody else f"group: {group!r}"
+            return _not_online(f"{who} has no client just now")
+        fields = {"topic": topic, "group": group}
+        answers = await asyncio.gather(
+            *(_ask(each, Code.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"") for each in members)
+        )
+        table = {}
+        for member, said in zip(members, answers, strict=True):
+            if said.code == Status.SUCCESS:
+                found = object_keys.read(said.body).get("messageQueueTable", {})
+                table[member.client_id] = object_keys.table(object_keys.rows(found))
+        return Answer(body=orjson.dumps({"consumerTable": table}))
+
+    # --- what only a client knows -----------------------------------------------------------------
+
+    async def running_info(self, request: Request) -> Answer:
+        """GET_CONSUMER_RUNNING_INFO: passed on."""
+        return await self._pass_on(request.frame, b"")
+
+    async def consume(self, request: Request) -> Answer:
+        """CONSUME_MESSAGE_DIRECTLY: a client is given a message at once, and says what it made of it."""
+        message_id = text(request.frame, "msgId", "")
+        try:
+            position = int(message_id[-16:], 16)
+        except ValueError:
+            position = -1
+        if len(message_id) not in (32, 56) or not 0 <= position < 1 << 63:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"msgId: {message_id[:80]!r} is no id that names a place in the log",
+                field="msgId",
+            )
+        layout: bytes = await self._engine.submit(ReadMessage(position))
+        return await self._pass_on(request.frame, layout)
+
+    async def _pass_on(self, frame: Frame, body: bytes) -> Answer:
+        group = check_group(text(frame, "consumerGroup"))
+        client_id = text(frame, "clientId")
+        member = self._registry.member(group, client_id)
+        if member is None:
+            return _not_online(f"clientId: {client_id[:200]!r} is no client of {group!r} just now")
+        said = await _ask(member, frame.code, frame.fields, body)
+        return Answer(said.code, said.fields, said.body, said.remark)
+
+
+def _not_online(why: str) -> Answer:
+    return Answer(Status.CONSUMER_NOT_ONLINE, remark=why)
+
+
+async def _ask(member: Member, code: int, fields: Mapping[str, str], body: bytes) -> Frame:
+    try:
+        return await member.link.ask(code, fields, body, _ASK_S)
+    except TimeoutError:
+        return _failed(Status.CONSUME_MSG_TIMEOUT, member, f"has not answered within {_ASK_S:g} s")
+    except ConnectionError:
+        return _failed(Status.CONSUMER_NOT_ONLINE, member, "has gone")
+
+
+def _failed(status: Status, member: Member, why: str) -> Frame:
+    return Frame(status, remark=f"clientId: {member.client_id!r} {why}")
+
+
+def _connected(client: Client) -> Connected:
+    peer = client.link.peer
+    ago_ms = time.monotonic_ns() // 1_000_000 - client.seen_ms
+    return Connected(
+        client.client_id,
+        f"{socket.inet_ntoa(peer.host)}:{peer.port}",
+        client.language,
+        client.version,
+        time.time_ns() // 1_000_000 - ago_ms,
+    )

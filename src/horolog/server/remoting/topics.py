@@ -1,0 +1,179 @@
+"""Topics, for admin tools: made, changed, listed, and how far each queue has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from horolog.admin.engine import Engine
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX, TURN_TOPICS_MAX
+from horolog.protocol.commands import (
+    ChangeTopic,
+    CreateTopic,
+    DescribeTopic,
+    ListTopics,
+    QueueRead,
+    ReadQueue,
+    TopicType,
+    TopicView,
+)
+from horolog.protocol.remoting import topic_bodies as bodies
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.remoting.topic_bodies import PERM_READ_WRITE, QueueState
+from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
+from horolog.server.rates import Rates
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_PERM_MAX = 15
+_READS = 16  # queues whose newest messages are read at a time
+
+
+async def topics(engine: Engine) -> AsyncIterator[TopicView]:
+    """All topics, by name."""
+    after = ""
+    while True:
+        found: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
+        for topic in found:
+            yield topic
+        if len(found) < TURN_TOPICS_MAX:
+            return
+        after = found[-1].name
+
+
+async def stored_ms(engine: Engine, topic: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """When the messages at these (queue, offset) became visible; 0: there is none, or no longer."""
+    found: list[int] = []
+    for first in range(0, len(offsets), _READS):
+        some = offsets[first : first + _READS]
+        found += await asyncio.gather(*(_stored_ms(engine, topic, *each) for each in some))
+    return found
+
+
+async def _stored_ms(engine: Engine, topic: str, queue_id: int, offset: int) -> int:
+    if offset < 0:
+        return 0
+    try:
+        read: QueueRead = await engine.submit(ReadQueue(topic, queue_id, offset, 1, 1))
+    except HorologError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return 0
+        raise
+    return decode(read.records[0][RECORD_HEAD_BYTES:]).store_ms if read.records else 0
+
+
+class TopicCodes:
+    """Answers what is asked of topics."""
+
+    def __init__(self, node: Node, rates: Rates) -> None:
+        self._node = node
+        self._engine = node.engine
+        self._rates = rates
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.UPDATE_AND_CREATE_TOPIC: self.put,
+            Code.GET_ALL_TOPIC_CONFIG: self.configs,
+            Code.GET_TOPIC_CONFIG: self.config,
+            Code.GET_TOPIC_STATS_INFO: self.stats,
+            Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.names,
+            Code.GET_TOPICS_BY_CLUSTER: self.names_of_cluster,
+            Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_names,
+            Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_names,
+        }
+
+    async def put(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_TOPIC: make a topic, or give it more queues."""
+        frame = request.frame
+        name = check_topic(text(frame, "topic"))
+        type = bodies.type_wanted(text(frame, "attributes", ""))
+        queues = _queues(frame)
+        perm = integer(frame, "perm", PERM_READ_WRITE, low=0, high=_PERM_MAX)
+        if perm != PERM_READ_WRITE:
+            raise HorologError(
+                ErrorCode.NOT_IMPLEMENTED,
+                f"perm: {perm}; topics are for reading and writing ({PERM_READ_WRITE}) only",
+                field="perm",
+                limit=f"{PERM_READ_WRITE}",
+            )
+        try:
+            known: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+            await self._engine.submit(CreateTopic(name, type or TopicType.MIXED, queues))
+            return DONE
+        if type is not None and type is not known.type:
+            await self._engine.submit(CreateTopic(name, type, known.queues))  # says why it cannot
+        await self._engine.submit(ChangeTopic(name, queues))
+        return DONE
+
+    async def configs(self, request: Request) -> Answer:
+        """GET_ALL_TOPIC_CONFIG: all, or `maxTopicNum` of them from `topicSeq` on."""
+        first = integer(request.frame, "topicSeq", 0, low=0)
+        limit = integer(request.frame, "maxTopicNum", TOPICS_MAX, low=0)
+        found = [topic async for topic in topics(self._engine)]
+        fields = {"totalTopicNum": str(len(found))}
+        return Answer(fields=fields, body=bodies.topic_configs(found[first : first + limit]))
+
+    async def config(self, request: Request) -> Answer:
+        """GET_TOPIC_CONFIG."""
+        name = check_topic(text(request.frame, "topic"))
+        found: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
+        return Answer(body=bodies.encode(bodies.topic_config(found)))
+
+    async def stats(self, request: Request) -> Answer:
+        """GET_TOPIC_STATS_INFO."""
+        name = check_topic(text(request.frame, "topic"))
+        topic: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
+        newest = [(queue_id, end - 1) for queue_id, end in enumerate(topic.queue_offsets)]
+        times = await stored_ms(self._engine, name, newest)
+        queues = [
+            QueueState(*state)
+            for state in zip(topic.min_offsets, topic.queue_offsets, times, strict=True)
+        ]
+        rate = self._rates.puts(name).minute.a_second
+        return Answer(body=bodies.topic_stats(name, self._node.broker_name, queues, rate))
+
+    async def names(self, request: Request) -> Answer:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        del request
+        return Answer(body=bodies.topic_list([t.name async for t in topics(self._engine)]))
+
+    async def names_of_cluster(self, request: Request) -> Answer:
+        """GET_TOPICS_BY_CLUSTER: there is one cluster."""
+        cluster = text(request.frame, "cluster")
+        if cluster != self._node.cluster_name:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"cluster: {cluster!r} is not known here; this is {self._node.cluster_name!r}",
+                field="cluster",
+            )
+        return await self.names(request)
+
+    async def system_names(self, request: Request) -> Answer:
+        """GET_SYSTEM_TOPIC_LIST: names that clients may not use, and those by which routes are found."""
+        names = {*SYSTEM_TOPICS, self._node.cluster_name, self._node.broker_name}
+        return Answer(body=bodies.topic_list(sorted(names), self._node.address(request)))
+
+
+def _queues(frame: Frame) -> int:
+    """How many queues are wanted: here a queue is read and written."""
+    write = integer(frame, "writeQueueNums", QUEUES_DEFAULT, low=1, high=QUEUES_MAX)
+    read = integer(frame, "readQueueNums", write, low=1, high=QUEUES_MAX)
+    if read != write:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"readQueueNums: {read}, and writeQueueNums {write}; every queue is read and written, "
+            "so they must be the same",
+            field="readQueueNums",
+            limit=str(write),
+        )
+    return write

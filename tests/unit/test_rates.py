@@ -1,0 +1,95 @@
+"""What came in the last minute, hour and day."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.sent import encoded
+
+from horolog.limits import DAY_MS
+from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.queue_commands import CommitOffsets
+from horolog.server.open_broker import open_engine
+from horolog.server.rates import Day, Meter, Rates, Totals
+
+HOUR_S = 3_600
+
+
+def sums(meter: Meter, now_s: float) -> list[int]:
+    return [rate.sum for rate in meter.recent(now_s)]
+
+
+def test_a_meter_keeps_a_minute_an_hour_and_a_day():
+    meter = Meter(100)
+    assert sums(meter, 0) == [0, 0, 0]
+    meter.look(160, 60)
+    assert sums(meter, 60) == [60, 60, 60]
+    assert meter.recent(60).minute.a_second == 1.0
+    meter.look(190, 120)
+    assert sums(meter, 120) == [30, 90, 90]
+    assert sums(meter, 180) == [0, 90, 90]
+    assert sums(meter, 60 + HOUR_S) == [0, 30, 90]
+    assert sums(meter, 120 + HOUR_S) == [0, 0, 90]
+    assert sums(meter, 25 * HOUR_S) == [0, 0, 0]
+
+
+def test_a_meter_keeps_few_numbers_however_long_it_runs():
+    meter = Meter(0)
+    for minute in range(3_000):
+        meter.look(minute, minute * 60)
+    assert len(meter._minutes) <= 60
+    assert len(meter._hours) <= 25
+    assert sums(meter, 2_999 * 60) == [1, 60, 1_440 + 2_999 % 60 - 59 + 0 * 60]
+
+
+def test_a_group_that_is_set_back_has_consumed_nothing():
+    meter = Meter(10)
+    meter.look(4, 60)
+    meter.look(9, 120)
+    assert sums(meter, 120) == [5, 5, 5]
+
+
+def test_totals_are_kept_at_midnights():
+    totals = Totals()
+    assert totals.day() == Day(0, 0, 0)
+    totals.look(5, DAY_MS)
+    totals.look(8, DAY_MS + 1)
+    assert totals.day() == Day(5, 5, 8)
+    totals.look(20, 2 * DAY_MS)
+    totals.look(21, 2 * DAY_MS + 1)
+    assert totals.day() == Day(5, 20, 21)
+    totals.look(30, 4 * DAY_MS)
+    assert totals.day() == Day(20, 30, 30)
+
+
+def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=16 << 20)
+        rates = Rates(engine)
+        try:
+            await engine.submit(CreateTopic("old", TopicType.MIXED, 1))
+            await engine.submit(SendMessages("old", encoded("old", b"1", b"2")))
+            await engine.submit(CommitOffsets("workers", "old", {0: 1}))
+            await rates.look()
+            assert rates.puts("old").hour.sum == 0  # it was there before
+            await engine.submit(CreateTopic("new", TopicType.MIXED, 1))
+            await engine.submit(SendMessages("new", encoded("new", b"1")))
+            wall_ms = engine.clock.wall_ms()
+            later = encoded("old", b"3", b"4", b"5", due_ms=wall_ms + 60_000)
+            await engine.submit(SendMessages("old", later))
+            await engine.submit(SendMessages("old", encoded("old", b"6")))
+            await engine.submit(CommitOffsets("workers", "old", {0: 3}))
+            await rates.look()
+            assert rates.puts("new").minute.sum == 1
+            assert rates.puts("old").minute.sum == 1
+            assert rates.puts().minute.sum == 5  # with what waits
+            assert rates.gets("old", "workers").minute.sum == 2
+            assert rates.gets().day.sum == 2
+            assert rates.gets("old", "nobody").day.sum == 0
+            assert rates.puts_of_day.day() == Day(2, 2, 7)
+        finally:
+            await rates.stop()
+            await engine.stop()
+
+    asyncio.run(story())

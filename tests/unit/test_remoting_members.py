@@ -1,0 +1,194 @@
+"""Connected clients over remoting, as admin tools see them, and what is passed on to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.support.sent import send
+
+from horolog.protocol.queue_commands import CommitOffsets
+from horolog.protocol.remoting import object_keys
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
+
+QUEUE = {"brokerName": "broker-a", "queueId": 0, "topic": "orders"}
+
+
+def join(client: RemotingClient, client_id: str, group: str = "workers", **frame: Any) -> None:
+    """Say what a push consumer says; and wait until it is known."""
+    heartbeat = {
+        "clientID": client_id,
+        "producerDataSet": [{"groupName": "senders"}],
+        "consumerDataSet": [
+            {
+                "groupName": group,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [
+                    {"topic": "orders", "subString": "TagA || TagB", "subVersion": 7}
+                ],
+            }
+        ],
+    }
+    answer = client.call(Code.HEART_BEAT, body=heartbeat, **frame)
+    assert answer.code == Status.SUCCESS, answer.remark
+
+
+def of(client: RemotingClient, code: Code) -> Frame:
+    """The next request of the broker with that code."""
+    while (told := client.push()).code != code:
+        pass
+    return told
+
+
+def test_consumers_and_what_they_want(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        asked = {"consumerGroup": "workers"}
+        nobody = client.call(Code.GET_CONSUMER_CONNECTION_LIST, asked)
+        assert (nobody.code, nobody.remark) == (
+            Status.CONSUMER_NOT_ONLINE,
+            "consumerGroup: 'workers' has no client just now",
+        )
+        join(client, "c1")
+        found = client.json(Code.GET_CONSUMER_CONNECTION_LIST, asked)
+        [connection] = found.pop("connectionSet")
+        assert connection.pop("clientAddr").startswith("127.0.0.1:")
+        assert connection == {"clientId": "c1", "language": "JAVA", "version": 401}
+        wanted = {
+            "classFilterMode": False,
+            "codeSet": [2598919, 2598920],
+            "expressionType": "TAG",
+            "subString": "TagA || TagB",
+            "subVersion": 7,
+            "tagsSet": ["TagA", "TagB"],
+            "topic": "orders",
+        }
+        assert found == {
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "subscriptionTable": {"orders": wanted},
+        }
+        asked = {"group": "workers", "topic": "orders"}
+        assert client.json(Code.QUERY_SUBSCRIPTION_BY_CONSUMER, asked) == {
+            **asked,
+            "subscriptionData": wanted,
+        }
+        asked = {"group": "workers", "topic": "others"}
+        assert client.json(Code.QUERY_SUBSCRIPTION_BY_CONSUMER, asked)["subscriptionData"] is None
+        door.create("orders")
+        who = client.json(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
+        assert who == {"groupList": ["workers"]}
+
+
+def test_producers(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        asked = {"producerGroup": "senders"}
+        nobody = client.call(Code.GET_PRODUCER_CONNECTION_LIST, asked)
+        assert nobody.remark == "producerGroup: 'senders' has no client just now"
+        join(client, "c1")
+        [connection] = client.json(Code.GET_PRODUCER_CONNECTION_LIST, asked)["connectionSet"]
+        assert connection["clientId"] == "c1"
+        [producer] = client.json(Code.GET_ALL_PRODUCER_INFO)["data"]["senders"]
+        assert producer["remoteIP"] == connection["clientAddr"]
+        assert producer["lastUpdateTimestamp"] > 1_700_000_000_000
+
+
+def _orders(door: RemotingDoor) -> None:
+    door.create("orders", queues=1)
+    send(door, "orders", b"one", b"two")
+    door.submit(CommitOffsets("workers", "orders", {0: 2}))
+
+
+def test_clients_are_told_of_a_reset_each_in_its_own_way(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as java, door.client() as cpp:
+        _orders(door)
+        join(java, "java")
+        join(cpp, "cpp", language="CPP")
+        asked = {"topic": "orders", "group": "workers", "timestamp": -1, "isForce": True}
+        answer = java.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked)
+        told = of(java, Code.RESET_CONSUMER_CLIENT_OFFSET)
+        assert told.is_one_way
+        assert told.fields == {
+            "topic": "orders",
+            "group": "workers",
+            "timestamp": "-1",
+            "isForce": "true",
+        }
+        assert told.body == answer.body
+        assert object_keys.rows(object_keys.read(told.body)["offsetTable"]) == [(QUEUE, 2)]
+        told = of(cpp, Code.RESET_CONSUMER_CLIENT_OFFSET)
+        assert orjson.loads(told.body) == {"offsetTable": [{**QUEUE, "offset": 2}]}
+
+
+def test_clients_are_asked_where_they_are(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as tool:
+        asked = {"topic": "orders", "group": "workers", "clientAddr": ""}
+        code = Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        assert tool.call(code, asked).code == Status.CONSUMER_NOT_ONLINE
+        join(client, "c1")
+        number = tool.ask(code, asked)
+        request = of(client, Code.GET_CONSUMER_STATUS_FROM_CLIENT)
+        assert request.fields == {"topic": "orders", "group": "workers"}
+        table = object_keys.table([(QUEUE, 2)])
+        client.reply(request, body=orjson.dumps({"messageQueueTable": table}))
+        told = object_keys.read(tool.answer(number).body)
+        assert object_keys.rows(told["consumerTable"]["c1"]) == [(QUEUE, 2)]
+        number = tool.ask(code, asked | {"clientAddr": "c2"})
+        assert tool.answer(number).remark == "clientAddr: 'c2' has no client just now"
+
+
+def test_what_only_a_client_knows_is_passed_on(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as tool:
+        asked = {"consumerGroup": "workers", "clientId": "c1", "jstackEnable": "false"}
+        nobody = tool.call(Code.GET_CONSUMER_RUNNING_INFO, asked)
+        assert nobody.code == Status.CONSUMER_NOT_ONLINE
+        assert nobody.remark == "clientId: 'c1' is no client of 'workers' just now"
+        join(client, "c1")
+        number = tool.ask(Code.GET_CONSUMER_RUNNING_INFO, asked)
+        request = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        assert request.fields == asked
+        client.reply(request, body=b'{"properties":{}}')
+        assert tool.answer(number).body == b'{"properties":{}}'
+        number = tool.ask(Code.GET_CONSUMER_RUNNING_INFO, asked)
+        of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        client.close()
+        gone = tool.answer(number)
+        assert (gone.code, gone.remark) == (Status.CONSUMER_NOT_ONLINE, "clientId: 'c1' has gone")
+
+
+def test_a_client_is_given_a_message_at_once(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as tool:
+        _orders(door)
+        join(client, "c1")
+        units = tool.json(Code.QUERY_CONSUME_QUEUE, {"topic": "orders", "queueId": 0})["queueData"]
+        position = units[1]["physicOffset"]
+        asked = {"consumerGroup": "workers", "clientId": "c1"}
+        number = tool.ask(
+            Code.CONSUME_MESSAGE_DIRECTLY, asked | {"msgId": f"7F00000100002A9F{position:016X}"}
+        )
+        request = of(client, Code.CONSUME_MESSAGE_DIRECTLY)
+        assert b"two" in request.body
+        client.reply(request, body=b'{"consumeResult":"CR_SUCCESS"}')
+        assert tool.answer(number).body == b'{"consumeResult":"CR_SUCCESS"}'
+        for wrong in ("", "XX", "7F00000100002A9FFFFFFFFFFFFFFFFF"):
+            answer = tool.call(Code.CONSUME_MESSAGE_DIRECTLY, asked | {"msgId": wrong})
+            assert answer.code == Status.INVALID_PARAMETER
+            assert answer.remark == f"msgId: {wrong!r} is no id that names a place in the log"
+        nothing = tool.call(Code.CONSUME_MESSAGE_DIRECTLY, asked | {"msgId": "0" * 30 + "77"})
+        assert nothing.code == Status.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "code", [Code.GET_CONSUMER_CONNECTION_LIST, Code.GET_PRODUCER_CONNECTION_LIST]
+)
+def test_a_group_must_be_named(tmp_path: Path, code: Code) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        answer = client.call(code)
+        assert (answer.code, answer.remark[-9:]) == (Status.INVALID_PARAMETER, ": missing")

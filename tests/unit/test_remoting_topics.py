@@ -1,0 +1,184 @@
+"""Topics over remoting, as admin tools make, change and look at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import remoting_door
+from tests.support.sent import send
+
+from horolog.errors import HorologError
+from horolog.protocol.commands import DescribeTopic, TopicType
+from horolog.protocol.remoting import object_keys
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.topic_bodies import type_wanted
+
+
+def put(client: RemotingClient, topic: str, **fields: object) -> None:
+    client.done(
+        Code.UPDATE_AND_CREATE_TOPIC,
+        {
+            "topic": topic,
+            "defaultTopic": "DefaultCluster",
+            "readQueueNums": 8,
+            "writeQueueNums": 8,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            **fields,
+        },
+    )
+
+
+def test_a_topic_is_made_and_gets_more_queues(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "orders", readQueueNums=2, writeQueueNums=2)
+        put(client, "orders", readQueueNums=2, writeQueueNums=2)  # as e2e suites do: no change
+        put(client, "orders", readQueueNums=4, writeQueueNums=4)
+        assert client.json(Code.GET_TOPIC_CONFIG, {"topic": "orders"}) == {
+            "attributes": {"message.type": "MIXED"},
+            "order": False,
+            "perm": 6,
+            "readQueueNums": 4,
+            "topicFilterType": "SINGLE_TAG",
+            "topicName": "orders",
+            "topicSysFlag": 0,
+            "writeQueueNums": 4,
+        }
+
+
+def test_attributes_say_which_messages_a_topic_takes(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "later", attributes="+message.type=DELAY,+cleanup.policy=DELETE")
+        assert door.submit(DescribeTopic("later")).type is TopicType.DELAY
+        put(client, "later")  # says nothing of its type
+        put(client, "later", attributes="+message.type=DELAY")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "type"),
+    [
+        ("", None),
+        ("-message.type", TopicType.MIXED),
+        ("+cleanup.policy=COMPACTION", None),
+        ("+message.type=UNSPECIFIED", TopicType.MIXED),
+        ("+message.type=Normal", TopicType.NORMAL),
+        ("+a=b, +message.type=MIXED", TopicType.MIXED),
+    ],
+)
+def test_a_type_is_read_from_attributes(attributes: str, type: TopicType | None) -> None:
+    assert type_wanted(attributes) is type
+
+
+@pytest.mark.parametrize(
+    "attributes", ["message.type=DELAY", "+", "-", "+=x", "+message.type", "-message.type=DELAY"]
+)
+def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None:
+    with pytest.raises(HorologError, match=r"attributes: .* is neither") as refused:
+        type_wanted(attributes)
+    assert refused.value.field == "attributes"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "told"),
+    [
+        ({"topic": ""}, Status.INVALID_PARAMETER, "topic is blank"),
+        ({"topic": "no topic"}, Status.INVALID_PARAMETER, "topic 'no topic' has characters"),
+        ({"topic": "t" * 128}, Status.INVALID_PARAMETER, "topic has 128 characters"),
+        ({"topic": "TBW102"}, Status.INVALID_PARAMETER, "topic 'TBW102' is a system topic"),
+        ({"writeQueueNums": 0}, Status.INVALID_PARAMETER, "writeQueueNums: 0; 1 to 1024"),
+        ({"writeQueueNums": 1025}, Status.INVALID_PARAMETER, "writeQueueNums: 1025; 1 to 1024"),
+        ({"writeQueueNums": "many"}, Status.INVALID_PARAMETER, "writeQueueNums: 'many' is no"),
+        ({"readQueueNums": 4}, Status.INVALID_PARAMETER, "readQueueNums: 4, and writeQueueNums 8"),
+        ({"perm": 4}, Status.REQUEST_CODE_NOT_SUPPORTED, "perm: 4; "),
+        ({"perm": 99}, Status.INVALID_PARAMETER, "perm: 99; 0 to 15"),
+        (
+            {"attributes": "+message.type=LATE"},
+            Status.INVALID_PARAMETER,
+            "attributes: message.type 'LATE'; there are NORMAL",
+        ),
+        ({"topic": "eight", "writeQueueNums": 4, "readQueueNums": 4}, 29, "queues: topic 'eight'"),
+        (
+            {"topic": "eight", "attributes": "+message.type=DELAY"},
+            Status.TOPIC_EXIST_ALREADY,
+            "topic 'eight' exists with type mixed",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_named_and_changes_nothing(
+    tmp_path: Path, fields: dict[str, object], status: int, told: str
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "eight")
+        before = client.json(Code.GET_ALL_TOPIC_CONFIG)
+        asked = {"topic": "new", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6, **fields}
+        if "writeQueueNums" in fields and "readQueueNums" not in fields:
+            asked["readQueueNums"] = fields["writeQueueNums"]
+        answer = client.call(Code.UPDATE_AND_CREATE_TOPIC, asked)
+        assert (answer.code, answer.remark[: len(told)]) == (status, told)
+        assert client.json(Code.GET_ALL_TOPIC_CONFIG) == before
+
+
+def test_stats_have_an_entry_for_every_queue_even_before_the_first_message(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=2)
+        empty = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+        answer = client.done(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"})
+        assert answer.body.startswith(
+            b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:{'
+        )
+        assert _stats(answer.body) == [empty, empty]
+        send(door, "orders", b"one")
+        now_ms = door.engine.clock.wall_ms()
+        full = {"lastUpdateTimestamp": now_ms, "maxOffset": 1, "minOffset": 0}
+        found = _stats(client.done(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"}).body)
+        assert sorted(found, key=str) == sorted([empty, full], key=str)
+
+
+def _stats(body: bytes) -> list[object]:
+    rows = object_keys.rows(object_keys.read(body)["offsetTable"])
+    assert [key["queueId"] for key, _ in rows] == list(range(len(rows)))
+    return [value for _, value in rows]
+
+
+@pytest.mark.parametrize("code", [Code.GET_TOPIC_CONFIG, Code.GET_TOPIC_STATS_INFO])
+def test_an_unknown_topic_is_told_from_an_illegal_one(tmp_path: Path, code: Code) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        unknown = client.call(code, {"topic": "nothing"})
+        assert (unknown.code, unknown.remark) == (
+            Status.TOPIC_NOT_EXIST,
+            "topic 'nothing' does not exist",
+        )
+        assert client.call(code, {"topic": "a b"}).code == Status.INVALID_PARAMETER
+        assert client.call(code).remark == "topic: missing"
+
+
+def test_topics_are_listed_in_pages_too(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for name in ("c", "a", "b"):
+            door.create(name, queues=1)
+        answer = client.done(Code.GET_ALL_TOPIC_CONFIG, {"topicSeq": 1, "maxTopicNum": 1})
+        assert answer.fields["totalTopicNum"] == "3"
+        assert list(orjson.loads(answer.body)["topicConfigTable"]) == ["b"]
+        everything = client.json(Code.GET_ALL_TOPIC_CONFIG)
+        assert list(everything["topicConfigTable"]) == ["a", "b", "c"]
+        assert everything["dataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
+        for code, fields in (
+            (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
+            (Code.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"}),
+        ):
+            assert client.json(code, fields) == {"topicList": ["a", "b", "c"]}
+        other = client.call(Code.GET_TOPICS_BY_CLUSTER, {"cluster": "Other"})
+        assert other.remark.startswith("cluster: 'Other' is not known here")
+
+
+def test_system_topics_are_told_with_the_brokers_address(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for code in (Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER):
+            found = client.json(code)
+            assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a"} <= set(found["topicList"])
+            assert found["brokerAddr"] == f"127.0.0.1:{door.broker[1]}"
