@@ -201,6 +201,18 @@ def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
         assert door.submit(GetOffsets("others", "orders")) == {0: 1, 1: 3}
 
 
+def test_a_group_has_a_retry_topic_for_tools_before_there_is_anything_in_it(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        client.done(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=JAVA)
+        names = client.json(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        assert names == {"topicList": ["%RETRY%workers"]}
+        route = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%workers"})
+        assert route["queueDatas"][0]["readQueueNums"] == 1
+        for topic in ("%RETRY%others", "%DLQ%workers"):
+            answer = client.call(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            assert answer.code == Status.TOPIC_NOT_EXIST
+
+
 def _reset(client: RemotingClient, **fields: object) -> dict[int, int]:
     asked = {"topic": "orders", "group": "workers", "timestamp": 0, "isForce": True, **fields}
     found = rows(client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked).body)

@@ -1,4 +1,4 @@
-"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md, limits.md.
+"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md, limits.md, remoting.md.
 
 python -m horolog.cli.reference docs/reference     # writes them; a test compares
 """
@@ -16,6 +16,7 @@ from horolog.admin.status import http_status
 from horolog.cli import exits
 from horolog.cli.limits_page import limits_page
 from horolog.cli.main import app
+from horolog.cli.remoting_page import remoting_page
 from horolog.config import ENVIRONMENT_PREFIX, Settings, flag_of
 from horolog.errors import ErrorCode, HorologError
 
@@ -102,11 +103,17 @@ def limits_reference() -> str:
     return limits_page(_LIMITS.rstrip("\n"))
 
 
+def remoting_reference() -> str:
+    """docs/reference/remoting.md."""
+    return remoting_page(_MADE)
+
+
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
     "limits.md": limits_reference,
+    "remoting.md": remoting_reference,
 }
 
 

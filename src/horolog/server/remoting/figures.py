@@ -72,7 +72,7 @@ class FigureCodes:
         }
 
     def settings(self, request: Request) -> Answer:
-        """GET_BROKER_CONFIG, GET_NAMESRV_CONFIG."""
+        """Settings, as text of Java's `Properties`."""
         node = self._node
         address = node.address(request)
         host, _, port = address.rpartition(":")
@@ -87,7 +87,7 @@ class FigureCodes:
         return Answer(body=bodies.properties(table))
 
     async def runtime(self, request: Request) -> Answer:
-        """GET_BROKER_RUNTIME_INFO."""
+        """Figures of the broker."""
         del request
         await self._rates.look()
         view: BrokerView = await self._engine.submit(DescribeBroker())
@@ -127,7 +127,7 @@ class FigureCodes:
         }
 
     def stats(self, request: Request) -> Answer:
-        """VIEW_BROKER_STATS_DATA."""
+        """Messages of the last minute, hour and day: of a topic, of a group in a topic, of all."""
         name = text(request.frame, "statsName")
         key = text(request.frame, "statsKey")
         topic, _, group = key.partition("@")
@@ -149,7 +149,7 @@ class FigureCodes:
         return Answer(body=bodies.stats_data(*map(_item, recent)))
 
     async def units(self, request: Request) -> Answer:
-        """QUERY_CONSUME_QUEUE: some messages of a queue, and whether a group takes them."""
+        """Some messages of a queue, and whether a group takes them."""
         frame = request.frame
         topic = check_topic(text(frame, "topic"))
         group = text(frame, "consumerGroup", "")
@@ -179,14 +179,14 @@ class FigureCodes:
     # --- key and value tables of the name server --------------------------------------------------
 
     def kv(self, request: Request) -> Answer:
-        """GET_KV_CONFIG: nothing is kept there."""
+        """Tables of keys and values are not kept: QUERY_NOT_FOUND."""
         namespace, key = text(request.frame, "namespace"), text(request.frame, "key")
         return Answer(
             Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} is not kept in {namespace[:200]!r}"
         )
 
     def kv_list(self, request: Request) -> Answer:
-        """GET_KVLIST_BY_NAMESPACE: an empty one."""
+        """Tables of keys and values are not kept: an empty one."""
         text(request.frame, "namespace")
         return Answer(body=bodies.kv_table({}))
 

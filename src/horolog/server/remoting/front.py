@@ -96,6 +96,10 @@ class RemotingFront:
         """That are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
         return sorted(Code(code) for code in self._handlers)
 
+    def handler(self, code: Code) -> Handler:
+        """Who handles one of them."""
+        return self._handlers[code]
+
     # --- doors ------------------------------------------------------------------------------------
 
     async def start(self) -> Ports:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import orjson
 
-from horolog.admin.engine import Engine
 from horolog.limits import GROUPS_MAX
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, GroupQueueView
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
-    FindGroup,
     GetOffsets,
-    GroupView,
-    ListGroups,
     PutGroup,
 )
 from horolog.protocol.remoting import group_bodies as bodies
@@ -26,29 +20,9 @@ from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
+from horolog.server.remoting.listing import groups, known_group, stored_ms
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.topics import stored_ms
-
-
-async def groups(engine: Engine) -> AsyncIterator[GroupView]:
-    """All consumer groups, by name."""
-    after = ""
-    while page := await _page(engine, after):
-        for group in page:
-            yield group
-        after = page[-1].name
-
-
-async def _page(engine: Engine, after: str) -> list[GroupView]:
-    page: list[GroupView] = await engine.submit(ListGroups(after))
-    return page
-
-
-async def known_group(engine: Engine, name: str) -> GroupView:
-    """A consumer group; GROUP_NOT_FOUND."""
-    group: GroupView = await engine.submit(FindGroup(check_group(name)))
-    return group
 
 
 class GroupCodes:
@@ -78,13 +52,13 @@ class GroupCodes:
     # --- settings ---------------------------------------------------------------------------------
 
     async def put(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: make a group, or give it other settings."""
+        """Make a consumer group, or give it other settings."""
         name, settings = bodies.read_group_config(content(request.frame))
         await self._engine.submit(PutGroup(check_group(name), settings))
         return DONE
 
     async def configs(self, request: Request) -> Answer:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all, or `maxGroupNum` of them from `groupSeq` on."""
+        """Settings of all consumer groups, or of `maxGroupNum` of them from `groupSeq` on."""
         first = integer(request.frame, "groupSeq", 0, low=0)
         limit = integer(request.frame, "maxGroupNum", GROUPS_MAX, low=0)
         found = [group async for group in groups(self._engine)]
@@ -92,12 +66,12 @@ class GroupCodes:
         return Answer(fields=fields, body=bodies.group_configs(found[first : first + limit]))
 
     async def config(self, request: Request) -> Answer:
-        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        """The settings of a consumer group."""
         group = await known_group(self._engine, text(request.frame, "group"))
         return Answer(body=encode(bodies.group_config(group)))
 
     async def delete(self, request: Request) -> Answer:
-        """DELETE_SUBSCRIPTIONGROUP, with its progress."""
+        """Forget a consumer group with its progress."""
         name = check_group(text(request.frame, "groupName"))
         await self._engine.submit(DeleteGroup(name))
         return DONE
@@ -105,7 +79,7 @@ class GroupCodes:
     # --- progress ---------------------------------------------------------------------------------
 
     async def stats(self, request: Request) -> Answer:
-        """GET_CONSUME_STATS, of one topic or of all that the group takes from."""
+        """How far a group is in every queue of a topic, or of all that it takes from."""
         frame = request.frame
         group = await known_group(self._engine, text(frame, "consumerGroup"))
         named = [name for name in text(frame, "topicList", "").split(";") if name]
@@ -123,7 +97,7 @@ class GroupCodes:
         return Answer(body=encode(bodies.consume_stats(self._node.broker_name, queues, rate)))
 
     async def all_stats(self, request: Request) -> Answer:
-        """GET_BROKER_CONSUME_STATS: how far every group is behind, a table for each of its topics."""
+        """How far every group is behind, a table for each of its topics."""
         only_orderly = flag(request.frame, "isOrder")
         listed = []
         behind = in_flight = 0
@@ -163,7 +137,7 @@ class GroupCodes:
         ]
 
     async def time_span(self, request: Request) -> Answer:
-        """QUERY_CONSUME_TIME_SPAN: when the oldest, newest and last consumed messages were stored."""
+        """When the oldest, newest and last consumed messages were stored."""
         topic = check_topic(text(request.frame, "topic"))
         group = check_group(text(request.frame, "group"))
         queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
@@ -194,7 +168,7 @@ class GroupCodes:
         return Answer(body=encode({"consumeTimeSpanSet": spans}))
 
     async def groups_of_topic(self, request: Request) -> Answer:
-        """QUERY_TOPIC_CONSUME_BY_WHO: groups that have taken from a topic, or want to just now."""
+        """Groups that have taken from a topic, or want to just now."""
         topic = check_topic(text(request.frame, "topic"))
         await self._engine.submit(DescribeTopic(topic, with_pending=False))
         found = {group.name async for group in groups(self._engine) if topic in group.topics}
@@ -202,12 +176,12 @@ class GroupCodes:
         return Answer(body=encode({"groupList": sorted(found)}))
 
     async def topics_of_group(self, request: Request) -> Answer:
-        """QUERY_TOPICS_BY_CONSUMER."""
+        """Topics that a group has taken from."""
         group = await known_group(self._engine, text(request.frame, "group"))
         return Answer(body=topic_list(group.topics, self._node.address(request)))
 
     async def offsets(self, request: Request) -> Answer:
-        """GET_ALL_CONSUMER_OFFSET: `topic@group` → queue → offset, as RocketMQ keeps them in a file."""
+        """Offsets of all groups, `topic@group` → queue → offset, as RocketMQ keeps them in a file."""
         del request
         table: dict[str, dict[str, int]] = {}
         async for group in groups(self._engine):
@@ -217,7 +191,7 @@ class GroupCodes:
         return Answer(body=orjson.dumps({"offsetTable": table}))
 
     async def clone_offsets(self, request: Request) -> Answer:
-        """CLONE_GROUP_OFFSET: let a group go on where another one is."""
+        """Let a group go on where another one is."""
         frame = request.frame
         source = await known_group(self._engine, text(frame, "srcGroup"))
         target = check_group(text(frame, "destGroup"))

@@ -24,7 +24,7 @@ from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.groups import known_group
+from horolog.server.remoting.listing import known_group
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client, Member
 from horolog.server.remoting.request import Request
@@ -59,7 +59,7 @@ class MemberCodes:
     # --- who is there -----------------------------------------------------------------------------
 
     def consumers(self, request: Request) -> Answer:
-        """GET_CONSUMER_CONNECTION_LIST."""
+        """Clients of a consumer group, and what they want; CONSUMER_NOT_ONLINE."""
         group = check_group(text(request.frame, "consumerGroup"))
         members = self._registry.members(group)
         if not members:
@@ -72,7 +72,7 @@ class MemberCodes:
         return Answer(body=bodies.consumer_connections(clients, members[0].consumer, wanted))
 
     def producers(self, request: Request) -> Answer:
-        """GET_PRODUCER_CONNECTION_LIST."""
+        """Clients of a producer group."""
         group = text(request.frame, "producerGroup")
         found = self._registry.producers(group)
         if not found:
@@ -82,7 +82,7 @@ class MemberCodes:
         return Answer(body=bodies.producer_connections(map(_connected, found)))
 
     def all_producers(self, request: Request) -> Answer:
-        """GET_ALL_PRODUCER_INFO."""
+        """Clients of all producer groups."""
         del request
         registry = self._registry
         return Answer(
@@ -95,7 +95,7 @@ class MemberCodes:
         )
 
     def subscription(self, request: Request) -> Answer:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+        """What a consumer group wants of a topic."""
         group = check_group(text(request.frame, "group"))
         topic = text(request.frame, "topic")
         told = as_told(self._registry.subscription(group, topic))
@@ -104,7 +104,7 @@ class MemberCodes:
     # --- where to go on ---------------------------------------------------------------------------
 
     async def reset(self, request: Request) -> Answer:
-        """INVOKE_BROKER_TO_RESET_OFFSET: let a group go on at a time, or at an offset of one queue.
+        """Let a group go on at a time, or at an offset of one queue.
 
         Without `isForce` it only goes back.  What is stored changes here; who is connected is told, too.
         """
@@ -146,7 +146,7 @@ class MemberCodes:
         return dict(zip(queues, found, strict=True))
 
     async def offsets_of_clients(self, request: Request) -> Answer:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where the clients of a group are, as they say."""
+        """Where the clients of a group are, as they say."""
         frame = request.frame
         topic, group = text(frame, "topic"), check_group(text(frame, "group"))
         only = text(frame, "clientAddr", "")  # it is a client id
@@ -169,11 +169,11 @@ class MemberCodes:
     # --- what only a client knows -----------------------------------------------------------------
 
     async def running_info(self, request: Request) -> Answer:
-        """GET_CONSUMER_RUNNING_INFO: passed on."""
+        """What a client says of itself: asked of it over its own connection."""
         return await self._pass_on(request.frame, b"")
 
     async def consume(self, request: Request) -> Answer:
-        """CONSUME_MESSAGE_DIRECTLY: a client is given a message at once, and says what it made of it."""
+        """A client is given a message at once, and says what it made of it."""
         message_id = text(request.frame, "msgId", "")
         try:
             position = int(message_id[-16:], 16)

@@ -47,7 +47,7 @@ class PullCodes:
         return {Code.PULL_MESSAGE: self.pull, Code.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, request: Request) -> None:
-        """Answer now or later."""
+        """Messages of a queue from an offset on, now or when there are some."""
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
         topic = text(frame, "topic")

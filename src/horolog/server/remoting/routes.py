@@ -5,6 +5,7 @@ from __future__ import annotations
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.queue_commands import FindGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.routes import (
@@ -15,7 +16,7 @@ from horolog.protocol.remoting.routes import (
     route,
 )
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import TEMPLATE_TOPIC, TRACE_TOPIC, Node
+from horolog.server.remoting.node import RETRY_PREFIX, TEMPLATE_TOPIC, TRACE_TOPIC, Node
 from horolog.server.remoting.request import Request
 
 _CLUSTER_TOPIC_QUEUES = 16
@@ -59,13 +60,25 @@ class RouteCodes:
                 raise
         else:
             return Answer(body=route(broker, view.queues, view.queues, READ_WRITE))
-        if topic not in self._defaults:
-            return Answer(
-                Status.TOPIC_NOT_EXIST,
-                remark=f"topic: {topic[:200]!r} does not exist",
-            )
-        queues, perm = self._defaults[topic]
-        return Answer(body=route(broker, queues, queues, perm))
+        if topic in self._defaults:
+            queues, perm = self._defaults[topic]
+            return Answer(body=route(broker, queues, queues, perm))
+        if await self._is_of_retries(topic):
+            return Answer(body=route(broker, 1, 1, READ_WRITE))
+        return Answer(Status.TOPIC_NOT_EXIST, remark=f"topic: {topic[:200]!r} does not exist")
+
+    async def _is_of_retries(self, topic: str) -> bool:
+        """Whether it is the retry topic of a group: tools find a group by it, also before there is anything in it."""
+        group = topic.removeprefix(RETRY_PREFIX)
+        if group == topic:
+            return False
+        try:
+            await self._node.engine.submit(FindGroup(group))
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
+            return False
+        return True
 
     def cluster(self, request: Request) -> Answer:
         """All brokers, and which cluster they are of."""

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-
-from horolog.admin.engine import Engine
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX, TURN_TOPICS_MAX
+from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX
 from horolog.protocol.commands import (
     ChangeTopic,
     CreateTopic,
     DescribeTopic,
-    ListTopics,
-    QueueRead,
-    ReadQueue,
     TopicType,
     TopicView,
 )
@@ -23,49 +16,14 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import DONE, Answer, integer, text
 from horolog.protocol.remoting.topic_bodies import PERM_READ_WRITE, QueueState
-from horolog.protocol.rocketmq.layout import decode
-from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import Node
+from horolog.server.remoting.listing import groups, stored_ms, topics
+from horolog.server.remoting.node import RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
-_READS = 16  # queues whose newest messages are read at a time
-
-
-async def topics(engine: Engine) -> AsyncIterator[TopicView]:
-    """All topics, by name."""
-    after = ""
-    while True:
-        found: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
-        for topic in found:
-            yield topic
-        if len(found) < TURN_TOPICS_MAX:
-            return
-        after = found[-1].name
-
-
-async def stored_ms(engine: Engine, topic: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """When the messages at these (queue, offset) became visible; 0: there is none, or no longer."""
-    found: list[int] = []
-    for first in range(0, len(offsets), _READS):
-        some = offsets[first : first + _READS]
-        found += await asyncio.gather(*(_stored_ms(engine, topic, *each) for each in some))
-    return found
-
-
-async def _stored_ms(engine: Engine, topic: str, queue_id: int, offset: int) -> int:
-    if offset < 0:
-        return 0
-    try:
-        read: QueueRead = await engine.submit(ReadQueue(topic, queue_id, offset, 1, 1))
-    except HorologError as error:
-        if error.code is ErrorCode.NOT_FOUND:
-            return 0
-        raise
-    return decode(read.records[0][RECORD_HEAD_BYTES:]).store_ms if read.records else 0
 
 
 class TopicCodes:
@@ -90,7 +48,7 @@ class TopicCodes:
         }
 
     async def put(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_TOPIC: make a topic, or give it more queues."""
+        """Make a topic, or give it more queues."""
         frame = request.frame
         name = check_topic(text(frame, "topic"))
         type = bodies.type_wanted(text(frame, "attributes", ""))
@@ -116,7 +74,7 @@ class TopicCodes:
         return DONE
 
     async def configs(self, request: Request) -> Answer:
-        """GET_ALL_TOPIC_CONFIG: all, or `maxTopicNum` of them from `topicSeq` on."""
+        """Settings of all topics, or of `maxTopicNum` of them from `topicSeq` on."""
         first = integer(request.frame, "topicSeq", 0, low=0)
         limit = integer(request.frame, "maxTopicNum", TOPICS_MAX, low=0)
         found = [topic async for topic in topics(self._engine)]
@@ -124,13 +82,13 @@ class TopicCodes:
         return Answer(fields=fields, body=bodies.topic_configs(found[first : first + limit]))
 
     async def config(self, request: Request) -> Answer:
-        """GET_TOPIC_CONFIG."""
+        """The settings of a topic."""
         name = check_topic(text(request.frame, "topic"))
         found: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
         return Answer(body=bodies.encode(bodies.topic_config(found)))
 
     async def stats(self, request: Request) -> Answer:
-        """GET_TOPIC_STATS_INFO."""
+        """Lowest and next offset of every queue of a topic, and when its newest message was stored."""
         name = check_topic(text(request.frame, "topic"))
         topic: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
         newest = [(queue_id, end - 1) for queue_id, end in enumerate(topic.queue_offsets)]
@@ -143,12 +101,15 @@ class TopicCodes:
         return Answer(body=bodies.topic_stats(name, self._node.broker_name, queues, rate))
 
     async def names(self, request: Request) -> Answer:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        """Names of all topics, and of those for retries of all groups."""
         del request
-        return Answer(body=bodies.topic_list([t.name async for t in topics(self._engine)]))
+        names = {topic.name async for topic in topics(self._engine)}
+        # Tools find consumer groups by them, also before there is anything in them.
+        names.update([RETRY_PREFIX + group.name async for group in groups(self._engine)])
+        return Answer(body=bodies.topic_list(sorted(names)))
 
     async def names_of_cluster(self, request: Request) -> Answer:
-        """GET_TOPICS_BY_CLUSTER: there is one cluster."""
+        """The same names, if the cluster is this one."""
         cluster = text(request.frame, "cluster")
         if cluster != self._node.cluster_name:
             raise HorologError(
@@ -159,7 +120,7 @@ class TopicCodes:
         return await self.names(request)
 
     async def system_names(self, request: Request) -> Answer:
-        """GET_SYSTEM_TOPIC_LIST: names that clients may not use, and those by which routes are found."""
+        """Names that clients may not use, and those by which routes are found."""
         names = {*SYSTEM_TOPICS, self._node.cluster_name, self._node.broker_name}
         return Answer(body=bodies.topic_list(sorted(names), self._node.address(request)))
 

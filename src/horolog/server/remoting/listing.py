@@ -1,0 +1,70 @@
+"""Everything of a kind that the broker has, page by page, for admin tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from horolog.admin.engine import Engine
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import TURN_TOPICS_MAX
+from horolog.protocol.commands import ListTopics, QueueRead, ReadQueue, TopicView
+from horolog.protocol.queue_commands import FindGroup, GroupView, ListGroups
+from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.rocketmq.names import check_group
+
+_READS = 16  # messages that are read at a time
+
+
+async def topics(engine: Engine) -> AsyncIterator[TopicView]:
+    """All topics, by name."""
+    after = ""
+    while True:
+        found: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
+        for topic in found:
+            yield topic
+        if len(found) < TURN_TOPICS_MAX:
+            return
+        after = found[-1].name
+
+
+async def groups(engine: Engine) -> AsyncIterator[GroupView]:
+    """All consumer groups, by name."""
+    after = ""
+    while page := await _page(engine, after):
+        for group in page:
+            yield group
+        after = page[-1].name
+
+
+async def _page(engine: Engine, after: str) -> list[GroupView]:
+    page: list[GroupView] = await engine.submit(ListGroups(after))
+    return page
+
+
+async def known_group(engine: Engine, name: str) -> GroupView:
+    """A consumer group; GROUP_NOT_FOUND."""
+    group: GroupView = await engine.submit(FindGroup(check_group(name)))
+    return group
+
+
+async def stored_ms(engine: Engine, topic: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """When the messages at these (queue, offset) became visible; 0: there is none, or no longer."""
+    found: list[int] = []
+    for first in range(0, len(offsets), _READS):
+        some = offsets[first : first + _READS]
+        found += await asyncio.gather(*(_stored_ms(engine, topic, *each) for each in some))
+    return found
+
+
+async def _stored_ms(engine: Engine, topic: str, queue_id: int, offset: int) -> int:
+    if offset < 0:
+        return 0
+    try:
+        read: QueueRead = await engine.submit(ReadQueue(topic, queue_id, offset, 1, 1))
+    except HorologError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return 0
+        raise
+    return decode(read.records[0][RECORD_HEAD_BYTES:]).store_ms if read.records else 0
