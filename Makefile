@@ -81,6 +81,11 @@ $(CLIENTS)/cpp/ready: requirements/cpp.lock
 	$(call LOCKED,$(@D),requirements/cpp.lock)
 	@touch $@
 
+$(CLIENTS)/rust/ready: $(wildcard tests/clients/rust/Cargo.* tests/clients/rust/src/*.rs)
+	@command -v cargo >/dev/null || { echo "The Rust client needs Cargo (1.80 or newer); please install it (for example: https://rustup.rs)"; exit 1; }
+	cargo build --quiet --locked --manifest-path tests/clients/rust/Cargo.toml --target-dir $(@D)
+	@touch $@
+
 check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -178,3 +178,22 @@ def node(home: Path) -> Driver:
     assert found is not None
     script = ROOT / "tests" / "clients" / "node" / "driver.js"
     return Driver([found, str(script)], home, NODE_PATH=str(BUILD / "node" / "node_modules"))
+
+
+def java_remoting(version: str, home: Path) -> Driver:
+    """The official client of Java over the protocol of 4.x."""
+    return java(f"remoting-{version}", "horolog.remoting.Driver", home)
+
+
+def cpp(home: Path) -> Driver:
+    """The C++ core of the 4.x clients, which its Python wrapper drives."""
+    python = BUILD / "cpp" / "bin" / "python"
+    assert python.exists(), "the C++ client is missing: make clients"
+    return Driver([str(python), str(ROOT / "tests" / "clients" / "cpp" / "driver.py")], home)
+
+
+def rust(home: Path) -> Driver:
+    """The official client of Rust."""
+    program = BUILD / "rust" / "debug" / "horolog-client"
+    assert program.exists(), "the Rust client is missing: make test-full"
+    return Driver([str(program)], home)

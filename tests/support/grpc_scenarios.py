@@ -21,11 +21,12 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
     return sorted(message["body"] for message in messages)
 
 
-class GrpcScenarios:
-    """A subclass says what its client can."""
+class GrpcClient:
+    """What is said to a client; a subclass says what it can."""
 
     tls = False
     can_recall = True
+    due_unit_ms = 1
 
     # --- what the client is told ------------------------------------------------------------------
 
@@ -71,7 +72,9 @@ class GrpcScenarios:
         for message in messages:
             driver.ask("ack", by=f"in-{topic}", token=message["token"])
 
-    # --- scenarios --------------------------------------------------------------------------------
+
+class SimpleScenarios(GrpcClient):
+    """For any client with a producer and a simple consumer."""
 
     def test_what_is_sent_is_received_whole_and_acknowledged_once(
         self, driver: Driver, still: BrokerProcess
@@ -109,8 +112,9 @@ class GrpcScenarios:
     ) -> None:
         self.producer(driver, still, "later", "delay")
         self.simple(driver, still, "later")
-        due_ms = (still.now_ms() // 1_000 + 3_600) * 1_000 + 250
-        due = {f"late-{i}": due_ms + 100 * i for i in range(5)}
+        unit_ms = self.due_unit_ms
+        due_ms = (still.now_ms() // 1_000 + 3_600) * 1_000
+        due = {f"late-{i}": due_ms + unit_ms * i for i in range(5)}
         sent = [{"body": body, "due_ms": at_ms} for body, at_ms in due.items()]
         self.send(driver, "later", sent)
         still.advance(due_ms - still.now_ms() - 1)
@@ -118,11 +122,29 @@ class GrpcScenarios:
         still.advance(1)
         first = self.receive_all(driver, "later", 1)
         assert bodies(first) == ["late-0"]
-        still.advance(400)
+        still.advance(4 * unit_ms)
         rest = self.receive_all(driver, "later", 4)
         assert bodies(rest) == [f"late-{i}" for i in range(1, 5)]
         assert {m["body"]: m["due_ms"] for m in first + rest} == due
         self.ack(driver, "later", first + rest)
+
+    def test_bad_input_is_refused_with_the_brokers_sentence(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        with pytest.raises(Refused):  # not every client passes on why
+            driver.ask("producer", topic="nowhere", **self.at(still, "out-nowhere"))
+        self.producer(driver, still, "typed", "normal")
+        with pytest.raises(Refused):
+            self.send(driver, "typed", [{"body": "late", "due_ms": still.now_ms() + 60_000}])
+        self.send(driver, "typed", [{"body": "fine"}])
+        self.simple(driver, still, "typed")
+        with pytest.raises(Refused, match="invisibleTime is too small"):
+            driver.ask("receive", by="in-typed", max=1, invisible_ms=1_000)
+        assert bodies(self.receive_all(driver, "typed", 1)) == ["fine"]
+
+
+class GrpcScenarios(SimpleScenarios):
+    """For clients that change invisible durations, recall, and have push consumers."""
 
     def test_a_change_hides_a_message_and_gives_it_again(
         self, driver: Driver, still: BrokerProcess
@@ -165,20 +187,6 @@ class GrpcScenarios:
         assert self.none_left(driver, "recall")
         with pytest.raises(Refused, match="ALREADY_DELIVERED"):
             recall(kept["handle"])
-
-    def test_bad_input_is_refused_with_the_brokers_sentence(
-        self, driver: Driver, still: BrokerProcess
-    ) -> None:
-        with pytest.raises(Refused):  # not every client passes on why
-            driver.ask("producer", topic="nowhere", **self.at(still, "out-nowhere"))
-        self.producer(driver, still, "typed", "normal")
-        with pytest.raises(Refused):
-            self.send(driver, "typed", [{"body": "late", "due_ms": still.now_ms() + 60_000}])
-        self.send(driver, "typed", [{"body": "fine"}])
-        self.simple(driver, still, "typed")
-        with pytest.raises(Refused, match="invisibleTime is too small"):
-            driver.ask("receive", by="in-typed", max=1, invisible_ms=1_000)
-        assert bodies(self.receive_all(driver, "typed", 1)) == ["fine"]
 
     def test_a_push_consumer_gets_each_message_once_and_failed_ones_again(
         self, driver: Driver, still: BrokerProcess

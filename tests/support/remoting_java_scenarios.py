@@ -1,0 +1,165 @@
+"""What the official Java clients of 4.x must see beyond `RemotingScenarios`: pulls, look-ups, dead letters, resets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from drivers import Driver, Refused
+from remoting_scenarios import RemotingScenarios
+
+from horolog.testing.broker import BrokerProcess
+
+BROKER = "broker-a"
+
+
+class JavaScenarios(RemotingScenarios):
+    """For clients with asynchronous sends, pull consumers and look-ups."""
+
+    def queue(self, topic: str, number: int = 0) -> dict[str, Any]:
+        return {"topic": topic, "broker": BROKER, "queue": number}
+
+    def test_asynchronous_sends_each_have_their_answer(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "async")
+        name = self.push(driver, running, "async")
+        wanted = [f"m{i}" for i in range(200)]
+        sent = self.send(driver, "async", [{"body": body} for body in wanted], how="async")
+        seen = self.exactly(driver, wanted, name)
+        assert {receipt["status"] for receipt in sent} == {"SEND_OK"}
+        assert {(r["queue"], r["offset"], r["id"]) for r in sent} == {
+            (e["queue"], e["offset"], e["id"]) for e in seen
+        }
+
+    def test_after_its_last_attempt_a_message_is_a_dead_letter(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        self.producer(driver, still, "dead")
+        name = self.push(driver, still, "dead", retries=2)
+        poor = {"body": "fail 99 x", "tag": "T", "keys": ["k"], "properties": {"a": "1"}}
+        self.send(driver, "dead", [poor, {"body": "fine"}])
+        self.exactly(driver, ["fail 99 x", "fine"], name)
+        for count in (3, 4):
+            still.advance(60_000)
+            driver.wait(name, lambda found, count=count: len(found) >= count)
+        still.advance(7_200_000)
+        self.none_yet(driver, name, 4)
+        grave = self.push(driver, still, "%DLQ%group-dead", "grave", group="gravedigger")
+        [letter] = self.exactly(driver, ["fail 99 x"], grave)
+        assert (letter["tag"], letter["keys"]) == ("T", ["k"])
+        assert letter["properties"]["a"] == "1"
+
+    def test_pulls_say_where_a_queue_begins_and_ends(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "pull", queues=1)
+        at_ms = running.now_ms()
+        messages = [{"body": f"m{i}", "tag": "AB"[i % 2]} for i in range(50)]
+        self.send(driver, "pull", messages)
+        asked = {"group": "pull", "topic": "pull", **self.at(running, "pull")}
+        assert driver.ask("pull", **asked) == [0]
+
+        def pull(offset: int, filter: str = "*", most: int = 32) -> dict[str, Any]:
+            return driver.ask(
+                "pulled", by="pull", offset=offset, filter=filter, max=most, **self.queue("pull")
+            )
+
+        first = pull(0)
+        assert [m["body"] for m in first["messages"]] == [f"m{i}" for i in range(32)]
+        assert [m["offset"] for m in first["messages"]] == list(range(32))
+        assert (first["status"], first["next"], first["least"], first["end"]) == (
+            "FOUND",
+            32,
+            0,
+            50,
+        )
+        odd = pull(1, "B", 10)
+        assert [m["body"] for m in odd["messages"]] == [f"m{i}" for i in range(1, 20, 2)]
+        assert pull(50)["status"] == "NO_NEW_MSG"
+        beyond = pull(60)
+        assert (beyond["status"], beyond["next"]) == ("OFFSET_ILLEGAL", 50)
+        assert pull(0, "C")["status"] == "NO_MATCHED_MSG"
+        [queue] = driver.ask("queues", by="out-pull", topic="pull", time_ms=at_ms)
+        assert (queue["least"], queue["next"], queue["at_time"]) == (0, 50, 0)
+        [queue] = driver.ask("queues", by="out-pull", topic="pull", time_ms=at_ms + 3_600_000)
+        assert queue["at_time"] == 50
+
+    def poll_all(self, driver: Driver, by: str, want: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for _ in range(60):
+            found += driver.ask("poll", by=by, wait_ms=500)
+            if len(found) >= want:
+                break
+        return found
+
+    def test_a_lite_pull_consumer_commits_seeks_and_goes_on(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "lite", queues=1)
+        self.send(driver, "lite", [{"body": f"m{i}"} for i in range(20)])
+        asked = {"group": "lite", "topic": "lite", "filter": "*", "auto": False}
+        driver.ask("lite", **asked, **self.at(running, "lite-1"))
+        first = self.poll_all(driver, "lite-1", 20)
+        assert [m["body"] for m in first] == [f"m{i}" for i in range(20)]
+        driver.ask("commit", by="lite-1")
+        driver.ask("seek", by="lite-1", offset=15, **self.queue("lite"))
+        again = self.poll_all(driver, "lite-1", 5)
+        assert [m["body"] for m in again] == [f"m{i}" for i in range(15, 20)]
+        driver.ask("close", name="lite-1")
+        self.send(driver, "lite", [{"body": "more"}])
+        driver.ask("lite", **asked, **self.at(running, "lite-2"))
+        assert [m["body"] for m in self.poll_all(driver, "lite-2", 1)] == ["more"]
+        assert driver.ask("committed", by="lite-2", **self.queue("lite")) == 20
+
+    def test_a_lite_pull_consumer_of_assigned_queues(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "assign")
+        self.send(driver, "assign", [{"body": f"m{i}"} for i in range(20)])
+        asked = {"group": "assign", "topic": "assign", "auto": True, "assign": True}
+        driver.ask("lite", **asked, **self.at(running, "assign"))
+        found = self.poll_all(driver, "assign", 20)
+        assert sorted(m["body"] for m in found) == sorted(f"m{i}" for i in range(20))
+
+    def test_messages_are_found_by_id_and_by_key(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "find")
+        sent = self.send(
+            driver, "find", [{"body": f"m{i}", "keys": [f"k{i}", "all"]} for i in range(10)]
+        )
+        around = {"from_ms": running.now_ms() - 60_000, "to_ms": running.now_ms() + 60_000}
+        for name in ("offset_id", "id"):
+            found = driver.ask("view", by="out-find", topic="find", message=sent[3][name])
+            assert (found["body"], found["offset"]) == ("m3", sent[3]["offset"])
+        [found] = driver.ask("query", by="out-find", topic="find", key="k7", **around)
+        assert found["body"] == "m7"
+        found = driver.ask("query", by="out-find", topic="find", key="all", **around)
+        assert sorted(m["body"] for m in found) == [f"m{i}" for i in range(10)]
+        with pytest.raises(Refused, match="MQClientException"):
+            driver.ask("query", by="out-find", topic="find", key="none", **around)
+
+    def test_a_failing_message_holds_its_queue_of_an_orderly_consumer(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "held", queues=1)
+        self.send(driver, "held", [{"body": b} for b in ("a", "fail 2 b", "c", "d")])
+        name = self.push(driver, running, "held", orderly=True)
+        seen = self.exactly(driver, ["a", *["fail 2 b"] * 3, "c", "d"], name)
+        assert [e["body"] for e in seen] == ["a", *["fail 2 b"] * 3, "c", "d"]
+
+    def test_consumers_go_on_when_the_broker_comes_again(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "killed")
+        name = self.push(driver, running, "killed")
+        first, second = ([f"{letter}{i}" for i in range(20)] for letter in "ab")
+        self.send(driver, "killed", [{"body": body} for body in first])
+        self.exactly(driver, first, name)
+        driver.ask("close", name=name)  # which commits its offsets
+        running.kill()
+        running.restart()
+        self.push(driver, running, "killed", "killed-2")
+        self.send(driver, "killed", [{"body": body} for body in second])
+        self.exactly(driver, second, "killed-2")
