@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
@@ -177,7 +178,8 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     ]
     sync += shard.key_index.sync_paths()
     sync += _sync_queues(shard)
-    checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)
+    queues = shard.topics.of_queues("length", QUEUE)
+    checkpoint.columns["queues"] = _registered(queues, checkpoint.registry["topics"])
     shard.delay.drop_finished(now_ms, shard.named.position)
     shard.delay.far.lake.forget(shard.log.start)
     captured = shard.delay.capture()
@@ -220,6 +222,16 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     ]
     job.gone += retention.queue_files(shard)
     return job
+
+
+def _registered(queues: npt.NDArray[Any], topics: list[dict[str, Any]]) -> npt.NDArray[Any]:
+    """Without queues that were made since the checkpoint was decided: a replay from there makes them."""
+    counts = np.zeros(max((row["number"] for row in topics), default=0) + 1, np.int64)
+    for row in topics:
+        counts[row["number"]] = row["queues"]
+    known = queues[queues["topic"] < len(counts)]
+    registered: npt.NDArray[Any] = known[known["queue"] < counts[known["topic"]]]
+    return registered
 
 
 def _may_go(shard: Shard, name: str) -> bool:
