@@ -24,6 +24,7 @@ from horolog.broker.queue_times import earliest_store_time, read_message, search
 from horolog.broker.recalls import recall, with_key, worth_telling
 from horolog.broker.receives import Receives
 from horolog.broker.reschedules import reschedule
+from horolog.broker.send_backs import SendBacks
 from horolog.broker.sends import Sends
 from horolog.broker.shard import Settled, Shard
 from horolog.broker.topic_changes import TopicChanges
@@ -49,6 +50,8 @@ from horolog.protocol.commands import (
     Receive,
     Reschedule,
     SendMessages,
+    Sent,
+    TopicType,
 )
 from horolog.protocol.offload_commands import (
     CommitOffload,
@@ -71,6 +74,7 @@ from horolog.protocol.queue_commands import (
     ReadMessage,
     SearchOffset,
 )
+from horolog.protocol.retry_commands import SendBack, SendRetry
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 
@@ -101,6 +105,7 @@ class Decisions:
         self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.sends = Sends(shard, mono_ms)
+        self.send_backs = SendBacks(shard, self.groups)
         self.bulk = BulkRecalls(shard)
         self.searches = KeySearches(shard)
         self.adoptions = Adoptions(shard)
@@ -111,6 +116,8 @@ class Decisions:
     def _table(self) -> Mapping[type, _Handler]:
         return {
             SendMessages: self._send,
+            SendBack: self._send_back,
+            SendRetry: self._send_back,
             Receive: self._receive,
             Pull: self._pull,
             Ack: self._ack,
@@ -192,6 +199,19 @@ class Decisions:
     def _send(self, item: Input, command: SendMessages, now: Now, _: Effects) -> object:
         self._disk.check(now.mono_ms, now.wall_ms, command.size_bytes)
         self.sends.add(item.token, command)
+        return LATER
+
+    def _send_back(
+        self, item: Input, command: SendBack | SendRetry, now: Now, _: Effects
+    ) -> object:
+        """Like a send, unless nothing is to be sent; the topic is made if it is not there."""
+        planned = self.send_backs.plan(command)
+        if planned is None:
+            return Sent([], [], [])
+        self._disk.check(now.mono_ms, now.wall_ms, len(planned.record))
+        if planned.topic not in self._shard.topics.by_name:
+            self.topics.make(CreateTopic(planned.topic, TopicType.MIXED, planned.queues))
+        self.sends.add(item.token, planned.command)
         return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:

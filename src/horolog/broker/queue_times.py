@@ -67,8 +67,9 @@ def read_visible(shard: Shard, position: int) -> bytes:
         topic = int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little")
         if topic in shard.topics.by_number:
             return found[HEAD_BYTES:]
+    why = f"; {found.why}" if isinstance(found, Hole) and found.why else ""
     raise HorologError(
         ErrorCode.NOT_FOUND,
-        f"offset: no message that consumers can see begins at log position {position}",
+        f"offset: no message that consumers can see begins at log position {position}{why}",
         field="offset",
     )

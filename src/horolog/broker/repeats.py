@@ -32,10 +32,29 @@ _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
 
 
 class _Same(NamedTuple):
-    """What messages of a topic are the same by."""
+    """What messages of a topic are the same by.
+
+    Each attempt of a message that consumers fail on is a copy of its own, with the same id; and a group may fail on
+    several messages with one id, of two topics, or sent further apart than the window.
+    """
 
     message_id: str | None
-    attempts: int  # a consumer that sends a message back says how often it has come
+    attempts: int = 0  # how often it was tried again
+    topic: str = ""  # of a copy for another attempt: where the first one failed
+    origin_id: str = ""  # and where that was stored
+
+    def means(self, other: _Same) -> bool:
+        """Whether it is the same send.
+
+        A consumer that sends a copy itself, because it got no answer to its send-back, knows no log position and
+        says the message id in its place.
+        """
+        if self[:3] != other[:3]:
+            return False
+        return self.origin_id == other.origin_id or self.message_id in (
+            self.origin_id,
+            other.origin_id,
+        )
 
 
 class First(NamedTuple):
@@ -153,14 +172,24 @@ class Repeats:
 def _same(record: bytes) -> _Same:
     stored = layout.decode(record[HEAD_BYTES:])
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
-    return _Same(message_id, stored.reconsume_times)
+    if not stored.reconsume_times:
+        return _Same(message_id)
+    known = properties.decode(stored.properties)
+    return _Same(
+        message_id,
+        stored.reconsume_times,
+        known.get(properties.RETRY_TOPIC, ""),
+        known.get(properties.ORIGIN_MESSAGE_ID, ""),
+    )
 
 
 def _first(found: tuple[int, bytes], topic: int, same: _Same) -> First | None:
     """The result of the send that appended this record; None if it is of another message, or a hand-over."""
     position, record = found
     head = np.frombuffer(record, HEAD, 1)[0]
-    if int(head["kind"]) not in _SENT or int(head["topic"]) != topic or _same(record) != same:
+    if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
+        return None
+    if not _same(record).means(same):
         return None
     stored = layout.decode(record[HEAD_BYTES:])
     scheduled = int(head["kind"]) == Kind.SCHEDULED

@@ -35,6 +35,7 @@ from horolog.limits import (
 )
 from horolog.log.commit_log import CommitLog
 from horolog.log.key_index import KeyIndex, chunk_rows_for
+from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel
@@ -71,6 +72,7 @@ class Settings(NamedTuple):
     retention_ms: int = RETENTION_MS  # how long a segment of the log stays behind its newest frame
     retention_bytes: int = 0  # of the log; 0: no bound by size
     dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
+    levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
 
 
 class Named(NamedTuple):

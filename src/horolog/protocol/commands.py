@@ -17,6 +17,7 @@ from horolog.errors import HorologError
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.offload_commands import OffloadCommand
 from horolog.protocol.queue_commands import QueueCommand
+from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.send_commands import MessageType as MessageType
 from horolog.protocol.send_commands import NewMessage as NewMessage
 from horolog.protocol.send_commands import NewRecords as NewRecords
@@ -409,4 +410,5 @@ Command = (
     | AdoptionCommand
     | OffloadCommand
     | QueueCommand
+    | RetryCommand
 )

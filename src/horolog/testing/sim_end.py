@@ -35,6 +35,7 @@ def drain(sim: Simulation) -> None:
     _check_kept(sim, delivered)
     _check_told(sim, delivered)
     sim.polls.finish()
+    sim.retries.finish(lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)
     )

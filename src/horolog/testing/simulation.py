@@ -37,6 +37,7 @@ from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_polls import QUIET, Polls
+from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
 
 START_MS = 1_700_000_000_000
@@ -71,6 +72,7 @@ class Simulation:
         self.loads = Loads(seed + 2, self.broker, self.broker.place, self.history)
         self.lake = LakeJobs(seed + 3, self.broker, self.history)
         self.polls = Polls(seed + 5, self.broker)
+        self.retries = Retries(seed + 7, self.broker)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -180,6 +182,12 @@ class Simulation:
         if self.polls.wants_turn():
             now = self.clock.wall_ms(), self.clock.monotonic_ms()
             asked, told = self.polls.turn(TOPICS, *now)
+            self.tell(told)
+            self._ask(*asked)
+            return
+        if self.retries.wants_turn():
+            now = self.clock.wall_ms(), self.clock.monotonic_ms()
+            asked, told = self.retries.turn(TOPICS, *now)
             self.tell(told)
             self._ask(*asked)
             return
@@ -390,6 +398,7 @@ class Simulation:
         self.tell(f"clock steps by {by}")
         if by > 0:
             self._again.clear()  # a start after this takes what was sent before for older than it is
+            self.retries.stepped()
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -401,7 +410,10 @@ class Simulation:
         waiting = [answer for answer in self.answers if not answer.done]
         self.answers = [answer for answer in waiting if not self.polls.is_given_up(answer)]
         for answer in done:
-            self._note(answer)
+            if self.retries.owns(answer):
+                self.retries.noted(answer)
+            else:
+                self._note(answer)
 
     def _note(self, answer: Answer) -> None:
         command, result = answer.command, answer.result

@@ -47,10 +47,12 @@ POSITION_AT = 28
 SYS_FLAG_AT = 36
 STORE_MS_AT = 56
 STORE_HOST_AT = 64
+RECONSUME_TIMES_AT = 72
 
 COMPRESSED = 0x1
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
+_IPV6 = BORN_HOST_V6 | STORE_HOST_V6
 
 
 class Stored(NamedTuple):
@@ -118,6 +120,48 @@ def with_properties(layout: bytes, stored: bytes) -> bytes:
     return b"".join(
         (size.to_bytes(4, "big"), layout[4:end], len(stored).to_bytes(2, "big"), stored)
     )
+
+
+def reconsume_times(layout: bytes) -> int:
+    """How often a message was tried again, of a stored layout that has been checked before."""
+    at = _reconsume_at(layout)
+    return int.from_bytes(layout[at : at + 4], "big")
+
+
+def _reconsume_at(layout: bytes) -> int:
+    return RECONSUME_TIMES_AT + 12 * (layout[SYS_FLAG_AT + 3] & _IPV6).bit_count()
+
+
+def readdressed(
+    layout: bytes, topic: str, stored: bytes, reconsume_times: int, queue_id: int
+) -> bytes:
+    """The message of a stored layout that has been checked before, for another topic, with other properties."""
+    at = _reconsume_at(layout)
+    body_end = at + 16 + int.from_bytes(layout[at + 12 : at + 16], "big")
+    name = topic.encode()
+    size = body_end + 1 + len(name) + 2 + len(stored)
+    return b"".join(
+        (
+            size.to_bytes(4, "big"),
+            layout[4:QUEUE_ID_AT],
+            queue_id.to_bytes(4, "big", signed=True),
+            layout[QUEUE_ID_AT + 4 : at],
+            reconsume_times.to_bytes(4, "big"),
+            bytes(8),  # of a prepared transaction: it was one of the first copy
+            layout[at + 12 : body_end],
+            len(name).to_bytes(1, "big"),
+            name,
+            len(stored).to_bytes(2, "big"),
+            stored,
+        )
+    )
+
+
+def offset_message_id(layout: bytes) -> str:
+    """The message id that 4.x clients know a stored message by: store host and log position."""
+    at = STORE_HOST_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)
+    host = layout[at : at + (20 if layout[SYS_FLAG_AT + 3] & STORE_HOST_V6 else 8)]
+    return (host + layout[POSITION_AT : POSITION_AT + 8]).hex().upper()
 
 
 def _decode(layout: bytes) -> Stored:

@@ -1,0 +1,157 @@
+"""Copies of a message for another attempt, and for the dead letters of its consumer group (protocol notes §5.1).
+
+A copy is the message again: body, tag, keys, born time, user properties and message id stay.  What tells clients of
+it are these properties:
+
+RETRY_TOPIC            the topic in which the first attempt failed; clients show it instead of the retry topic
+ORIGIN_MESSAGE_ID      where the first attempt was stored, as a message id of 4.x clients
+DELAY                  the delay level of the pause
+DLQ_ORIGIN_TOPIC       of a dead letter: the topic in which the first attempt failed
+DLQ_ORIGIN_MESSAGE_ID  of a dead letter: the message id
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.delays import Due, Levels, due_of
+from horolog.protocol.rocketmq.message import check_stored_size, key_hash
+from horolog.protocol.rocketmq.tags import tags_code
+from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+FIRST_LEVEL = 3  # 10 s, as RocketMQ's table has it
+_OF_ONE_ATTEMPT = frozenset(
+    name.encode()
+    for name in (
+        properties.DELAY,
+        properties.TIMER_DELIVER_MS,
+        properties.ORIGIN_MESSAGE_ID,
+        properties.RETRY_TOPIC,
+        properties.DLQ_ORIGIN_TOPIC,
+        properties.DLQ_ORIGIN_MESSAGE_ID,
+        properties.RECONSUME_TIME,
+        properties.MAX_RECONSUME_TIMES,
+        "__STARTDELIVERTIME",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_OUT_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_DELAY_LEVEL",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+    )
+)
+
+
+def retry_topic(group: str) -> str:
+    """Where messages wait for another attempt of a group."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where messages end that a group has failed on for good."""
+    return DEAD_LETTER_PREFIX + group
+
+
+class Failed(NamedTuple):
+    """A message that a consumer of a group failed on."""
+
+    layout: bytes
+    group: str
+    topic: str  # in which the first attempt failed
+    origin_id: str  # of the first attempt
+    message_id: str
+    attempts: int  # further attempts that it has had in this group
+
+
+def failed(stored: bytes, group: str) -> Failed:
+    """Read what was stored; only what went through the group's own retry topic counts as an attempt."""
+    topic, of_message = layout.topic_and_properties(stored)
+    known = properties.decode(of_message)
+    message_id = known.get(properties.UNIQ_KEY) or layout.offset_message_id(stored)
+    if topic != retry_topic(group):
+        return Failed(stored, group, topic, layout.offset_message_id(stored), message_id, 0)
+    return Failed(
+        stored,
+        group,
+        known.get(properties.RETRY_TOPIC, topic),
+        known.get(properties.ORIGIN_MESSAGE_ID) or layout.offset_message_id(stored),
+        message_id,
+        layout.reconsume_times(stored),
+    )
+
+
+def sent_by_client(stored: bytes, group: str) -> Failed:
+    """The same of a layout for the retry topic that a client made, who has counted this attempt already."""
+    known = properties.decode(layout.topic_and_properties(stored)[1])
+    message_id = known.get(properties.UNIQ_KEY, "")
+    return Failed(
+        stored,
+        group,
+        known.get(properties.RETRY_TOPIC, retry_topic(group)),
+        known.get(properties.ORIGIN_MESSAGE_ID, message_id),
+        message_id,
+        layout.reconsume_times(stored) - 1,
+    )
+
+
+def again(message: Failed, level: int, levels: Levels) -> bytes:
+    """The record of the copy for another attempt, due after the pause of a level."""
+    topic = retry_topic(message.group)
+    text = b"\x02" + _kept(message) + properties.encode({properties.DELAY: str(level)})
+    due = due_of(text, levels, f"REAL_TOPIC\x01{topic}\x02".encode())
+    return _record(message, topic, due)
+
+
+def dead(message: Failed) -> bytes:
+    """The record of the copy among the dead letters, due now."""
+    added = {
+        properties.DLQ_ORIGIN_TOPIC: message.topic,
+        properties.DLQ_ORIGIN_MESSAGE_ID: message.message_id,
+    }
+    text = b"\x02" + _kept(message) + properties.encode(added)
+    return _record(message, dead_letter_topic(message.group), Due(0, 0, text))
+
+
+def _kept(message: Failed) -> bytes:
+    """The properties that a copy has from the message, and those that say whose copy it is."""
+    before = layout.topic_and_properties(message.layout)[1]
+    kept = [
+        piece + b"\x02"
+        for piece in before.split(b"\x02")
+        if piece and piece.partition(b"\x01")[0] not in _OF_ONE_ATTEMPT
+    ]
+    added = {
+        properties.RETRY_TOPIC: message.topic,
+        properties.ORIGIN_MESSAGE_ID: message.origin_id,
+    }
+    if properties.value_of(before, properties.UNIQ_KEY) is None:
+        added[properties.UNIQ_KEY] = message.message_id
+    return b"".join([*kept, properties.encode(added)])
+
+
+def _record(message: Failed, topic: str, due: Due) -> bytes:
+    """As it is sent (`send_commands`)."""
+    stored = due.text[1:]
+    check_stored_size(len(stored))
+    made = layout.readdressed(message.layout, topic, stored, message.attempts + 1, ANY_QUEUE)
+    tag = properties.value_of(stored, properties.TAGS)
+    head = HEAD_AS_SENT.pack(
+        HEAD_AS_SENT.size + len(made),
+        MessageType.DELAY if due.due_ms else MessageType.NORMAL,
+        properties.value_of(stored, properties.KEYS) is not None,
+        due.lane,
+        due.due_ms,
+        0,
+        tags_code(tag or ""),
+        key_hash(topic, message.message_id),
+    )
+    return head + made
