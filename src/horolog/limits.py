@@ -87,6 +87,7 @@ FILES_RESERVE_MAX = 4_096  # of a large broker; it may use what connections do n
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
 UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
 PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only with one message
+QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s
 REMOTING_CLIENT_EXPIRY_MS = 2 * MINUTE_MS  # four missed heartbeats of a 4.x client
 REMOTING_IDLE_MS = (
     2 * MINUTE_MS

@@ -25,6 +25,7 @@ from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.clients import ClientCodes
 from horolog.server.remoting.family import Family, Handler
 from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.locks import LockCodes
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.offsets import OffsetCodes
 from horolog.server.remoting.produce import ProduceCodes
@@ -69,6 +70,7 @@ class RemotingFront:
         self._rates = Rates(node.engine)
         self._produce = ProduceCodes(node)
         self._pull = PullCodes(node)
+        self._locks = LockCodes(node)
         self._families: list[Family] = [
             RouteCodes(node),
             clients,
@@ -77,6 +79,7 @@ class RemotingFront:
             OffsetCodes(node),
             QueryCodes(node),
             *admin_families(node, self._rates),
+            self._locks,
         ]
         self._handlers: dict[int, Handler] = {}
         for family in self._families:
@@ -147,7 +150,9 @@ class RemotingFront:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        self._clients.sweep(time.monotonic_ns() // 1_000_000)
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._clients.sweep(now_ms)
+        self._locks.sweep(now_ms)
         self._sweep_later()
 
     # --- what links tell --------------------------------------------------------------------------

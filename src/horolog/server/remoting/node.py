@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.remoting.send import Site
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.server.loop import Engine
@@ -44,6 +45,7 @@ class Node:
     settings: Mapping[str, object] = field(default_factory=dict)
     data_dir: Path | None = None
     registry: Registry = field(default_factory=Registry)
+    locks: QueueLocks = field(default_factory=QueueLocks)
 
     @property
     def reply_topic(self) -> str:

@@ -1,0 +1,77 @@
+"""Orderly consumers lock the queues that they consume."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import QUEUES_MAX
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.queue_locks import LockedQueue
+from horolog.protocol.remoting.request import DONE, Answer, content
+from horolog.protocol.rocketmq.names import check_group_name
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+
+class LockCodes:
+    """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {Code.LOCK_BATCH_MQ: self.lock, Code.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, request: Request) -> Answer:
+        """Lock queues for a client of a group; tells those that it has now."""
+        wanted = content(request.frame)
+        group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
+        now_ms = time.monotonic_ns() // 1_000_000
+        granted = self._node.locks.lock(check_group_name(group), client_id, _queues(wanted), now_ms)
+        told = [
+            {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
+            for queue in granted
+        ]
+        return Answer(body=orjson.dumps({"lockOKMQSet": told}))
+
+    def unlock(self, request: Request) -> Answer:
+        """Give queues up."""
+        wanted = content(request.frame)
+        group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
+        self._node.locks.unlock(group, client_id, _queues(wanted))
+        return DONE
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget locks that are over."""
+        self._node.locks.sweep(now_ms)
+
+
+def _queues(wanted: dict[str, Any]) -> list[LockedQueue]:
+    return list(_read_queues(wanted.get("mqSet")))
+
+
+def _read_queues(entries: object) -> Iterator[LockedQueue]:
+    if not isinstance(entries, list) or len(entries) > QUEUES_MAX:
+        raise _wrong("mqSet", f"no list of at most {QUEUES_MAX} queues")
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("queueId"), int):
+            raise _wrong("mqSet", "an entry is no queue")
+        yield LockedQueue(_named(entry, "topic"), _named(entry, "brokerName"), entry["queueId"])
+
+
+def _named(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str) or not value.strip() or len(value) > 1_024:
+        raise _wrong(name, "missing, blank or too long")
+    return value
+
+
+def _wrong(name: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)
