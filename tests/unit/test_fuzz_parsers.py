@@ -12,7 +12,13 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log import record
 from horolog.log.checkpoint import COLUMNS, Checkpoint, decode_checkpoint, encode_checkpoint
 from horolog.log.frame import HEADER_BYTES, body_intact, parse, seal
-from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt
+from horolog.ready.receipt import (
+    Receipt,
+    decode_receipt,
+    decode_receipts,
+    encode_receipt,
+    encode_receipts,
+)
 
 ANY = st.binary(max_size=400)
 
@@ -119,3 +125,25 @@ u32 = st.integers(0, (1 << 32) - 1)
 )
 def test_receipts_come_back(receipt) -> None:
     assert decode_receipt(encode_receipt(receipt)) == receipt
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 62), u32, u32), max_size=5), st.data())
+def test_receipts_that_are_read_together_are_those_read_alone(grants, data) -> None:
+    """Whatever one of them is instead of a receipt."""
+    texts = encode_receipts((1, 2, 3), 4, 5, grants)
+    alone = [Receipt(1, 2, 3, attempt, grant, 4, at, 5) for at, attempt, grant in grants]
+    assert texts == [encode_receipt(receipt) for receipt in alone]
+    assert list(decode_receipts(texts)) == alone
+    if not texts:
+        return
+    at = data.draw(st.integers(0, len(texts) - 1))
+    changed = list(texts[at])
+    changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.sampled_from("A=-é \n+"))
+    texts[at] = "".join(changed)
+    together = list(decode_receipts(texts))
+    for text, found in zip(texts, together, strict=True):
+        try:
+            assert decode_receipt(text) == found
+        except HorologError as error:
+            assert isinstance(found, HorologError)
+            assert found.message == error.message

@@ -40,7 +40,14 @@ from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.ready import Chosen, lease_duration
-from horolog.ready.receipt import Receipt, decode_receipt, encode_receipt, invalid_receipt
+from horolog.ready.receipt import (
+    Receipt,
+    decode_receipt,
+    decode_receipts,
+    encode_receipt,
+    encode_receipts,
+    invalid_receipt,
+)
 
 
 class _Leased(NamedTuple):
@@ -156,46 +163,28 @@ class Receives:
         duration = (
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
-        granted = np.zeros(len(chosen.picked), GRANTED)
-        delivered = []
-        for row, p in enumerate(chosen.picked):
+        ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS
+        client_id = command.client_id if command.auto_renew else ""
+        place = group, topic.number, queue_id
+        grants = []
+        for p in chosen.picked:
             grant = ready.new_grant()
             progress.lease(
                 p.offset,
-                Lease(
-                    p.attempt,
-                    grant,
-                    now.mono_ms + duration,
-                    now.wall_ms,
-                    duration,
-                    command.client_id if command.auto_renew else "",
-                    now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS,
-                ),
+                Lease(p.attempt, grant, ends_at, now.wall_ms, duration, client_id, renew_until),
                 Event.GRANT,
             )
-            granted[row] = (p.offset, p.attempt, grant & 0xFFFFFFFF)
+            grants.append((p.offset, p.attempt, grant & 0xFFFFFFFF))
             if command.auto_renew:
-                held = (group, topic.number, queue_id, p.offset)
-                self.renewals.hold(held, command.client_id, now)
-            receipt = Receipt(
-                group,
-                topic.number,
-                queue_id,
-                p.attempt,
-                grant & 0xFFFFFFFF,
-                ready.epoch,
-                p.offset,
-                now.wall_ms + duration,
-            )
-            delivered.append(
-                Delivered(
-                    p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, encode_receipt(receipt)
-                )
-            )
+                self.renewals.hold((*place, p.offset), client_id, now)
         self.records.append(
-            encode_grant(group, topic.number, queue_id, progress.next, duration, granted)
+            encode_grant(*place, progress.next, duration, np.array(grants, GRANTED))
         )
-        return delivered
+        handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
+        return [
+            Delivered(p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, handle)
+            for p, handle in zip(chosen.picked, handles, strict=True)
+        ]
 
     # --- waiting polls --------------------------------------------------------------------------
 
@@ -273,9 +262,9 @@ class Receives:
         group = self._known_group(command.group)
         refused: list[HorologError | None] = []
         consumed: dict[int, list[int]] = {}
-        for handle in command.receipt_handles:
+        for read in decode_receipts(command.receipt_handles):
             try:
-                receipt = _read_receipt(handle, topic)
+                receipt = _of(topic, read)
                 progress, lease = shard.ready.check(
                     receipt, group, topic.number, now.mono_ms, now.wall_ms
                 )
@@ -310,7 +299,7 @@ class Receives:
         check_invisible(command.invisible_ms, 0)
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
-        receipt = _read_receipt(command.receipt_handle, topic)
+        receipt = _of(topic, decode_receipt(command.receipt_handle))
         progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
         if lease is None:
             raise HorologError(
@@ -346,9 +335,10 @@ class Receives:
         return grant
 
 
-def _read_receipt(handle: str, topic: Topic) -> Receipt:
+def _of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
     """A handle of a message that this topic has; else INVALID_RECEIPT_HANDLE."""
-    receipt = decode_receipt(handle)
+    if not isinstance(receipt, Receipt):
+        raise receipt
     if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
         raise invalid_receipt("of a message that does not exist")
     return receipt

@@ -49,12 +49,13 @@ class Deadlines(Generic[K]):
         entry = (at_ms, self._set, key)
         self._entries[key] = entry
         heapq.heappush(self._heap, entry)
-        self._sweep()
+        if len(self._heap) > 2 * len(self._entries) + _LEFT_MAX:
+            self._sweep()
 
     def drop(self, key: K) -> bool:
         """A key has none any more; whether it had one."""
         dropped = self._entries.pop(key, None) is not None
-        if dropped:
+        if dropped and len(self._heap) > 2 * len(self._entries) + _LEFT_MAX:
             self._sweep()
         return dropped
 

@@ -25,10 +25,10 @@ An ack, a change or a renewal of what is ended is refused before it comes here (
 
 from __future__ import annotations
 
-from enum import StrEnum
+from horolog.state_table import Name
 
 
-class State(StrEnum):
+class State(Name):
     """Where an offset is."""
 
     NEW = "new"
@@ -37,7 +37,7 @@ class State(StrEnum):
     CONSUMED = "consumed"
 
 
-class Event(StrEnum):
+class Event(Name):
     """What happens to it."""
 
     GRANT = "grant"

@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
@@ -23,6 +25,11 @@ _VERSION = 1
 _FIELDS = struct.Struct("<BIIIIIIQq")
 _CRC = struct.Struct("<I")
 _BYTES = _FIELDS.size + _CRC.size
+_WHOLE = struct.Struct(_FIELDS.format + "I")
+assert _WHOLE.size == _BYTES
+assert _BYTES % 3 == 0, "base64 of handles that are joined is the joined base64 of each"
+_CHARACTERS = _BYTES // 3 * 4
+_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 class Receipt(NamedTuple):
@@ -44,6 +51,18 @@ def encode_receipt(receipt: Receipt) -> str:
     return urlsafe_b64encode(packed + _CRC.pack(crc32(packed))).decode()
 
 
+def encode_receipts(
+    place: tuple[int, int, int], epoch: int, expires_ms: int, grants: Iterable[tuple[int, int, int]]
+) -> list[str]:
+    """The texts of grants that were made together in a (group, topic, queue); a grant is (offset, attempt, number)."""
+    pieces: list[bytes] = []
+    for offset, attempt, grant in grants:
+        packed = _FIELDS.pack(_VERSION, *place, attempt, grant, epoch, offset, expires_ms)
+        pieces += (packed, _CRC.pack(crc32(packed)))
+    text = urlsafe_b64encode(b"".join(pieces)).decode()
+    return [text[at : at + _CHARACTERS] for at in range(0, len(text), _CHARACTERS)]
+
+
 def invalid_receipt(why: str) -> HorologError:
     """The refusal of a handle."""
     return HorologError(
@@ -62,3 +81,34 @@ def decode_receipt(text: str) -> Receipt:
     if crc32(packed[: _FIELDS.size]) != _CRC.unpack_from(packed, _FIELDS.size)[0]:
         raise invalid_receipt("damaged")
     return Receipt(*_FIELDS.unpack_from(packed)[1:])
+
+
+def decode_receipts(texts: Sequence[str]) -> Iterator[Receipt | HorologError]:
+    """What each handle says, or why it is none."""
+    found = _decode_together(texts)
+    if found is not None:
+        yield from found
+        return
+    for text in texts:
+        try:
+            yield decode_receipt(text)
+        except HorologError as error:
+            yield error
+
+
+def _decode_together(texts: Sequence[str]) -> list[Receipt] | None:
+    """All of them, if nothing is wrong with any."""
+    if any(len(text) != _CHARACTERS for text in texts):
+        return None
+    try:
+        raw = a2b_base64("".join(texts).encode("ascii").translate(_STANDARD), strict_mode=True)
+    except (Base64Error, ValueError):
+        return None
+    if len(raw) != _BYTES * len(texts):
+        return None
+    found = []
+    for at, fields in zip(range(0, len(raw), _BYTES), _WHOLE.iter_unpack(raw), strict=True):
+        if fields[0] != _VERSION or crc32(raw[at : at + _FIELDS.size]) != fields[-1]:
+            return None
+        found.append(Receipt(*fields[1:-1]))
+    return found
