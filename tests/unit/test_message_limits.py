@@ -13,6 +13,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import MessageType, NewMessage
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
+from horolog.protocol.rocketmq.properties import encode as encode_properties
 from horolog.protocol.rocketmq.tags import tags_code
 
 PLAIN: dict[str, Any] = {"topic": "t", "body": b"x", "message_id": "m"}
@@ -88,8 +89,8 @@ AT_LIMIT: list[tuple[str, dict[str, Any], dict[str, Any], ErrorCode, str, str]] 
     ),
     (
         "stored properties",
-        {"system_properties": of_stored_size(32_767)},
-        {"system_properties": of_stored_size(32_768)},
+        {"system_properties": encode_properties(of_stored_size(32_767))},
+        {"system_properties": encode_properties(of_stored_size(32_768))},
         ErrorCode.PROPERTIES_TOO_LARGE,
         "properties",
         "32767 bytes",
@@ -186,7 +187,7 @@ def test_what_is_stored() -> None:
         due_ms=5_000,
         type=MessageType.DELAY,
         user_properties={"colour": "grün"},
-        system_properties={"PGROUP": "p"},
+        system_properties=b"PGROUP\x01p\x02",
     )
     assert stored(message) == {
         "colour": "grün",

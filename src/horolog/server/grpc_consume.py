@@ -119,7 +119,7 @@ class ConsumerCalls:
         command = Ack(
             check_group(name_of(request.group)),
             check_topic(name_of(request.topic)),
-            [entry.receipt_handle for entry in request.entries],
+            [entry.receipt_handle for entry in request.entries[:]],
         )
         self._engine.ask(command, partial(_acked, request, call))
 
@@ -153,7 +153,7 @@ def _acked(request: pb.AckMessageRequest, call: Call, result: object) -> None:
         return
     refused = result.refused
     if not any(refused):
-        call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries))
+        call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries[:]))
         return
     entries = [
         pb.AckMessageResultEntry(

@@ -40,7 +40,7 @@ class ProducerCalls:
 
     def send(self, request: pb.SendMessageRequest, call: Call) -> None:
         """Store the messages of one request; every one has its entry."""
-        ids = [message.system_properties.message_id for message in request.messages]
+        ids = [message.system_properties.message_id for message in request.messages[:]]
         try:
             command, refused = to_send(request, call.peer)
         except HorologError as error:

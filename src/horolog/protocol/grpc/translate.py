@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
@@ -17,6 +18,7 @@ from horolog.protocol.rocketmq.message import encode
 
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
 _NANOS_MAX = 999_999_999
+_HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
 _TYPES = frozenset(pb.MessageType.values())
 
 
@@ -72,16 +74,18 @@ def to_send(
     request: pb.SendMessageRequest, peer: Peer
 ) -> tuple[SendMessages, dict[int, HorologError]]:
     """The command for a send, and refusals of single messages by their place in the request."""
-    if not request.messages:
+    messages = request.messages[:]  # a list: protobuf's containers raise an exception at their end
+    if not messages:
         raise HorologError(
             ErrorCode.MESSAGE_CORRUPTED, "messages: none; at least 1 is needed", field="messages"
         )
-    topic = name_of(request.messages[0].topic)
+    named = messages[0].topic
+    topic = name_of(named)
     names.check_topic(topic)
     encoded: list[NewMessage] = []
     refused: dict[int, HorologError] = {}
-    for i, message in enumerate(request.messages):
-        if i and name_of(message.topic) != topic:
+    for i, message in enumerate(messages):
+        if i and message.topic != named and name_of(message.topic) != topic:
             raise HorologError(
                 ErrorCode.MESSAGE_CORRUPTED,
                 "messages: of different topics; one request sends to one topic",
@@ -97,6 +101,14 @@ def to_send(
 def _type_of(system: pb.SystemProperties) -> MessageType:
     """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
     declared = system.message_type
+    if declared == pb.DELAY and not system.HasField("message_group"):
+        if system.HasField("delivery_timestamp"):
+            return MessageType.DELAY
+        raise HorologError(
+            ErrorCode.TYPE_CONFLICT,
+            "message_type: DELAY, but there is no delivery_timestamp",
+            field="message_type",
+        )
     if declared == pb.TRANSACTION:
         return MessageType.TRANSACTION
     if declared in (pb.LITE, pb.PRIORITY):
@@ -112,49 +124,54 @@ def _type_of(system: pb.SystemProperties) -> MessageType:
         )
     if declared == pb.FIFO or system.HasField("message_group"):
         return MessageType.FIFO
-    if system.HasField("delivery_timestamp"):
-        return MessageType.DELAY
-    if declared == pb.DELAY:
-        raise HorologError(
-            ErrorCode.TYPE_CONFLICT,
-            "message_type: DELAY, but there is no delivery_timestamp",
-            field="message_type",
-        )
-    return MessageType.NORMAL
+    return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
 
 
 def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
     """Check and encode one message."""
     system = message.system_properties
+    has = system.HasField
     due_ms = 0
-    if system.HasField("delivery_timestamp"):
+    if has("delivery_timestamp"):
         due_ms = timestamp_ms(
             system.delivery_timestamp, "delivery_timestamp", ErrorCode.ILLEGAL_DELIVERY_TIME
         )
-    if system.HasField("body_digest"):
+    if has("body_digest"):
         _check_digest(message.body, system.body_digest)
-    timestamp_ms(system.born_timestamp, "born_timestamp", ErrorCode.BAD_REQUEST)
-    born_ms = system.born_timestamp.ToMilliseconds()
-    stored = {properties.PRODUCER_GROUP: topic, properties.BORN_TIMESTAMP: str(born_ms)}
-    if system.born_host:
-        stored[properties.BORN_HOST] = _plain(system.born_host, "born_host")
-    if system.HasField("trace_context"):
-        stored[properties.TRACE_CONTEXT] = _plain(system.trace_context, "trace_context")
+    born, born_host = system.born_timestamp, system.born_host
+    if len(born_host) <= _HOST_CACHED_MAX:
+        born_ms, stored = _of_producer(topic, born.seconds, born.nanos, born_host)
+    else:
+        born_ms, stored = _of_producer.__wrapped__(topic, born.seconds, born.nanos, born_host)
+    if has("trace_context"):
+        trace = _plain(system.trace_context, "trace_context")
+        stored += properties.encode({properties.TRACE_CONTEXT: trace})
     return encode(
         topic=topic,
         body=message.body,
         message_id=system.message_id,
         type=_type_of(system),
         due_ms=due_ms,
-        tag=system.tag if system.HasField("tag") else None,
-        keys=system.keys,
+        tag=system.tag if has("tag") else None,
+        keys=system.keys[:],
         user_properties=message.user_properties,
         system_properties=stored,
-        message_group=system.message_group if system.HasField("message_group") else None,
+        message_group=system.message_group if has("message_group") else None,
         sys_flag=layout.COMPRESSED if system.body_encoding == pb.GZIP else 0,
         born_ms=born_ms,
         born_host=peer,
     )
+
+
+@lru_cache(maxsize=1_024)
+def _of_producer(topic: str, seconds: int, nanos: int, host: str) -> tuple[int, bytes]:
+    """When a message was made, and what is stored of its producer: of a batch mostly the same."""
+    timestamp_ms(Timestamp(seconds=seconds, nanos=nanos), "born_timestamp", ErrorCode.BAD_REQUEST)
+    born_ms = seconds * 1_000 + nanos // 1_000_000
+    stored = {properties.PRODUCER_GROUP: topic, properties.BORN_TIMESTAMP: str(born_ms)}
+    if host:
+        stored[properties.BORN_HOST] = _plain(host, "born_host")
+    return born_ms, properties.encode(stored)
 
 
 def _check_digest(body: bytes, digest: pb.Digest) -> None:

@@ -133,7 +133,7 @@ def encode(
     tag: str | None = None,
     keys: Sequence[str] = (),
     user_properties: Mapping[str, str] | None = None,
-    system_properties: Mapping[str, str] | None = None,
+    system_properties: bytes = b"",
     message_group: str | None = None,
     sys_flag: int = 0,
     flag: int = 0,
@@ -144,7 +144,7 @@ def encode(
     """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
 
     due_ms             UTC epoch milliseconds, 0 for "now"; stored as TIMER_DELIVER_MS
-    system_properties  already trusted stored names (trace context, born host text, producer group …)
+    system_properties  already trusted ones (trace context, born host text, producer group …) as they are stored
     born_host          (4 bytes of IPv4, port)
     Every broken limit is a HorologError that names field and limit; the checks run in the order of the protocol.
     """
@@ -172,20 +172,25 @@ def encode(
         _check_user_properties(user_properties or {}, tag or "", keys)
     check_id(message_id)
     check_body(body)
-    stored = dict(user_properties) if user_properties else {}
-    if system_properties:
-        stored.update(system_properties)
-    stored[names.UNIQ_KEY] = message_id
+    stored = f"{names.UNIQ_KEY}\x01{message_id}\x02"
     if tag is not None:
-        stored[names.TAGS] = tag
+        stored += f"{names.TAGS}\x01{tag}\x02"
     if keys:
-        stored[names.KEYS] = " ".join(keys)
+        stored += f"{names.KEYS}\x01{' '.join(keys)}\x02"
     if message_group is not None:
-        stored[names.SHARDING_KEY] = message_group
+        stored += f"{names.SHARDING_KEY}\x01{message_group}\x02"
     if due_ms:
-        stored[names.TIMER_DELIVER_MS] = str(due_ms)
+        stored += f"{names.TIMER_DELIVER_MS}\x01{due_ms}\x02"
+    of_user = names.encode(user_properties) if user_properties else b""
     packed = encode_layout(
-        topic, body, names.encode(stored), sys_flag, flag, born_ms, born_host, queue_id
+        topic,
+        body,
+        b"".join((of_user, system_properties, stored.encode())),
+        sys_flag,
+        flag,
+        born_ms,
+        born_host,
+        queue_id,
     )
     code, hashed = tags_code(tag or ""), key_hash(topic, message_id)
     size = RECORD_HEAD_BYTES + len(packed)

@@ -2,6 +2,8 @@ r"""Message properties as RocketMQ stores them: ``key \x01 value \x02`` repeated
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 UNIQ_KEY = "UNIQ_KEY"
 TAGS = "TAGS"
 KEYS = "KEYS"
@@ -107,7 +109,7 @@ def is_hidden(name: str) -> bool:
     return name in HIDDEN or name.startswith(HIDDEN_PREFIX)
 
 
-def encode(properties: dict[str, str]) -> bytes:
+def encode(properties: Mapping[str, str]) -> bytes:
     """Stored form; keys and values must hold neither of the two separators (`message.encode` checks)."""
     return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
 
