@@ -85,6 +85,11 @@ CONNECTIONS_MAX = 20_000  # of all doors for clients: one of an idle client take
 FILES_RESERVE_MIN = 64  # descriptors that connections leave: log, hours, queues, runs, keys
 FILES_RESERVE_MAX = 4_096  # of a large broker; it may use what connections do not
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
+UNFINISHED_BYTES_MAX = (
+    256 * MIB
+)  # of 4.x frames that have come in part; then who adds to them is cut off
+UNFINISHED_SMALL = 8 * KIB  # always has room: at most 160 MiB on all connections
+UNFINISHED_FRAME_MS = MINUTE_MS  # for one frame to come; the largest, through a slow tunnel
 UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
 PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only with one message
 QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from horolog.limits import BYTES_UNDER_WAY_MAX, CONNECTIONS_MAX
+from horolog.limits import BYTES_UNDER_WAY_MAX, CONNECTIONS_MAX, UNFINISHED_BYTES_MAX
 from horolog.server.link import Link, Stopped
 from horolog.server.tls import Certificate
 
@@ -26,13 +26,18 @@ class Intake:
     """What all doors of a broker have taken together.
 
     connections  more are refused, the newest first
+    unfinished   bytes of requests that have not come to their end; who adds more is cut off
     """
 
-    def __init__(self, connections: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self, connections: int = CONNECTIONS_MAX, *, unfinished: int = UNFINISHED_BYTES_MAX
+    ) -> None:
         self._connections = connections
+        self._unfinished_max = unfinished
         self._links: set[Link] = set()
         self._under_way = 0
         self._stopped = False  # reading, by `_under_way`
+        self._unfinished = 0  # bytes of requests that have not come to their end
 
     def admit(self, link: Link) -> bool:
         """Whether one more connection is taken."""
@@ -64,6 +69,12 @@ class Intake:
             self._stopped = False
             for link in self._links:
                 link.go_on_reading(Stopped.BY_DOOR)
+
+    def holds(self, change: int) -> bool:
+        """So many more bytes are held of requests that have not come to their end; False: too many, and not more."""
+        self._unfinished += change
+        assert self._unfinished >= 0
+        return change <= 0 or self._unfinished <= self._unfinished_max
 
     @property
     def open(self) -> int:
@@ -154,6 +165,10 @@ class Door:
         self._intake.gave(size)
         if self._idle is not None:
             self._notice_idle()
+
+    def holds(self, change: int) -> bool:
+        """So many more bytes of an unfinished request are held; False: its link must end."""
+        return self._intake.holds(change)
 
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""

@@ -181,6 +181,10 @@ class Links(Protocol):
         """It has its answer, or needs none any more."""
         ...
 
+    def holds(self, change: int) -> bool:
+        """So many more bytes of an unfinished request are held; False: the link must end."""
+        ...
+
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol."""
         ...

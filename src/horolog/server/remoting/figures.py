@@ -24,6 +24,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.remoting import broker_bodies as bodies
 from horolog.protocol.remoting.broker_bodies import Unit
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import VERSION
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
@@ -32,7 +33,6 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.server.rates import Rate, Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.link import VERSION
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_told, tags_of

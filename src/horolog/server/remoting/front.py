@@ -18,6 +18,7 @@ from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer
 from horolog.server.door import Door, Intake
 from horolog.server.rates import Rates
@@ -97,7 +98,7 @@ class RemotingFront:
     @property
     def codes(self) -> list[Code]:
         """That are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
-        return sorted(Code(code) for code in self._handlers)
+        return sorted(map(Code, self._handlers))
 
     def handler(self, code: Code) -> Handler:
         """Who handles one of them."""
@@ -184,9 +185,9 @@ class RemotingFront:
         else:
             request.answer(answer)
 
-    def asked_all(self) -> None:
-        """All requests of a chunk have come."""
-        self._produce.take()
+    def sent(self, link: RemotingLink, frames: list[Frame]) -> None:
+        """All sends of a chunk have come."""
+        self._produce.take(link, frames)
 
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended."""

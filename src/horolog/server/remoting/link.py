@@ -7,34 +7,43 @@ on this connection is reached by it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from horolog.limits import UNTAKEN_BYTES_MAX
-from horolog.protocol.remoting.codes import Status
+from horolog.errors import HorologError
+from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
+from horolog.protocol.remoting.codes import Status, status_of
 from horolog.protocol.remoting.frame import (
     OTHER,
+    VERSION,
     Flag,
     Frame,
     FrameFault,
     Reader,
     Serializer,
     encode,
-    encode_head,
+    encode_answer,
 )
 from horolog.protocol.remoting.request import Answer
+from horolog.protocol.remoting.send import SEND_CODES
 from horolog.server.link import Link, Links
 from horolog.server.remoting.request import Request
 
-VERSION = (
-    479  # ordinal of RocketMQ 5.3.3: what clients of 4.x and 5.x make of an answer depends on it
-)
+_log = logging.getLogger("horolog.remoting")
+_HEADER_BYTES = 512  # about what a header takes while its request is under way
+
 Piece = bytes | memoryview
 _OPAQUE_MAX = 0x7FFF_FFFF
 _OURS = "OTHER"  # no client is asked to make anything of the broker's language
 _TOO_SLOW = Answer(
     Status.SYSTEM_BUSY, remark="connection: too many answers are not taken yet; read them first"
 )
+
+
+def size_of(frame: Frame) -> int:
+    """Bytes that a request keeps while it is under way."""
+    return _HEADER_BYTES + len(frame.body)
 
 
 class Service(Protocol):
@@ -44,8 +53,8 @@ class Service(Protocol):
         """A request has come."""
         ...
 
-    def asked_all(self) -> None:
-        """All requests of a chunk have come."""
+    def sent(self, link: RemotingLink, frames: list[Frame]) -> None:
+        """All sends of a chunk have come."""
         ...
 
     def gone(self, link: RemotingLink) -> None:
@@ -68,6 +77,8 @@ class RemotingLink(Link):
         self._out_bytes = 0
         self._open = 0  # requests without an answer
         self._open_bytes = 0  # of them
+        self._unfinished_ms = 0  # since when a frame has begun and not come to its end
+        self._held = 0  # bytes of it that count
         self._told = 0  # the same, as the door knows it
         self._over = False  # the peer has broken the protocol
         self._lost = False
@@ -94,55 +105,75 @@ class RemotingLink(Link):
         try:
             frames = self._reader.receive(data)
         except FrameFault as fault:
-            self._door.fault(self, fault)
-            self._over = True
+            self._end(fault)
             return
-        if not frames:
-            return
-        last = frames[-1]
-        self.language, self.version = last.language, last.version
-        self._serializer = last.serializer
+        sends: list[Frame] = []
         for frame in frames:
             if frame.is_answer:
                 self._hear_answer(frame)
                 continue
-            request = Request(self, frame)
             self._open += 1
-            self._open_bytes += request.size
-            self._service.asked(request)
-        self._service.asked_all()
+            self._open_bytes += size_of(frame)
+            if frame.code in SEND_CODES:
+                sends.append(frame)
+            else:
+                self._service.asked(Request(self, frame))
+        if frames:
+            last = frames[-1]
+            self.language, self.version = last.language, last.version
+            self._serializer = last.serializer
+            if sends:
+                self._service.sent(self, sends)
+        self._hold(now_ms, new=bool(frames))
 
-    def answer(self, request: Request, answer: Answer, pieces: Sequence[Piece] = ()) -> None:
+    def _end(self, fault: Exception) -> None:
+        self._door.fault(self, fault)
+        self._over = True
+
+    def _hold(self, now_ms: int, *, new: bool) -> None:
+        """Note what is held of a frame that has not come to its end; too much of all peers together ends this one."""
+        held = self._reader.held
+        if not held:
+            self._unfinished_ms = 0
+        elif new or not self._unfinished_ms:
+            self._unfinished_ms = now_ms
+        held = held if held > UNFINISHED_SMALL else 0
+        if held != self._held:
+            change, self._held = held - self._held, held
+            if not self._door.holds(change):
+                self._end(FrameFault("too many bytes of unfinished frames are held already"))
+
+    def answer(
+        self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
+    ) -> None:
         """The answer of a request; `pieces` stand for its body."""
         if self._lost:
             return
-        frame = request.frame
         self._open -= 1
-        self._open_bytes -= request.size
-        if request.parked:
-            self.parked -= 1
+        self._open_bytes -= size_of(frame)
+        self.parked -= parked
         self.owes()
         if frame.is_one_way:
             return
         if pieces and self._untaken() > UNTAKEN_BYTES_MAX:
             answer, pieces = _TOO_SLOW, ()
-        said = Frame(
-            answer.status,
-            frame.opaque,
-            Flag.ANSWER,
-            dict(answer.fields),
-            answer.body,
-            answer.remark,
-            frame.language,
-            VERSION,
-            frame.serializer,
-        )
+        status, fields, body, remark = answer
         if pieces:
-            self._say(encode_head(said, sum([len(piece) for piece in pieces])))
+            size = sum([len(piece) for piece in pieces])
+            self._say(encode_answer(frame, status, fields, remark, size))
             self._out += pieces
-            self._out_bytes += sum([len(piece) for piece in pieces])
+            self._out_bytes += size
         else:
-            self._say(encode(said))
+            self._say(encode_answer(frame, status, fields, remark, len(body)) + body)
+
+    def fail(self, frame: Frame, error: BaseException, *, parked: bool = False) -> None:
+        """A request was refused, or met a mistake of ours, which is logged."""
+        if isinstance(error, HorologError):
+            self.answer(frame, Answer(status_of(error.code), remark=error.message), parked=parked)
+            return
+        _log.error("code %d: unexpected %r", frame.code, error, exc_info=error)
+        remark = f"broker: unexpected {type(error).__name__}"
+        self.answer(frame, Answer(Status.SYSTEM_ERROR, remark=remark), parked=parked)
 
     def _say(self, out: bytes) -> None:
         self._out.append(out)
@@ -227,6 +258,7 @@ class RemotingLink(Link):
         """The peer has gone: nobody waits for its answers."""
         self._lost = True
         self._open_bytes = 0
+        self._door.holds(-self._held)
         self._tell()
         for answer in self._asked.values():
             if not answer.done():
@@ -236,8 +268,9 @@ class RemotingLink(Link):
         self._service.gone(self)
 
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
-        """A peer of which nothing was heard for so long has gone: clients send heartbeats."""
-        if now_ms - self.heard_ms >= quiet_ms:
+        """A peer of which nothing was heard for so long has gone: clients send heartbeats.  So has one in mid-frame."""
+        late = self._unfinished_ms and now_ms - self._unfinished_ms >= UNFINISHED_FRAME_MS
+        if now_ms - self.heard_ms >= quiet_ms or (late and not self._stopped):
             self._transport.abort()
 
     def leave(self) -> None:

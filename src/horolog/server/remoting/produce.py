@@ -16,94 +16,86 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import CreateTopic, Recall, RecallStatus, Sent, TopicType
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.remoting.send import Gathered, gather
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-Senders = dict[int, Request]
-"""Requests by the identity of their frames."""
-
 
 class ProduceCodes:
-    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, RECALL_MESSAGE."""
+    """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, which links gather, and RECALL_MESSAGE."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._came: list[Request] = []  # sends of the chunk that is being taken
         self._ids = MessageIds()
         self._making: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
         return {
-            Code.SEND_MESSAGE: self._came.append,
-            Code.SEND_MESSAGE_V2: self._came.append,
-            Code.SEND_BATCH_MESSAGE: self._came.append,
+            Code.SEND_MESSAGE: self.send,
+            Code.SEND_MESSAGE_V2: self.send,
+            Code.SEND_BATCH_MESSAGE: self.send,
             Code.RECALL_MESSAGE: self.recall,
         }
 
-    def take(self) -> None:
+    def send(self, request: Request) -> None:
+        """Store a message, or the messages of a batch; due later if a property says so."""
+        self.take(request.link, [request.frame])
+
+    def take(self, link: RemotingLink, frames: list[Frame]) -> None:
         """Store the messages of all sends that came in one chunk of a connection."""
-        if not self._came:
-            return
-        senders = {id(request.frame): request for request in self._came}
-        peer = self._came[0].peer
-        self._came.clear()
+        peer = link.peer
         try:
-            found, refused = gather(
-                [request.frame for request in senders.values()],
-                (peer.host, peer.port),
-                self._node.site,
-                self._new_id,
-            )
+            found, refused = gather(frames, (peer.host, peer.port), self._node.site, self._new_id)
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
-            for request in senders.values():
-                request.fail(error)
+            for frame in frames:
+                link.fail(frame, error)
             return
         for frame, refusal in refused:
-            senders[id(frame)].fail(refusal)
+            link.fail(frame, refusal)
         for gathered in found:
-            then = partial(self._sent, gathered, senders)
-            self._node.engine.ask(gathered.command, then)
+            self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
 
     def _new_id(self) -> str:
         return self._ids.next(self._node.engine.clock.wall_ms())
 
-    def _sent(self, gathered: Gathered, senders: Senders, result: object) -> None:
+    def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         if isinstance(result, HorologError):
             if result.code is ErrorCode.TOPIC_NOT_FOUND and self._node.makes(
                 gathered.command.topic
             ):
-                task = asyncio.ensure_future(self._make_and_send(gathered, senders))
+                task = asyncio.ensure_future(self._make_and_send(link, gathered))
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)
                 return
             for frame, _ in gathered.requests:
-                senders[id(frame)].fail(result)
+                link.fail(frame, result)
             return
         assert isinstance(result, Sent)
         for frame, answer in gathered.answers(result, self._node.site):
             if isinstance(answer, HorologError):
-                senders[id(frame)].fail(answer)
+                link.fail(frame, answer)
             else:
-                senders[id(frame)].answer(answer)
+                link.answer(frame, answer)
 
     # --- topics that are not there ----------------------------------------------------------------
 
-    async def _make_and_send(self, gathered: Gathered, senders: Senders) -> None:
+    async def _make_and_send(self, link: RemotingLink, gathered: Gathered) -> None:
         """Make the topic, then store its messages: a refusal of either is what the senders are told."""
         try:
             await self._make(gathered)
             result: object = await self._node.engine.submit(gathered.command)
         except Exception as error:  # noqa: BLE001 - as in `take`
             for frame, _ in gathered.requests:
-                senders[id(frame)].fail(error)
+                link.fail(frame, error)
         else:
-            self._sent(gathered, senders, result)
+            self._sent(link, gathered, result)
 
     async def _make(self, gathered: Gathered) -> None:
         topic = gathered.command.topic

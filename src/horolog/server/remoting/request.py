@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from horolog.errors import HorologError
 from horolog.protocol.grpc.translate import Peer
-from horolog.protocol.remoting.codes import Status, status_of
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer
 
 if TYPE_CHECKING:
     from horolog.server.remoting.link import RemotingLink
-
-_log = logging.getLogger("horolog.remoting")
-_HEADER_BYTES = 512  # about what a header takes while its request is under way
 
 
 class Request:
@@ -37,11 +31,6 @@ class Request:
         """Where it came from."""
         return self.link.peer
 
-    @property
-    def size(self) -> int:
-        """Bytes that it keeps while it is under way."""
-        return _HEADER_BYTES + len(self.frame.body)
-
     def park(self) -> None:
         """It waits for something to happen: a door that closes does not wait for it."""
         assert not self.parked
@@ -50,14 +39,8 @@ class Request:
 
     def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> None:
         """How it went; `pieces` stand for the body of the answer."""
-        self.link.answer(self, answer, pieces)
+        self.link.answer(self.frame, answer, pieces, parked=self.parked)
 
     def fail(self, error: BaseException) -> None:
         """It was refused, or met a mistake of ours, which is logged."""
-        if not isinstance(error, HorologError):
-            _log.error("code %d: unexpected %r", self.frame.code, error, exc_info=error)
-            self.answer(
-                Answer(Status.SYSTEM_ERROR, remark=f"broker: unexpected {type(error).__name__}")
-            )
-            return
-        self.answer(Answer(status_of(error.code), remark=error.message))
+        self.link.fail(self.frame, error, parked=self.parked)
