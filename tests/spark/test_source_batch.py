@@ -13,7 +13,8 @@ from topic_fill import bodies, fill
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_columns import MESSAGE_SCHEMA
 from horolog.spark.reading import batch_reader
-from horolog.spark.topic_files import TopicFiles, read_part
+from horolog.spark.topic_files import TopicFiles
+from horolog.spark.topic_parts import read_part
 from horolog.testing.broker import BrokerProcess
 
 

@@ -21,7 +21,7 @@ KINDS = ("body", "header", "page")
 async def open_directory(data_dir: Path) -> Engine:
     """An engine on the simulated clock."""
     return await open_engine(
-        data_dir, clock="simulated", flush="os", segment_bytes=SEGMENT, start_ms=START_MS
+        data_dir, clock="simulated", flush="sync", segment_bytes=SEGMENT, start_ms=START_MS
     )
 
 

@@ -146,12 +146,10 @@ class _Audit:
             sums = self._sums()  # what is forgotten is counted there
         sums.know(self._plan.registry)
         self._told("comparing schedules with hand-overs")
-        counts = self._find(work, sums)
+        damaged = self._damaged(sums)
+        counts = self._find(work, sums, damaged)
         overdue = counts.pop(OVERDUE, 0)
         self._told("writing tables")
-        damaged = [(gap["a"], gap["b"]) for gap in sums.of("gap")] + list(self._plan.holes)
-        if self._plan.damaged:
-            damaged.append((self._plan.end, self._plan.end))
         lateness, histogram = lateness_table(sums)
         result = AuditResult(
             data_dir=data_dir,
@@ -164,7 +162,7 @@ class _Audit:
             funnel=funnel_table(sums),
             findings=self._named(sums),
             counts={fault: counts[fault] for fault in FAULTS if counts.get(fault)},
-            damaged=sorted(damaged),
+            damaged=damaged,
             forgotten=sum(row["n"] for row in sums.of("forgotten")),
             overdue=overdue,
             records=sum(row["a"] for row in sums.of("frames")),
@@ -190,7 +188,15 @@ class _Audit:
                 continue  # a frame that verifies and holds nonsense: not ours to judge
         return tuple(file for file in named if file.name not in there)
 
-    def _find(self, work: Path, sums: Sums) -> dict[str, int]:
+    def _damaged(self, sums: Sums) -> list[tuple[int, int]]:
+        """Log positions that cannot be read, in their order."""
+        damaged = [(gap["a"], gap["b"]) for gap in sums.of("gap")] + list(self._plan.holes)
+        if self._plan.damaged:
+            stop = max(self._plan.end, self._plan.checkpoint)
+            damaged.append((self._plan.end, stop))
+        return sorted(damaged)
+
+    def _find(self, work: Path, sums: Sums, damaged: list[tuple[int, int]]) -> dict[str, int]:
         """Write the findings, and count them by fault."""
         spark, plan, found = self._spark, self._plan, self._out / "findings.parquet"
         reader = spark.read.format("horolog_log_screen").options(**self._options)
@@ -210,13 +216,14 @@ class _Audit:
             horizon_ms=self._horizon_ms,
             late_ms=self._late_ms,
             promoted=sorted(sums.promoted),
+            damaged=damaged,
         )
         faults_at = str(work / "faults")
         faults.write.parquet(faults_at)
         faults = spark.read.parquet(faults_at)
         if faults.where("fault = 'missing'").limit(1).count():
             pending = spark.read.format("horolog_pending").option("path", plan.root).load()
-            faults = settle_missing(faults, pending, plan, sums.newest_due_ms)
+            faults = settle_missing(faults, pending, plan, sums.newest_due_ms, damaged)
         with_ids(faults, plan).write.mode("overwrite").parquet(str(found))
         grouped = spark.read.parquet(str(found)).groupBy("fault").count().collect()
         return {row["fault"]: row["count"] for row in grouped}

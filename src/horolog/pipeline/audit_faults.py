@@ -12,6 +12,7 @@ never_scheduled  handed over, and no schedule in the log says so
 after_recall     handed over and recalled
 altered          handed over with another due time or message id than scheduled
 quarantined      its record does not verify: reported by the broker, never handed over
+unproven         the log is damaged where its schedule, its hand-over or its recall lies: what became of it is not known
 overdue          not a fault: due, and the broker has it; it was stopped or is about to hand it over
 ===============  ===========================================================================================
 """
@@ -52,6 +53,7 @@ FAULTS = (
     "after_recall",
     "altered",
     "quarantined",
+    "unproven",
 )
 OVERDUE = "overdue"
 FINDING_COLUMNS = (
@@ -59,6 +61,7 @@ FINDING_COLUMNS = (
     " origin long, origin_row long, position long"
 )
 KEYS_MAX = 100_000  # more are joined by Spark
+_DAMAGE_MAX = 1_000  # stretches that a message is looked for in; of more damage nothing can be said
 _PASSED_MS = 1_000  # hand-over goes by due time; what is less behind may not have been durable yet
 _COLUMNS = (
     "kind string, position long, origin long, origin_row long, topic int, key long, due_ms long,"
@@ -135,9 +138,17 @@ def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
     )
 
 
-def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list[int]) -> DataFrame:
+def judged(
+    messages: DataFrame,
+    *,
+    horizon_ms: int,
+    late_ms: int,
+    promoted: list[int],
+    damaged: list[tuple[int, int]],
+) -> DataFrame:
     """A row a fault; what was never settled is `missing` until `settle_missing` has looked at the files.
 
+    damaged   log positions [from, to) that cannot be read: what was scheduled there is known by its hand-over only
     promoted  positions of the ADOPT records that brought messages back from the lake, as files or in their frames:
               their schedules have gone on
     """
@@ -147,6 +158,9 @@ def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list
     messages = messages.withColumn(
         "first_at", f.when(seen, f.min("handed_at").over(same_id))
     ).withColumn("late_ms", f.col("stored_ms") - f.col("due_ms"))
+    in_damage = f.lit(False)
+    for first, stop in damaged[:_DAMAGE_MAX]:
+        in_damage |= (f.col("origin") >= first) & (f.col("origin") < stop)
     went_on = f.lit(False)
     if promoted:
         twins = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
@@ -163,7 +177,8 @@ def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list
         "duplicate_id": seen & (f.col("handed_at") > f.col("first_at")),
         "early": seen & (f.col("seen_ms") < f.col("due_ms")),
         "late": seen & (f.col("late_ms") > late_ms),
-        "never_scheduled": seen & ~known & ~f.col("forgotten"),
+        "never_scheduled": seen & ~known & ~f.col("forgotten") & ~in_damage,
+        "unproven": seen & ~known & ~f.col("forgotten") & in_damage,
         "after_recall": seen & (f.col("recalls") > 0),
         "altered": seen & known & differs,
         "missing": known
@@ -187,9 +202,17 @@ def judged(messages: DataFrame, *, horizon_ms: int, late_ms: int, promoted: list
 
 
 def settle_missing(
-    faults: DataFrame, pending: DataFrame, plan: LogPlan, newest_due_ms: int
+    faults: DataFrame,
+    pending: DataFrame,
+    plan: LogPlan,
+    newest_due_ms: int,
+    damaged: list[tuple[int, int]],
 ) -> DataFrame:
-    """Tell what is lost from what still waits, in a file or behind the checkpoint, to be handed over."""
+    """Tell what is lost from what still waits, in a file or behind the checkpoint, to be handed over.
+
+    With damage behind its schedule nobody knows whether it was handed over or recalled there.
+    """
+    last = max((stop for _, stop in damaged), default=-1)
     state = pending.select("origin", "origin_row", "state")
     joined = faults.join(state, ["origin", "origin_row"], "left")
     passed = f.col("due_ms") < newest_due_ms - _PASSED_MS
@@ -198,6 +221,7 @@ def settle_missing(
         f.when(f.col("state") == "QUARANTINED", "quarantined")
         .when(f.col("state") == "WAITING", OVERDUE)
         .when(f.col("state").isNull() & replayed & ~passed, OVERDUE)
+        .when(f.col("origin") < last, "unproven")
         .otherwise("lost")
     )
     fault = f.when(f.col("fault") == "missing", become).otherwise(f.col("fault"))

@@ -26,6 +26,7 @@ NAMES = {
     "after_recall": "handed over though recalled",
     "altered": "not as scheduled",
     "quarantined": "quarantined",
+    "unproven": "not provable",
 }
 _BARS = 120
 _ROWS = 200

@@ -40,7 +40,8 @@ from horolog.spark.stream_api import (
     limit_of,
 )
 from horolog.spark.topic_answers import Bounds, TopicAnswers, patient
-from horolog.spark.topic_files import FilePart, TopicFiles, read_part
+from horolog.spark.topic_files import TopicFiles
+from horolog.spark.topic_parts import FilePart, read_part
 from horolog.spark.topic_range import (
     Ranges,
     as_offset,
@@ -125,13 +126,15 @@ def _read(part: InputPartition, options: TopicOptions, schema: StructType) -> It
 
 
 def _asked(part: TopicPart, options: TopicOptions) -> Iterator[Records]:
-    """The same over HTTP; with failOnDataLoss=false what retention drops meanwhile is passed over."""
+    """The same over HTTP; with failOnDataLoss=false what retention drops meanwhile, and damage, is passed over."""
     place = TopicAnswers(options.broker, options.topic, options.timeout_ms)
     first = part.first
     try:
         while True:
             try:
-                for records in place.read(part.queue, first, part.stop):
+                for records in place.read(
+                    part.queue, first, part.stop, lossy=not options.fail_on_loss
+                ):
                     first = int(records.queue_offsets[-1]) + 1
                     yield records
                 return

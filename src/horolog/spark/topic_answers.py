@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +19,7 @@ from horolog.limits import ADMIN_READ_MAX
 from horolog.protocol.queue_read import ReadAnswer, decode_read
 from horolog.spark.message_decode import Records
 
+_log = logging.getLogger("horolog.spark")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _ONE_CALL_S = 30.0
@@ -76,8 +78,11 @@ class TopicAnswers:
         records = _records(self._ask(queue, offset, 1))
         return int(records.store_ms[0]) if len(records) else -1
 
-    def read(self, queue: int, first: int, stop: int) -> Iterator[Records]:
-        """The messages [first, stop) of a queue, in order, in pieces."""
+    def read(self, queue: int, first: int, stop: int, *, lossy: bool = False) -> Iterator[Records]:
+        """The messages [first, stop) of a queue, in order, in pieces.
+
+        Without `lossy` a message that the broker cannot read is DAMAGED; with it, it is told and passed over.
+        """
         while first < stop:
             answer = self._ask(queue, first, min(stop - first, ADMIN_READ_MAX))
             if answer.next_offset <= first:
@@ -86,12 +91,29 @@ class TopicAnswers:
                     f"topic {self._topic!r}: queue {queue} ends at {answer.max_offset}, before {stop}",
                     field="queue_offset",
                 )
-            first = answer.next_offset
             records = _records(answer)
+            end = min(stop, answer.next_offset)
+            missing = end - first - int((records.queue_offsets < end).sum())
+            if missing:
+                self._tell_holes(queue, first, end, missing, lossy=lossy)
+            first = answer.next_offset
             if first > stop:  # holes let an answer reach further
                 records = records.chosen(records.queue_offsets < stop)
             if len(records):
                 yield records
+
+    def _tell_holes(self, queue: int, first: int, stop: int, missing: int, *, lossy: bool) -> None:
+        text = (
+            f"topic {self._topic!r}: {missing} of the queue offsets {first} to {stop - 1} of queue {queue} cannot be"
+            " read; the broker's /healthz says why"
+        )
+        if not lossy:
+            raise HorologError(
+                ErrorCode.DAMAGED,
+                f"{text} (failOnDataLoss=false goes on with what there is)",
+                field="failOnDataLoss",
+            )
+        _log.warning("%s, and are passed over", text)
 
     def _ask(self, queue: int, first: int, limit: int) -> ReadAnswer:
         path = path_of("topics", self._topic, "queues", str(queue), "messages")

@@ -32,7 +32,7 @@ def place_of(options: TopicOptions) -> TopicAnswers | TopicFiles:
     commit = None
     if options.broker:
         commit = TopicAnswers(options.broker, options.topic, options.timeout_ms).commit_position()
-    return TopicFiles(options.path, options.topic, commit)
+    return TopicFiles(options.path, options.topic, commit, lossy=not options.fail_on_loss)
 
 
 def chosen_bounds(options: TopicOptions, bounds: Ranges) -> Ranges:
