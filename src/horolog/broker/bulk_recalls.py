@@ -26,11 +26,18 @@ from horolog.delay.entry import entry_sums
 from horolog.delay.far_buffer import FarBuffer
 from horolog.delay.far_run import FarRun
 from horolog.delay.hour import Hour
+from horolog.delay.lanes import lanes_of
 from horolog.delay.source import Rows, refs_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FRAME_BYTES_MAX
-from horolog.log.record import HEAD_BYTES, RECALL_MANY_BYTES, RECALLED, encode_recall_many
+from horolog.log.record import (
+    HEAD_BYTES,
+    LANE_BYTES,
+    RECALL_MANY_BYTES,
+    RECALLED,
+    encode_recall_many,
+)
 from horolog.protocol.commands import RecalledMany, RecallMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.tags import tags_code
@@ -175,7 +182,9 @@ class BulkRecalls:
 
     def _rows_of_a_record(self) -> int:
         frame = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
-        return max(1, min(BULK_ROWS, (frame - RECALL_MANY_BYTES) // RECALLED.itemsize))
+        row = RECALLED.itemsize + LANE_BYTES
+        most = BULK_TAGGED_ROWS if self._shard.lanes.waits else BULK_ROWS  # their records are read
+        return max(1, min(most, (frame - RECALL_MANY_BYTES) // row))
 
     def _take(self, task: _Task, found: list[_Match], piece: Piece) -> None:
         """Count what was found and, if it is no dry run, recall it."""
@@ -191,9 +200,14 @@ class BulkRecalls:
         rows = np.empty(len(refs), RECALLED)
         for name, column in (("position", "origin"), ("row", "row"), ("due_ms", "due_ms")):
             rows[name] = np.concatenate([match.entries[column] for match in found])
+        lanes = np.zeros(len(refs), np.uint16)
+        if self._shard.lanes.waits:
+            entries = np.concatenate([match.entries for match in found])
+            records, good = self._shard.delay.intact(refs, entries)
+            lanes[good] = lanes_of(records)[good]
         self._shard.delay.mark_inflight(refs, EntryState.RECALLING)
-        piece.records.append(encode_recall_many(task.topic, rows))
-        piece.settled.append(Settled(refs, EntryState.RECALLED))
+        piece.records.append(encode_recall_many(task.topic, rows, lanes))
+        piece.settled.append(Settled(refs, EntryState.RECALLED, lanes))
 
 
 def check_space(shard: Shard, cancelled: int) -> None:

@@ -72,7 +72,6 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
     pieces: list[bytes | memoryview] = []
     starts = []  # of the message records in the body
     at = 0
-    settled = []
     for part in parts:
         control = encode_hand_over(
             part.hour, origins_of(part.entries["origin"], part.entries["row"])
@@ -87,7 +86,6 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         starts.append(ends - sizes)
         at = int(ends[-1])
         shard.delay.mark_inflight(part.refs, EntryState.HANDING_OVER)
-        settled.append(Settled(part.refs, EntryState.HANDED_OVER))
     body = bytearray(b"".join(pieces))
     offsets = np.concatenate(starts)
     raw = np.frombuffer(body, np.uint8)
@@ -110,6 +108,11 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         unit["size"] = heads["size"][rows]
         unit["tags"] = heads["tags"][rows]
         units.append((topic, queue_id, unit))
+    lanes = np.split(heads["lane"], np.cumsum([len(part.refs) for part in parts])[:-1])
+    settled = [
+        Settled(part.refs, EntryState.HANDED_OVER, of)
+        for part, of in zip(parts, lanes, strict=True)
+    ]
     shard.log.append(body, len(parts) + len(offsets), wall_ms)
     keyed = key_columns(heads, offsets, base, body)
     shard.uncommitted.append(Applied(shard.log.end, units, None, settled, keyed))

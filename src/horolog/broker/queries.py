@@ -18,6 +18,7 @@ from horolog.protocol.commands import (
     CountPending,
     DescribeBroker,
     DescribeGroup,
+    DescribeLanes,
     DescribeTopic,
     FindMessages,
     GroupQueueView,
@@ -38,6 +39,7 @@ Query = (
     DescribeTopic
     | ListTopics
     | DescribeGroup
+    | DescribeLanes
     | CountPending
     | ListPending
     | FindMessages
@@ -66,6 +68,8 @@ def answer(shard: Shard, query: Query) -> object:
             return _read(shard, query)
         case DescribeBroker():
             return _broker(shard)
+        case DescribeLanes():
+            return shard.lanes.rows()
         case DescribeAdoption(app):
             return state_of(shard, app)
 

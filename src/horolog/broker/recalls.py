@@ -19,6 +19,7 @@ import numpy.typing as npt
 from horolog.broker import past
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topics import Topic
+from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import KEY_RECALL_MAX
@@ -41,6 +42,7 @@ class Copies(NamedTuple):
     refs: npt.NDArray[np.int64]
     entries: npt.NDArray[Any]  # ENTRY
     states: npt.NDArray[np.uint8]  # EntryState, with in-flight bits
+    lanes: npt.NDArray[np.uint16]
 
     @property
     def waiting(self) -> npt.NDArray[np.bool_]:
@@ -60,9 +62,10 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     for i in np.flatnonzero(same).tolist():
         stored = layout.properties_of(records[i][HEAD_BYTES:])
         same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)
+    lanes = lanes_of(records)
     if not bool(same.all()):
-        refs, entries = refs[same], entries[same]
-    return Copies(topic, key, message_id, due_ms, refs, entries, shard.delay.states(refs))
+        refs, entries, lanes = refs[same], entries[same], lanes[same]
+    return Copies(topic, key, message_id, due_ms, refs, entries, shard.delay.states(refs), lanes)
 
 
 def was_delivered(shard: Shard, copies: Copies) -> bool:
@@ -116,15 +119,15 @@ def recall(shard: Shard, command: Recall) -> Decided:
             return Decided(_delivered(copies, ""))
         why = why_not_found(shard, copies)
         return Decided(_answer(copies, RecallStatus.NOT_FOUND, why))
-    refs, gone = copies.refs[waiting], copies.entries[waiting]
+    refs, gone, lanes = copies.refs[waiting], copies.entries[waiting], copies.lanes[waiting]
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     origins = origins_of(gone["origin"], gone["row"])
-    record = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins)
+    record = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins, lanes)
     if delivered:  # a retry of what the consumer has seen
         result = _delivered(copies, f"; {len(refs)} more that waited will not be")
     else:
         result = _answer(copies, RecallStatus.CANCELLED, "will not be handed over")
-    return Decided(result, record, Settled(refs, EntryState.RECALLED))
+    return Decided(result, record, Settled(refs, EntryState.RECALLED, lanes))
 
 
 def _delivered(copies: Copies, more: str) -> Recalled:
@@ -160,8 +163,9 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
 
 def applied(end: int, settled: list[Settled]) -> Applied:
     """What recalls in the frames that end at `end` change when they are committed."""
-    refs = np.concatenate([refs for refs, _ in settled])
-    return Applied(end, [], None, [Settled(refs, EntryState.RECALLED)])
+    refs = np.concatenate([each.refs for each in settled])
+    lanes = np.concatenate([each.lanes for each in settled])
+    return Applied(end, [], None, [Settled(refs, EntryState.RECALLED, lanes)])
 
 
 def worth_telling(results: list[Recalled]) -> list[Recalled]:

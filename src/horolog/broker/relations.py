@@ -100,7 +100,7 @@ def check_marks(shard: Shard) -> None:
         marked |= dict(zip(refs[at].tolist(), (states[at] & _IN_FLIGHT).tolist(), strict=True))
     wanted: dict[int, int] = {}
     for change in shard.uncommitted:
-        for refs, state in change.settled:
+        for refs, state, _ in change.settled:
             handed = state is EntryState.HANDED_OVER
             mark = EntryState.HANDING_OVER if handed else EntryState.RECALLING
             wanted |= dict.fromkeys(refs.tolist(), int(mark))

@@ -164,19 +164,19 @@ class Replay:
             case Kind.HAND_OVER:
                 origins = decode_hand_over(payload).origins
                 first = int(np.searchsorted(offsets, at)) + 1  # the messages follow their record
-                dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
-                refs = resolve(shard.delay, dues, origins)
-                settled.append(Settled(refs, EntryState.HANDED_OVER))
+                heads = heads_of(body, offsets[first : first + len(origins)])
+                refs = resolve(shard.delay, heads["due_ms"], origins)
+                settled.append(Settled(refs, EntryState.HANDED_OVER, heads["lane"]))
             case Kind.RECALL:
-                origins = decode_recall(payload).origins
+                _, _, origins, lanes = decode_recall(payload)
                 dues = np.full(len(origins), due_ms, np.int64)
                 refs = resolve(shard.delay, dues, origins)
                 state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
-                settled.append(Settled(refs, state))
+                settled.append(Settled(refs, state, lanes))
             case Kind.RECALL_MANY:
-                gone = decode_recall_many(payload).messages
+                _, gone, lanes = decode_recall_many(payload)
                 refs = resolve(shard.delay, gone["due_ms"], gone)
-                settled.append(Settled(refs, EntryState.RECALLED))
+                settled.append(Settled(refs, EntryState.RECALLED, lanes))
             case Kind.TOPIC:
                 row = orjson.loads(payload)
                 shard.topics.put_row(row)

@@ -19,6 +19,7 @@ from horolog.broker.recalls import Copies, find_copies, instant, was_delivered, 
 from horolog.broker.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.lake_gone import GONE
+from horolog.delay.lanes import lanes_of
 from horolog.delay.offload import Step, step_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
@@ -65,7 +66,10 @@ def reschedule(
     record = bytes(records[0]) if len(refs) else _verified(lake.record, copies)
     made = _moved(record, command.new_due_ms, wall_ms)
     origins = origins_of(entries["origin"], entries["row"])
-    control = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins, moved=True)
+    lanes = lanes_of(records)
+    control = encode_recall(
+        copies.topic.number, copies.key, copies.due_ms, origins, lanes, moved=True
+    )
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     step = None
     controls = [control]
@@ -75,7 +79,7 @@ def reschedule(
         controls.append(encode_offload(fields, table))
         shard.delay.far.lake.in_flight = True
     origin, queue_id, offset = _append(
-        shard, controls, made, Settled(refs, EntryState.MOVED), step, wall_ms
+        shard, controls, made, Settled(refs, EntryState.MOVED, lanes), step, wall_ms
     )
     status = RescheduleStatus.RESCHEDULED
     return Rescheduled(
@@ -133,6 +137,7 @@ def _moved(record: bytes, due_ms: int, wall_ms: int) -> bytes:
     head["size"] = HEAD_BYTES + len(made)
     head["kind"] = Kind.SCHEDULED if due_ms > wall_ms else Kind.MESSAGE
     head["due_ms"] = due_ms
+    head["lane"] = 0  # it has left its lane
     return head.tobytes() + made
 
 

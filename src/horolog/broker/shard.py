@@ -22,6 +22,7 @@ from horolog.broker.queued import QueuedMessages
 from horolog.broker.topics import Topic, Topics
 from horolog.delay.adopted import Adoption
 from horolog.delay.far import FarSettings
+from horolog.delay.lanes import Lanes
 from horolog.delay.offload import Step, apply_step, note_recalled, promotion_of
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
@@ -46,6 +47,7 @@ class Settled(NamedTuple):
 
     refs: npt.NDArray[np.int64]
     state: EntryState
+    lanes: npt.NDArray[Any]  # of each, 0 for none
 
 
 class Applied(NamedTuple):
@@ -104,6 +106,7 @@ class Shard:
             far_settings=settings.far,
         )
         self.delay.read_log = log.record
+        self.lanes = Lanes()
         self.wheel = Wheel(self.delay)
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if it has one
@@ -141,8 +144,9 @@ class Shard:
             self.visible.add((topic.number, queue_id))
         if change.keyed is not None:
             self.key_index.add(change.keyed.keys, change.keyed.positions)
-        for refs, state in change.settled:
+        for refs, state, lanes in change.settled:
             self.delay.settle(refs, state)
+            self.lanes.settle(lanes)
             if state is EntryState.HANDED_OVER:
                 self.handed_over += len(refs)
             else:
@@ -154,6 +158,8 @@ class Shard:
             is_whole = not self.stalled
             self.recalled += apply_step(self.delay, change.step, change.end, is_whole=is_whole)
         if change.unfiled is not None:
+            if change.adopted is None:  # what comes back from the lake was scheduled before
+                self.lanes.schedule(change.unfiled.heads["lane"])
             self.stalled.append(change.unfiled)
             self.file_stalled()
         self.applied = change.end
@@ -177,7 +183,14 @@ class Shard:
 
     def _parts(self) -> list[Any]:
         far = self.delay.far
-        every: list[Any] = [self.log, self.topics, self.wheel, self.ready, self.problems]
+        every: list[Any] = [
+            self.log,
+            self.topics,
+            self.lanes,
+            self.wheel,
+            self.ready,
+            self.problems,
+        ]
         every += [self.key_index, far, far.lake]
         for queues in self.ready.progress.values():
             every += queues.values()

@@ -23,6 +23,7 @@ from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined
 from horolog.delay.far_buffer import is_buffer
 from horolog.delay.far_names import files_of_job
 from horolog.delay.far_run import unreadable_key
+from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
@@ -42,6 +43,8 @@ from horolog.log.segment import segment_name
 from horolog.ready.progress import Lease
 from horolog.storage.api import Storage, replace_file
 
+DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read
+
 
 @dataclass
 class CheckpointJob:
@@ -56,6 +59,7 @@ class CheckpointJob:
     log_below: int  # segments below this position are removed
     removed: bool = False  # whether what is to be removed was
     written: int = 0  # bytes
+    delay_offsets: bytes = b""  # for people; empty while no level was used
     gone: list[str] = field(
         default_factory=list
     )  # hours, buffers, runs, files of queues that no kept checkpoint names
@@ -90,8 +94,17 @@ class CheckpointJob:
                 for path in (*(path for path, _ in self.states), f"{place}/{name}.tmp"):
                     storage.remove(path)
             raise
+        if self.delay_offsets:
+            self._tell_delay_offsets(storage)
         if not keep:
             self._delete(storage, place)
+
+    def _tell_delay_offsets(self, storage: Storage) -> None:
+        try:
+            replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
+        except HorologError as error:
+            if error.code not in NO_ROOM:  # nobody reads it, so nothing depends on it
+                raise
 
     def _write_state(self, storage: Storage, path: str, content: bytes) -> None:
         file = storage.open(path, create=True)
@@ -206,22 +219,27 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
         checkpoint_name(former.position) if former.position >= 0 else "",
         former.start,
     )
+    _capture_lanes(shard, job)
     named = {*job.named.hours, *former.hours}
     job.gone = [shard.delay.path(hour) for hour in shard.delay.on_disk() if hour not in named]
     for hour, version in job.named.hours.items():
         kept = {version, former.hours.get(hour, version)}
         job.kept_states[shard.delay.path(hour)] = {state_name(v) for v in kept}
-    kept_runs = job.named.runs | former.runs | files_of_job(shard.delay.far.job)
+    job.gone += _runs_to_remove(shard, job.named.runs | former.runs)
+    job.gone += retention.queue_files(shard)
+    return job
+
+
+def _runs_to_remove(shard: Shard, named: set[str]) -> list[str]:
+    kept = named | files_of_job(shard.delay.far.job)
     place = f"{shard.directory}/runs"
     on_disk = shard.storage.list(place)
     shard.delay.far.forget_files(set(on_disk))
-    job.gone += [
+    return [
         f"{place}/{name}"
         for name in on_disk
-        if name not in kept_runs and not name.startswith(ASIDE) and _may_go(shard, name)
+        if name not in kept and not name.startswith(ASIDE) and _may_go(shard, name)
     ]
-    job.gone += retention.queue_files(shard)
-    return job
 
 
 def _registered(queues: npt.NDArray[Any], topics: list[dict[str, Any]]) -> npt.NDArray[Any]:
@@ -232,6 +250,12 @@ def _registered(queues: npt.NDArray[Any], topics: list[dict[str, Any]]) -> npt.N
     known = queues[queues["topic"] < len(counts)]
     registered: npt.NDArray[Any] = known[known["queue"] < counts[known["topic"]]]
     return registered
+
+
+def _capture_lanes(shard: Shard, job: CheckpointJob) -> None:
+    if lanes := shard.lanes.rows():
+        job.checkpoint.registry["lanes"] = [list(lane) for lane in lanes]
+        job.delay_offsets = delay_offsets(lanes, job.checkpoint.position, shard.store_ms)
 
 
 def _may_go(shard: Shard, name: str) -> bool:
@@ -322,6 +346,7 @@ def restore(
         shard.ready.restore_lease(group, topic_number, queue, offset, lease)
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
+    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
     shard.handed_over = registry["handed_over"]
     shard.recalled = registry["recalled"]
     shard.store_ms = checkpoint.store_ms

@@ -26,8 +26,8 @@ Control records, behind the envelope:
 HAND_OVER    hour u32, n u32, n × origin; the n HANDED records follow in the same frame
 RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is that of the messages.
              If it is *moved* it is the first of two records of a frame, and the other one is the
-             message with its new due time
-RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}
+             message with its new due time.  If any of them has a lane, the n lanes u16 follow
+RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}, and lanes as of a RECALL
 TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes)
              those that are not the defaults: the whole new state of that topic
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
@@ -79,6 +79,7 @@ HEAD_BYTES = 32
 KIND_AT = 4
 TOPIC_AT = 16
 TAGS_AT = 20
+LANE_BYTES = 2
 assert HEAD.itemsize == HEAD_BYTES
 IS_MOVED = 1  # flag of a RECALL
 HAS_KEYS = 1  # flag of a message: only such a message costs the key index a look at its properties
@@ -139,6 +140,7 @@ class RecallRecord(NamedTuple):
     topic: int
     key: int
     origins: npt.NDArray[Any]  # ORIGIN
+    lanes: npt.NDArray[Any]  # u16, of each
 
 
 class RecallMany(NamedTuple):
@@ -146,6 +148,7 @@ class RecallMany(NamedTuple):
 
     topic: int
     messages: npt.NDArray[Any]  # RECALLED
+    lanes: npt.NDArray[Any]  # u16, of each
 
 
 class Grant(NamedTuple):
@@ -194,16 +197,37 @@ def encode_hand_over(hour: int, origins: npt.NDArray[Any]) -> bytes:
 
 
 def encode_recall(
-    topic: int, key: int, due_ms: int, origins: npt.NDArray[Any], *, moved: bool = False
+    topic: int,
+    key: int,
+    due_ms: int,
+    origins: npt.NDArray[Any],
+    lanes: npt.NDArray[Any] | None = None,
+    *,
+    moved: bool = False,
 ) -> bytes:
-    """RECALL of the messages with these origins; `moved`: they go on as the message that follows."""
+    """RECALL of the messages with these origins and lanes; `moved`: they go on as the message that follows."""
     payload = _RECALL.pack(topic, len(origins), key) + origins.tobytes()
+    payload += _lanes(lanes, len(origins))
     return _control(Kind.RECALL, payload, due_ms, IS_MOVED if moved else 0)
 
 
-def encode_recall_many(topic: int, messages: npt.NDArray[Any]) -> bytes:
-    """RECALL_MANY of these messages (RECALLED rows) of one topic."""
-    return _control(Kind.RECALL_MANY, _RECALL_MANY.pack(topic, len(messages)) + messages.tobytes())
+def encode_recall_many(
+    topic: int, messages: npt.NDArray[Any], lanes: npt.NDArray[Any] | None = None
+) -> bytes:
+    """RECALL_MANY of these messages (RECALLED rows) of one topic, and their lanes if any has one."""
+    payload = _RECALL_MANY.pack(topic, len(messages)) + messages.tobytes()
+    return _control(Kind.RECALL_MANY, payload + _lanes(lanes, len(messages)))
+
+
+def _lanes(lanes: npt.NDArray[Any] | None, n: int) -> bytes:
+    if lanes is None or not bool(lanes.any()):
+        return b""
+    assert len(lanes) == n, (len(lanes), n)
+    return lanes.astype("<u2").tobytes()
+
+
+def _lanes_of(payload: bytes, at: int, n: int) -> npt.NDArray[Any]:
+    return np.frombuffer(payload, "<u2", n, at) if at < len(payload) else np.zeros(n, "<u2")
 
 
 def encode_topic(row: dict[str, Any]) -> bytes:
@@ -283,13 +307,16 @@ def decode_hand_over(payload: bytes | bytearray | memoryview) -> HandOver:
 def decode_recall(payload: bytes) -> RecallRecord:
     """Payload of a RECALL."""
     topic, n, key = _RECALL.unpack_from(payload)
-    return RecallRecord(topic, key, np.frombuffer(payload, ORIGIN, n, _RECALL.size))
+    origins = np.frombuffer(payload, ORIGIN, n, _RECALL.size)
+    return RecallRecord(topic, key, origins, _lanes_of(payload, _RECALL.size + origins.nbytes, n))
 
 
 def decode_recall_many(payload: bytes) -> RecallMany:
     """Payload of a RECALL_MANY."""
     topic, n = _RECALL_MANY.unpack_from(payload)
-    return RecallMany(topic, np.frombuffer(payload, RECALLED, n, _RECALL_MANY.size))
+    messages = np.frombuffer(payload, RECALLED, n, _RECALL_MANY.size)
+    lanes = _lanes_of(payload, _RECALL_MANY.size + messages.nbytes, n)
+    return RecallMany(topic, messages, lanes)
 
 
 def decode_grant(payload: bytes) -> Grant:

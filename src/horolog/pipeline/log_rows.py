@@ -275,7 +275,7 @@ def _recalled(
     topic: Any
     moved = False
     if kind is Kind.RECALL_MANY:
-        topic, told = decode_recall_many(payload)
+        topic, told, _ = decode_recall_many(payload)
     else:  # of messages in the lake
         step, table = decode_offload(payload)
         told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)

@@ -18,6 +18,8 @@ from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.offload_commands import OffloadCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
+from horolog.protocol.send_commands import DescribeLanes as DescribeLanes
+from horolog.protocol.send_commands import LaneView as LaneView
 from horolog.protocol.send_commands import MessageType as MessageType
 from horolog.protocol.send_commands import NewMessage as NewMessage
 from horolog.protocol.send_commands import NewRecords as NewRecords
@@ -390,6 +392,7 @@ class BrokerView:
 
 Command = (
     SendMessages
+    | DescribeLanes
     | Receive
     | CancelReceive
     | Ack

@@ -94,6 +94,19 @@ class SendMessages:
         return sum([len(message.record) for message in given])
 
 
+@dataclass(slots=True, frozen=True)
+class DescribeLanes:
+    """Gives list[LaneView]: the delay levels that were ever used, by number."""
+
+
+class LaneView(NamedTuple):
+    """What was scheduled by a delay level; the difference waits."""
+
+    level: int
+    scheduled: int
+    done: int  # handed over, recalled or moved
+
+
 @dataclass(slots=True)
 class Sent:
     """Per message: its origin (log position), queue, queue offset (−1 while it is scheduled), or a refusal.

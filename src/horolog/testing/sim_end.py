@@ -32,6 +32,8 @@ def drain(sim: Simulation) -> None:
     may_wait = 0 if sim.rot is None else len(_missing(sim, delivered))
     if view.pending > may_wait or (view.problems and sim.rot is None):
         raise PromiseBroken(f"at the end {view.pending} pending, problems {list(view.problems)}")
+    if sim.rot is None:
+        sim.levels.check(sim.broker)
     _check_kept(sim, delivered)
     _check_told(sim, delivered)
     sim.polls.finish()

@@ -36,6 +36,7 @@ from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 from horolog.testing.sim_lake import LakeJobs
+from horolog.testing.sim_levels import Levels, leveled
 from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
@@ -73,6 +74,7 @@ class Simulation:
         self.lake = LakeJobs(seed + 3, self.broker, self.history)
         self.polls = Polls(seed + 5, self.broker)
         self.retries = Retries(seed + 7, self.broker)
+        self.levels = Levels(seed + 8)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -261,16 +263,17 @@ class Simulation:
                     + self.random.choice([0, 0, self.random.randrange(2_000)])
                 )
             body = bytes(self.random.choice([1, 10, 200, 3_000]))
-            messages.append(
-                encode(
-                    topic=topic,
-                    body=body,
-                    message_id=message_id,
-                    type=MessageType.DELAY if due else MessageType.NORMAL,
-                    due_ms=due,
-                    tag=self.random.choice([None, "TagA", "TagB"]),
-                )
+            level = self.levels.draw(self.broker.shard, now)
+            due = level.due_ms if level is not None else due
+            made = encode(
+                topic=topic,
+                body=body,
+                message_id=message_id,
+                type=MessageType.DELAY if due else MessageType.NORMAL,
+                due_ms=due,
+                tag=self.random.choice([None, "TagA", "TagB"]),
             )
+            messages.append(made if level is None else leveled(made, level))
             ids.append(message_id)
             tag = properties.decode(layout.topic_and_properties(messages[-1].record[32:])[1])
             self.history.sent(message_id, topic, due, now, tag.get(properties.TAGS))
@@ -299,6 +302,7 @@ class Simulation:
             for message in candidates
             if sends[message.message_id]["stored"] or message.message_id not in self._touched
             if not (self.history.lost_keys or message.message_id in self.history.excused)
+            if message.due_ms >= 0  # a level would be due later, if the first one was lost
         ]
         ids = [message.message_id for message in messages]
         for message_id in ids:

@@ -1,0 +1,83 @@
+"""Lanes: what was scheduled by each delay level, and how much of it is done.
+
+A message that names a level is filed like any other; due is store time and the delay of its level, decided once and
+logged.  Store time never goes back, so messages of one level and delay are due in the order of the log: a lane is a
+FIFO without a queue of its own.  What a lane adds is this count.  The record says the lane (`log.record`), when it is
+scheduled and when it is handed over; a recall or a move logs the lanes of what it takes away.  So replay counts the
+same (docs/decisions/0015-lanes.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from horolog.protocol.send_commands import LaneView
+
+LANE_AT = 6  # in a record
+
+
+class Lanes:
+    """The counts of a shard."""
+
+    def __init__(self) -> None:
+        self._scheduled: dict[int, int] = {}
+        self._done: dict[int, int] = {}
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits that was scheduled by a level."""
+        return any(count > self._done.get(lane, 0) for lane, count in self._scheduled.items())
+
+    def schedule(self, lanes: npt.NDArray[Any]) -> None:
+        """Messages with these lanes are scheduled; 0 stands for none."""
+        _add(self._scheduled, lanes)
+
+    def settle(self, lanes: npt.NDArray[Any]) -> None:
+        """Messages with these lanes are handed over, recalled or moved."""
+        _add(self._done, lanes)
+        for lane, done in self._done.items():
+            # After a rebuild without the log of before nobody knows how much was scheduled: this, at least.
+            self._scheduled[lane] = max(self._scheduled.get(lane, 0), done)
+
+    def rows(self) -> list[LaneView]:
+        """All lanes that were ever used, by level."""
+        return [LaneView(at, n, self._done.get(at, 0)) for at, n in sorted(self._scheduled.items())]
+
+    def restore(self, rows: list[list[int]]) -> None:
+        """As `rows` were."""
+        self._scheduled = {lane: scheduled for lane, scheduled, _ in rows}
+        self._done = {lane: done for lane, _, done in rows if done}
+
+    def check_invariants(self) -> None:
+        """No more is done than was scheduled."""
+        assert 0 not in self._scheduled
+        for lane, scheduled, done in self.rows():
+            assert 0 <= done <= scheduled, (lane, scheduled, done)
+        assert self._done.keys() <= self._scheduled.keys()
+
+
+def _add(counts: dict[int, int], lanes: npt.NDArray[Any]) -> None:
+    if not bool(lanes.any()):
+        return
+    found, each = np.unique(lanes[lanes != 0], return_counts=True)
+    for lane, count in zip(found.tolist(), each.tolist(), strict=True):
+        counts[lane] = counts.get(lane, 0) + count
+
+
+def lanes_of(records: list[memoryview]) -> npt.NDArray[np.uint16]:
+    """The lane of each record."""
+    packed = b"".join([record[LANE_AT : LANE_AT + 2] for record in records])
+    return np.frombuffer(packed, "<u2")
+
+
+def delay_offsets(rows: list[LaneView], version: int, at_ms: int) -> bytes:
+    """RocketMQ's delayOffset.json: of each level how many messages are done; for people, never read."""
+    told = {
+        "dataVersion": {"counter": version, "stateVersion": 0, "timestamp": at_ms},
+        "offsetTable": {str(row.level): row.done for row in rows},
+    }
+    return orjson.dumps(told)

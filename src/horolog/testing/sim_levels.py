@@ -1,0 +1,55 @@
+"""Sends by delay level for the simulator: due from when they are stored, counted by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from horolog.broker.shard import Shard
+from horolog.protocol.commands import DescribeLanes, LaneView, NewMessage
+from horolog.protocol.send_commands import HEAD_AS_SENT
+from horolog.testing.sim_broker import SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+DELAYS_MS = (1_000, 5_000, 60_000, 7_200_000)
+_SHARE = 0.15  # of all messages
+
+
+class Level(NamedTuple):
+    """A level that was drawn, and when a message that is stored now is due by it."""
+
+    number: int
+    delay_ms: int
+    due_ms: int
+
+
+class Levels:
+    """Draws levels, with chance of its own, and looks at the counts in the end."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def draw(self, shard: Shard, wall_ms: int) -> Level | None:
+        """A level for the next message; mostly none."""
+        if self._random.random() >= _SHARE:
+            return None
+        number = self._random.randint(1, len(DELAYS_MS))
+        delay_ms = DELAYS_MS[number - 1]
+        return Level(number, delay_ms, max(shard.store_ms, wall_ms) + delay_ms)
+
+    @staticmethod
+    def check(broker: SimBroker) -> None:
+        """With nothing pending, all that was scheduled by a level is done."""
+        lanes: Sequence[LaneView] = broker.ask(DescribeLanes())
+        if left := [lane for lane in lanes if lane.scheduled != lane.done]:
+            raise PromiseBroken(f"P10: nothing waits, but of lanes {left} something does")
+
+
+def leveled(message: NewMessage, level: Level) -> NewMessage:
+    """The same message, due by a level instead of at a time."""
+    size, kind, flags, _, _, _, code, key = HEAD_AS_SENT.unpack_from(message.record)
+    head = HEAD_AS_SENT.pack(size, kind, flags, level.number, -level.delay_ms, 0, code, key)
+    return message._replace(
+        record=head + message.record[HEAD_AS_SENT.size :], due_ms=-level.delay_ms
+    )
