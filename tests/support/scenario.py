@@ -1,0 +1,276 @@
+"""Scenario files: prose, commands, and what they say; the same file is run over every pair of doors.
+
+A line that begins with "> " is a command, and the lines under it that are indented by four spaces are what it says.
+Everything else is prose.  The vocabulary, on both doors:
+
+    topic NAME [type=mixed] [queues=1]
+    send TOPIC "BODY" [tag=T] [keys=a,b] [origin=shop] [due=+30s] [level=3] [sec=10] [ms=500] [start=+30s]
+    batch TOPIC "BODY" [like send …] "BODY" …
+    advance 30s
+    receive TOPIC [group=g] [filter="A || B"]    what is there for the group, and shows it; attempts=no without their count
+    ack TOPIC [group=g]                          everything that was shown to the group and was not failed
+    fail "BODY" [group=g]                        wants it again in ten seconds
+    bury "BODY" [group=g]                        wants it among the dead letters of the group
+    leave TOPIC [group=g]                        the consumer goes away; another one takes its place
+    recall "BODY"
+    pending TOPIC
+
+A due time is shown and given relative to the start of the scenario.  "Sent by" in a file's first paragraph names the
+senders that can express what it sends; without it all can.
+
+    python tests/support/scenario.py --rewrite tests/scenarios/*.txt     writes what gRPC → gRPC says into the files
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from horolog.admin.client import path_of
+from horolog.testing.broker import BrokerProcess
+from horolog.units import parse_duration_ms
+
+COMMAND, OUTPUT = "> ", "    "
+SEND_FIELDS = ("tag", "keys", "due", "level", "sec", "ms", "start")
+_number = itertools.count(1)
+
+
+class Refused(Exception):
+    """The broker refused; the text is its sentence."""
+
+
+class Shown(NamedTuple):
+    """A message as a door gave it.  `handle` is the door's own, to acknowledge it by."""
+
+    body: str
+    message_id: str
+    tag: str
+    keys: list[str]
+    properties: dict[str, str]
+    due_ms: int
+    attempt: int
+    handle: Any
+
+
+class Sent(NamedTuple):
+    """What a door answered to a send."""
+
+    message_id: str
+    recall_handle: str
+
+
+class Side(Protocol):
+    """One door, as a sender and a receiver use it; every method raises `Refused` when the broker refuses."""
+
+    def send(self, topic: str, messages: list[dict[str, Any]]) -> list[Sent]: ...
+    def receive(self, topic: str, group: str, filter: str) -> list[Shown]: ...
+    def ack(self, topic: str, group: str, shown: list[Shown]) -> None: ...
+    def fail(self, topic: str, group: str, shown: Shown, delay_ms: int) -> None: ...
+    def bury(self, topic: str, group: str, shown: Shown) -> None: ...
+    def leave(self, topic: str, group: str) -> None: ...
+    def recall(self, topic: str, handle: str) -> str: ...
+    def close(self) -> None: ...
+
+
+class Step(NamedTuple):
+    """A command and what it is to say; `line` counts from 1."""
+
+    line: int
+    command: str
+    says: list[str]
+
+
+def steps_of(text: str) -> list[Step]:
+    """The commands of a file."""
+    found: list[Step] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(COMMAND):
+            found.append(Step(number, line.removeprefix(COMMAND), []))
+        elif line.startswith(OUTPUT):
+            found[-1].says.append(line.removeprefix(OUTPUT))
+    return found
+
+
+def senders_of(text: str) -> list[str]:
+    """Doors that can express what the file sends."""
+    found = re.search(r"Sent by ([a-z, ]+)", text, re.IGNORECASE)
+    return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
+
+
+class Scenario:
+    """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
+
+    def __init__(self, broker: BrokerProcess, sender: Side, receiver: Side) -> None:
+        self._broker, self._sender, self._receiver = broker, sender, receiver
+        self._suffix = f"_run{next(_number)}"
+        self._start_ms = broker.now_ms()
+        self._sent: dict[str, tuple[str, Sent]] = {}  # topic and answer by body
+        self._held: dict[tuple[str, str], dict[str, Shown]] = {}  # by topic and group, by body
+
+    def run(self, step: Step) -> list[str]:
+        """What a command says."""
+        words = shlex.split(step.command)
+        try:
+            said = getattr(self, f"_{words[0]}")(words[1:])
+        except Refused as refusal:
+            said = [f"refused: {refusal}"]
+        return [self._without_names(line) for line in said]
+
+    def _without_names(self, line: str) -> str:
+        """A line as every run says it: without this run's suffix and message ids."""
+        for _, sent in self._sent.values():
+            line = line.replace(sent.message_id, "ID")
+        return line.replace(self._suffix, "")
+
+    # --- what words mean --------------------------------------------------------------------------
+
+    def _name(self, word: str) -> str:
+        return word + self._suffix
+
+    def _at(self, word: str) -> int:
+        return self._start_ms + (-1 if word[0] == "-" else 1) * parse_duration_ms(
+            word.lstrip("+-"), field="due"
+        )
+
+    def _message(self, body: str, options: dict[str, str]) -> dict[str, Any]:
+        made: dict[str, Any] = {"body": body, "properties": {}}
+        for name, value in options.items():
+            if name in ("due", "start"):
+                made[name] = self._at(value)
+            elif name in SEND_FIELDS:
+                made[name] = value
+            else:
+                made["properties"][name] = value
+        return made
+
+    @staticmethod
+    def _options(words: list[str]) -> dict[str, str]:
+        return dict(word.split("=", 1) for word in words)
+
+    def _show(self, shown: Shown, *, attempts: bool) -> str:
+        words = [f'"{shown.body}"']
+        if shown.tag:
+            words.append(f"tag={shown.tag}")
+        if shown.keys:
+            words.append(f"keys={','.join(shown.keys)}")
+        words += [f"{name}={value}" for name, value in sorted(shown.properties.items())]
+        if shown.due_ms:
+            seconds = f"{(shown.due_ms - self._start_ms) / 1_000:+.3f}".rstrip("0").rstrip(".")
+            words.append(f"due={seconds}s")
+        if attempts and shown.attempt > 1:
+            words.append(f"attempt={shown.attempt}")
+        return " ".join(words)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def _topic(self, words: list[str]) -> list[str]:
+        options = {"type": "mixed", "queues": "1"} | self._options(words[1:])
+        self._broker.create_topic(self._name(words[0]), options["type"], int(options["queues"]))
+        return []
+
+    def _send(self, words: list[str]) -> list[str]:
+        return self._batch(words)
+
+    def _batch(self, words: list[str]) -> list[str]:
+        topic = self._name(words[0])
+        messages: list[tuple[str, list[str]]] = []
+        for word in words[1:]:
+            if re.match(r"\w+=", word):
+                messages[-1][1].append(word)
+            else:
+                messages.append((word, []))
+        made = [self._message(body, self._options(options)) for body, options in messages]
+        answers = self._sender.send(topic, made)
+        assert len(answers) == len(made)
+        self._sent |= {m["body"]: (topic, answer) for m, answer in zip(made, answers, strict=True)}
+        return [f"sent {len(answers)}"] if len(answers) > 1 else ["sent"]
+
+    def _advance(self, words: list[str]) -> list[str]:
+        self._broker.advance(words[0])
+        return []
+
+    def _receive(self, words: list[str]) -> list[str]:
+        topic, options = self._name(words[0]), self._options(words[1:])
+        group = self._name(options.get("group", "g"))
+        shown = self._receiver.receive(topic, group, options.get("filter", "*"))
+        held = self._held.setdefault((topic, group), {})
+        for message in shown:
+            _, sent = self._sent[message.body]
+            assert message.message_id == sent.message_id, "another id than its sender was told"
+            held[message.body] = message
+        attempts = options.get("attempts") != "no"
+        return [self._show(message, attempts=attempts) for message in shown] or ["nothing"]
+
+    def _ack(self, words: list[str]) -> list[str]:
+        topic = self._name(words[0])
+        group = self._name(self._options(words[1:]).get("group", "g"))
+        held = self._held.pop((topic, group), {})
+        self._receiver.ack(topic, group, list(held.values()))
+        return [f"acknowledged {len(held)}"]
+
+    def _leave(self, words: list[str]) -> list[str]:
+        topic = self._name(words[0])
+        group = self._name(self._options(words[1:]).get("group", "g"))
+        self._held.pop((topic, group), None)
+        self._receiver.leave(topic, group)
+        return []
+
+    def _taken(self, words: list[str]) -> tuple[str, str, Shown]:
+        group = self._name(self._options(words[1:]).get("group", "g"))
+        topic = self._sent[words[0]][0]
+        return topic, group, self._held[topic, group].pop(words[0])
+
+    def _fail(self, words: list[str]) -> list[str]:
+        self._receiver.fail(*self._taken(words), 10_000)
+        return []
+
+    def _bury(self, words: list[str]) -> list[str]:
+        self._receiver.bury(*self._taken(words))
+        return []
+
+    def _recall(self, words: list[str]) -> list[str]:
+        topic, sent = self._sent[words[0]]
+        recalled = self._sender.recall(topic, sent.recall_handle)
+        assert recalled == sent.message_id
+        return ["recalled"]
+
+    def _pending(self, words: list[str]) -> list[str]:
+        found = self._broker.admin.get(path_of("pending"), {"topic": self._name(words[0])})
+        return [f"{found['total']} pending"]
+
+
+def rewritten(text: str, said: list[list[str]]) -> str:
+    """The file with what its commands said."""
+    lines: list[str] = []
+    left = iter(said)
+    for line in text.splitlines():
+        if not line.startswith(OUTPUT):
+            lines.append(line)
+        if line.startswith(COMMAND):
+            lines += [OUTPUT + found for found in next(left)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rewrite the files that are named."""
+    from scenario_doors import sides
+
+    _, word, *names = sys.argv
+    assert word == "--rewrite", __doc__
+    with BrokerProcess() as broker:
+        for path in map(Path, names):
+            text = path.read_text()
+            sender = senders_of(text)[0]
+            with sides(broker, sender, "grpc") as (out, into):
+                scenario = Scenario(broker, out, into)
+                path.write_text(rewritten(text, [scenario.run(step) for step in steps_of(text)]))
+
+
+if __name__ == "__main__":
+    from scenario import main as run  # the module that the doors import, too
+
+    run()
