@@ -32,24 +32,6 @@ class JavaScenarios(RemotingScenarios):
             (e["queue"], e["offset"], e["id"]) for e in seen
         }
 
-    def test_after_its_last_attempt_a_message_is_a_dead_letter(
-        self, driver: Driver, still: BrokerProcess
-    ) -> None:
-        self.producer(driver, still, "dead")
-        name = self.push(driver, still, "dead", retries=2)
-        poor = {"body": "fail 99 x", "tag": "T", "keys": ["k"], "properties": {"a": "1"}}
-        self.send(driver, "dead", [poor, {"body": "fine"}])
-        self.exactly(driver, ["fail 99 x", "fine"], name)
-        for count in (3, 4):
-            still.advance(60_000)
-            driver.wait(name, lambda found, count=count: len(found) >= count)
-        still.advance(7_200_000)
-        self.none_yet(driver, name, 4)
-        grave = self.push(driver, still, "%DLQ%group-dead", "grave", group="gravedigger")
-        [letter] = self.exactly(driver, ["fail 99 x"], grave)
-        assert (letter["tag"], letter["keys"]) == ("T", ["k"])
-        assert letter["properties"]["a"] == "1"
-
     def test_pulls_say_where_a_queue_begins_and_ends(
         self, driver: Driver, running: BrokerProcess
     ) -> None:

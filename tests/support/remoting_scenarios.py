@@ -126,26 +126,6 @@ class RemotingScenarios(RemotingDriver):
         seen = self.exactly(driver, list(due), name)
         assert not [event for event in seen if event["at_ms"] < due[event["body"]]]
 
-    def test_a_failed_message_comes_again_by_the_levels(
-        self, driver: Driver, still: BrokerProcess
-    ) -> None:
-        self.producer(driver, still, "retry")
-        name = self.push(driver, still, "retry")
-        self.send(driver, "retry", [{"body": "fail 2 x", "tag": "T", "keys": ["k"]}])
-        self.exactly(driver, ["fail 2 x"], name)
-        still.advance(LEVEL_3_MS - 1)
-        self.none_yet(driver, name, 1)
-        still.advance(1)
-        self.exactly(driver, ["fail 2 x"] * 2, name)
-        still.advance(30_000)
-        seen = self.exactly(driver, ["fail 2 x"] * 3, name)
-        assert [event["retries"] for event in seen] == [0, 1, 2]
-        assert {(event["topic"], event["tag"], *event["keys"]) for event in seen} == {
-            ("retry", "T", "k")
-        }
-        still.advance(3_600_000)
-        self.none_yet(driver, name, 3)
-
     def test_an_orderly_consumer_keeps_the_order_of_a_queue(
         self, driver: Driver, running: BrokerProcess
     ) -> None:

@@ -1,0 +1,40 @@
+"""The scenarios of 4.x clients with the official client of Java 5.5.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from drivers import Driver, Refused, java_remoting
+from remoting_java_scenarios import JavaScenarios
+
+from horolog.testing.broker import BrokerProcess
+
+pytestmark = [pytest.mark.process, pytest.mark.clients]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    with java_remoting("5.5.0", tmp_path_factory.mktemp("client")) as started:
+        yield started
+
+
+class TestJava550(JavaScenarios):
+    """The newest."""
+
+    def test_the_setters_of_5_x_and_a_recall(self, driver: Driver, still: BrokerProcess) -> None:
+        self.producer(driver, still, "setters")
+        name = self.push(driver, still, "setters")
+        at_ms = still.now_ms() + 20_000
+        told = {"setDelayTimeMs": 20_000, "setDelayTimeSec": 20, "setDeliverTimeMs": at_ms}
+        messages = [{"body": setter, setter: value} for setter, value in told.items()]
+        gone = {"body": "gone", "setDeliverTimeMs": at_ms}
+        *_, receipt = self.send(driver, "setters", [*messages, gone])
+        recall = {"by": "out-setters", "topic": "setters", "handle": receipt["handle"]}
+        assert driver.ask("recall", **recall) == receipt["id"]
+        still.advance(19_999)
+        self.none_yet(driver, name)
+        still.advance(1)
+        self.exactly(driver, list(told), name)
+        with pytest.raises(Refused, match="NOT_FOUND"):
+            driver.ask("recall", **recall)
