@@ -11,6 +11,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 
 from horolog.protocol.commands import TopicType
+from horolog.protocol.queue_commands import PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout
@@ -212,6 +213,7 @@ def test_without_auto_creation_only_topics_for_retries_are_made(tmp_path: Path) 
         answer = client.call(Code.SEND_MESSAGE_V2, sending("new"), b"x")
         assert answer.code == Status.TOPIC_NOT_EXIST
         assert "new" in answer.remark
+        door.submit(PutGroup("g"))
         for topic in ("%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC"):
             client.done(Code.SEND_MESSAGE_V2, sending(topic), b"x")
             (queues,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["queueDatas"]

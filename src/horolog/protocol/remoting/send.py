@@ -100,6 +100,20 @@ class Gathered(NamedTuple):
             found.append((frame, refusal or Answer(fields=self._told(rows, sent, site))))
         return found
 
+    def alone(self) -> list[Gathered]:
+        """The same sends, each frame with a command of its own."""
+        records, sizes = self.command.columns()
+        found = []
+        at = 0
+        for frame, rows in self.requests:
+            chosen = sizes[rows.start : rows.stop]
+            end = at + sum(chosen)
+            command = SendMessages(self.command.topic, NewRecords(records[at:end], chosen))
+            ids = self.ids[rows.start : rows.stop]
+            found.append(Gathered(command, ids, [_Request(frame, range(len(rows)))]))
+            at = end
+        return found
+
     def _told(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
         first = rows.start
         fields = {

@@ -33,6 +33,7 @@ from horolog.server.remoting.produce import ProduceCodes
 from horolog.server.remoting.pull import PullCodes
 from horolog.server.remoting.queries import QueryCodes
 from horolog.server.remoting.request import Request
+from horolog.server.remoting.retries import RetryCodes
 from horolog.server.remoting.routes import RouteCodes
 from horolog.server.tls import Certificate
 
@@ -81,6 +82,7 @@ class RemotingFront:
             QueryCodes(node),
             *admin_families(node, self._rates),
             self._locks,
+            RetryCodes(node),
         ]
         self._handlers: dict[int, Handler] = {}
         for family in self._families:

@@ -8,6 +8,7 @@ makes it: with as many queues as the client asks for, at most those of the templ
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
 from horolog.admin.engine import recalled as recalled_anywhere
@@ -21,10 +22,12 @@ from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.remoting.send import Gathered, gather
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
+from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
+from horolog.server.remoting.retries import retry_of
 
 
 class ProduceCodes:
@@ -60,7 +63,22 @@ class ProduceCodes:
         for frame, refusal in refused:
             link.fail(frame, refusal)
         for gathered in found:
+            if gathered.command.topic.startswith(RETRY_PREFIX):
+                self._send_retries(link, gathered)
+                continue
             self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
+
+    def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
+        """Each has its own number of attempts, and may be a dead letter."""
+        group = gathered.command.topic.removeprefix(RETRY_PREFIX)
+        in_order = self._node.locks.is_orderly(group, time.monotonic_ns() // 1_000_000)
+        for alone in gathered.alone():
+            try:
+                command = retry_of(alone, group, in_order=in_order)
+            except HorologError as error:
+                link.fail(alone.requests[0].frame, error)
+            else:
+                self._node.engine.ask(command, partial(self._sent, link, alone))
 
     def _new_id(self) -> str:
         return self._ids.next(self._node.engine.clock.wall_ms())

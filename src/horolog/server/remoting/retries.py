@@ -1,0 +1,66 @@
+"""What consumers have failed on: sent back to the broker, or sent by themselves to their group's retry topic."""
+
+from __future__ import annotations
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.remoting.send import Gathered
+from horolog.protocol.retry_commands import SendBack, SendRetry
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_SAYS_HOW_OFTEN = (
+    121  # ordinal of RocketMQ 3.4.9: what an older client says of attempts means nothing
+)
+_I32 = 1 << 31
+
+
+class RetryCodes:
+    """CONSUMER_SEND_MSG_BACK."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {Code.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    async def send_back(self, request: Request) -> Answer:
+        """A consumer has failed on a message: it comes again, or becomes a dead letter."""
+        frame = request.frame
+        command = SendBack(
+            text(frame, "group"),
+            integer(frame, "offset"),
+            integer(frame, "delayLevel", 0, low=-_I32, high=_I32 - 1),
+            _retry_max(frame, "maxReconsumeTimes"),
+        )
+        await self._node.engine.submit(command)
+        return DONE
+
+
+def retry_of(alone: Gathered, group: str, *, in_order: bool) -> SendRetry:
+    """The command for one frame that was sent to the retry topic of a group.
+
+    in_order  whether somebody of the group holds a queue: consumers in order have tried often enough
+    """
+    frame = alone.requests[0].frame
+    records, sizes = alone.command.columns()
+    if len(sizes) != 1:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"batch: {len(sizes)} messages; a retry topic takes one at a time",
+            field="batch",
+            limit="1 message",
+        )
+    name = "maxReconsumeTimes" if frame.code == Code.SEND_MESSAGE else "l"
+    return SendRetry(group, records, _retry_max(frame, name), in_order)
+
+
+def _retry_max(frame: Frame, name: str) -> int:
+    """How many further attempts a client allows; −1: it does not say."""
+    if frame.version < _SAYS_HOW_OFTEN:
+        return -1
+    return max(-1, integer(frame, name, -1, low=-_I32, high=_I32 - 1))
