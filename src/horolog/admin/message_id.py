@@ -19,11 +19,11 @@ class MessageIds:
     """A source of ids that do not repeat, also not after a restart."""
 
     def __init__(self) -> None:
-        self._node = secrets.token_hex(6).upper()
+        self._node = f"{secrets.token_hex(6).upper()}{os.getpid() & 0xFFFF:04X}"
         self._counter = itertools.count()
 
     def next(self, wall_ms: int) -> str:
         """A new id; `wall_ms` only makes ids sort by time."""
         seconds = max(wall_ms - _SINCE_MS, 0) // 1_000 & 0xFFFFFFFF
         count = next(self._counter) & 0xFFFFFFFF
-        return f"01{self._node}{os.getpid() & 0xFFFF:04X}{seconds:08X}{count:08X}"
+        return f"01{self._node}{seconds:08X}{count:08X}"
