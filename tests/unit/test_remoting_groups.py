@@ -113,6 +113,26 @@ def test_an_unknown_group_is_told_from_an_illegal_one(
         assert client.call(code, asked).remark == f"{field}: missing"
 
 
+def test_several_groups_are_made_at_once(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        code = Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        client.done(code, body={"groupConfigList": [JAVA, JAVA | {"groupName": "others"}]})
+        found = client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+        assert list(found) == ["others", "workers"]
+        for body, told in (
+            ({}, "groupConfigList: a list of JSON objects is needed"),
+            ({"groupConfigList": [{"groupName": "c"}, {}]}, "groupName: a name is needed"),
+            (
+                {"groupConfigList": [{"groupName": "c"}, {"groupName": "a b"}]},
+                "consumer group 'a b'",
+            ),
+        ):
+            answer = client.call(code, body=body)
+            assert (answer.code, answer.remark[: len(told)]) == (Status.INVALID_PARAMETER, told)
+        again = client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+        assert again == found
+
+
 def test_a_deleted_group_is_forgotten(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)

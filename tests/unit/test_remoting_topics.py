@@ -157,6 +157,43 @@ def test_an_unknown_topic_is_told_from_an_illegal_one(tmp_path: Path, code: Code
         assert client.call(code).remark == "topic: missing"
 
 
+def test_several_topics_are_made_at_once(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        java = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": False}
+        wanted = [
+            {**java, "topicName": "a", "attributes": {"+message.type": "DELAY"}},
+            {**java, "topicName": "b", "attributes": {}},
+        ]
+        code = Code.UPDATE_AND_CREATE_TOPIC_LIST
+        client.done(code, body={"topicConfigList": wanted})
+        found = client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+        types = {name: config["attributes"]["message.type"] for name, config in found.items()}
+        assert types == {"a": "DELAY", "b": "MIXED"}
+        for body, told in (
+            ({}, "topicConfigList: a list of JSON objects is needed"),
+            ({"topicConfigList": ["c"]}, "topicConfigList: a list of JSON objects is needed"),
+            ({"topicConfigList": [{"topicName": "c"}, {}]}, "topic: missing"),
+            (
+                {"topicConfigList": [{"topicName": "c"}, {"topicName": "d", "perm": "x"}]},
+                "perm: 'x'",
+            ),
+        ):
+            answer = client.call(code, body=body)
+            assert (answer.code, answer.remark[: len(told)]) == (Status.INVALID_PARAMETER, told)
+        assert client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"] == found
+
+
+def test_a_topic_stays_but_one_that_is_not_there_is_gone(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        for code in (Code.DELETE_TOPIC_IN_BROKER, Code.DELETE_TOPIC_IN_NAMESRV):
+            client.done(code, {"topic": "nothing"})
+            answer = client.call(code, {"topic": "orders"})
+            assert answer.code == Status.REQUEST_CODE_NOT_SUPPORTED
+            assert answer.remark == "topic 'orders' stays: topics cannot be deleted yet"
+            assert client.call(code, {"topic": "a b"}).code == Status.INVALID_PARAMETER
+
+
 def test_topics_are_listed_in_pages_too(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         for name in ("c", "a", "b"):

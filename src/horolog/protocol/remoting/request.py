@@ -81,5 +81,13 @@ def content(frame: Frame) -> dict[str, Any]:
     return found
 
 
+def entries(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Objects of a list in a body; BAD_REQUEST if it is anything else."""
+    found = body.get(name)
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise _wrong(name, "a list of JSON objects is needed")
+    return found
+
+
 def _wrong(name: str, why: str, limit: str = "") -> HorologError:
     return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name, limit=limit)

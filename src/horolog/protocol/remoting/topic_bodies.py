@@ -53,6 +53,21 @@ def topic_config(topic: TopicView) -> dict[str, Any]:
     }
 
 
+def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """A TopicConfig as the fields of a request about one topic; attributes have their signs in their names."""
+    attributes = config.get("attributes")
+    found = {
+        name: str(config[name])
+        for name in ("readQueueNums", "writeQueueNums", "perm")
+        if config.get(name) is not None
+    }
+    if isinstance(config.get("topicName"), str):
+        found["topic"] = config["topicName"]
+    if isinstance(attributes, dict):
+        found["attributes"] = ",".join(f"{name}={value}" for name, value in attributes.items())
+    return found
+
+
 def topic_configs(topics: Iterable[TopicView]) -> bytes:
     """TopicConfigSerializeWrapper."""
     table = {topic.name: topic_config(topic) for topic in topics}

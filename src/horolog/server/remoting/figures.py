@@ -104,6 +104,7 @@ class FigureCodes:
             "commitLogMaxOffset": view.log_end,
             "commitLogMinOffset": view.log_start,
             "dispatchBehindBytes": view.log_end - view.commit_position,
+            "getTransferedTps": f"{gets.minute.a_second:.2f}",  # as 4.x spells it
             "getTransferredTps": f"{gets.minute.a_second:.2f}",
             "msgGetTotalTodayMorning": got.this_morning,
             "msgGetTotalTodayNow": got.now,

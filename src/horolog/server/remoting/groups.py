@@ -15,7 +15,7 @@ from horolog.protocol.queue_commands import (
 from horolog.protocol.remoting import group_bodies as bodies
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.group_bodies import QueueProgress
-from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
+from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.rates import Rates
@@ -37,6 +37,7 @@ class GroupCodes:
         """Who handles which code."""
         return {
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
+            Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_all,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.configs,
             Code.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             Code.DELETE_SUBSCRIPTIONGROUP: self.delete,
@@ -55,6 +56,14 @@ class GroupCodes:
         """Make a consumer group, or give it other settings."""
         name, settings = bodies.read_group_config(content(request.frame))
         await self._engine.submit(PutGroup(check_group(name), settings))
+        return DONE
+
+    async def put_all(self, request: Request) -> Answer:
+        """The same of several groups, one by one, until one is refused; all of them are read before."""
+        configs = entries(content(request.frame), "groupConfigList")
+        wanted = [bodies.read_group_config(config) for config in configs]
+        for name, settings in [(check_group(name), settings) for name, settings in wanted]:
+            await self._engine.submit(PutGroup(name, settings))
         return DONE
 
     async def configs(self, request: Request) -> Answer:

@@ -16,7 +16,12 @@ from horolog.protocol.remoting.routes import (
     route,
 )
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import RETRY_PREFIX, TEMPLATE_TOPIC, TRACE_TOPIC, Node
+from horolog.server.remoting.node import (
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    TRACE_TOPIC,
+    Node,
+)
 from horolog.server.remoting.request import Request
 
 _CLUSTER_TOPIC_QUEUES = 16

@@ -19,7 +19,7 @@ def properties_of(settings: Settings) -> dict[str, object]:
         "flushDiskType": _FLUSH[settings.flush],
         "maxMessageSize": BODY_MAX,
         "messageDelayLevel": settings.levels.text,
-        "storePathRootDir": settings.data_dir,
+        "storePathRootDir": settings.data_dir.absolute(),
         "timerMaxDelaySec": settings.max_delay_ms // SECOND_MS,
         "timerWheelEnable": "true",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX
 from horolog.protocol.commands import (
@@ -14,7 +16,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.remoting import topic_bodies as bodies
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.remoting.request import DONE, Answer, content, entries, integer, text
 from horolog.protocol.remoting.topic_bodies import PERM_READ_WRITE, QueueState
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
 from horolog.server.rates import Rates
@@ -38,6 +40,9 @@ class TopicCodes:
         """Who handles which code."""
         return {
             Code.UPDATE_AND_CREATE_TOPIC: self.put,
+            Code.UPDATE_AND_CREATE_TOPIC_LIST: self.put_all,
+            Code.DELETE_TOPIC_IN_BROKER: self.delete,
+            Code.DELETE_TOPIC_IN_NAMESRV: self.delete,
             Code.GET_ALL_TOPIC_CONFIG: self.configs,
             Code.GET_TOPIC_CONFIG: self.config,
             Code.GET_TOPIC_STATS_INFO: self.stats,
@@ -49,29 +54,43 @@ class TopicCodes:
 
     async def put(self, request: Request) -> Answer:
         """Make a topic, or give it more queues."""
-        frame = request.frame
-        name = check_topic(text(frame, "topic"))
-        type = bodies.type_wanted(text(frame, "attributes", ""))
-        queues = _queues(frame)
-        perm = integer(frame, "perm", PERM_READ_WRITE, low=0, high=_PERM_MAX)
-        if perm != PERM_READ_WRITE:
-            raise HorologError(
-                ErrorCode.NOT_IMPLEMENTED,
-                f"perm: {perm}; topics are for reading and writing ({PERM_READ_WRITE}) only",
-                field="perm",
-                limit=f"{PERM_READ_WRITE}",
-            )
+        await self._put(_wanted(request.frame.fields))
+        return DONE
+
+    async def put_all(self, request: Request) -> Answer:
+        """The same of several topics, one by one, until one is refused; all of them are read before."""
+        configs = entries(content(request.frame), "topicConfigList")
+        for wanted in [_wanted(bodies.fields_of_config(config)) for config in configs]:
+            await self._put(wanted)
+        return DONE
+
+    async def _put(self, wanted: _Wanted) -> None:
+        name, type, queues = wanted
         try:
             known: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
             await self._engine.submit(CreateTopic(name, type or TopicType.MIXED, queues))
-            return DONE
+            return
         if type is not None and type is not known.type:
             await self._engine.submit(CreateTopic(name, type, known.queues))  # says why it cannot
         await self._engine.submit(ChangeTopic(name, queues))
-        return DONE
+
+    async def delete(self, request: Request) -> Answer:
+        """Topics are not deleted; what is not there is gone already."""
+        name = check_topic(text(request.frame, "topic"))
+        try:
+            await self._engine.submit(DescribeTopic(name, with_pending=False))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+            return DONE
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            f"topic {name!r} stays: topics cannot be deleted yet",
+            field="topic",
+        )
 
     async def configs(self, request: Request) -> Answer:
         """Settings of all topics, or of `maxTopicNum` of them from `topicSeq` on."""
@@ -89,8 +108,10 @@ class TopicCodes:
 
     async def stats(self, request: Request) -> Answer:
         """Lowest and next offset of every queue of a topic, and when its newest message was stored."""
-        name = check_topic(text(request.frame, "topic"))
-        topic: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
+        name = text(request.frame, "topic")
+        topic: TopicView = await self._engine.submit(
+            DescribeTopic(check_topic(name), with_pending=False)
+        )
         newest = [(queue_id, end - 1) for queue_id, end in enumerate(topic.queue_offsets)]
         times = await stored_ms(self._engine, name, newest)
         queues = [
@@ -123,6 +144,28 @@ class TopicCodes:
         """Names that clients may not use, and those by which routes are found."""
         names = {*SYSTEM_TOPICS, self._node.cluster_name, self._node.broker_name}
         return Answer(body=bodies.topic_list(sorted(names), self._node.address(request)))
+
+
+class _Wanted(NamedTuple):
+    """A topic; type None: whatever it is."""
+
+    name: str
+    type: TopicType | None
+    queues: int
+
+
+def _wanted(fields: dict[str, str]) -> _Wanted:
+    frame = Frame(Code.UPDATE_AND_CREATE_TOPIC, fields=fields)
+    perm = integer(frame, "perm", PERM_READ_WRITE, low=0, high=_PERM_MAX)
+    if perm != PERM_READ_WRITE:
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            f"perm: {perm}; topics are for reading and writing ({PERM_READ_WRITE}) only",
+            field="perm",
+            limit=f"{PERM_READ_WRITE}",
+        )
+    name = check_topic(text(frame, "topic"))
+    return _Wanted(name, bodies.type_wanted(text(frame, "attributes", "")), _queues(frame))
 
 
 def _queues(frame: Frame) -> int:
