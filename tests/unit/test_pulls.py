@@ -111,8 +111,12 @@ def test_limits_of_count_and_bytes(broker) -> None:
     assert offsets(broker.ask(pull(2, max_bytes=3 * size - 1))) == [2, 3]
     one = broker.ask(pull(4, max_bytes=1))  # never nothing
     assert (offsets(one), one.next_offset) == ([4], 5)
+    broker.ask(SendMessages("t", [message()]))
+    broker.ask(SendMessages("t", [message()]))
+    assert offsets(broker.ask(pull(8, max_bytes=1))) == [8], "the last one of a frame"
+    assert offsets(broker.ask(pull(9, max_bytes=1))) == [9]
     tagged = broker.ask(pull(4, max_bytes=1, tags="A"))
-    assert (tagged.status, tagged.next_offset) == (PullStatus.FILTERED, 9)
+    assert (tagged.status, tagged.next_offset) == (PullStatus.FILTERED, 11)
     broker.ask(SendMessages("t", [message() for _ in range(TURN_READ_MAX)]))
     many = broker.ask(pull(0, limit=1 << 30, max_bytes=1 << 30))
     assert offsets(many) == list(range(TURN_READ_MAX))

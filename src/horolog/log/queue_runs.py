@@ -57,7 +57,8 @@ class QueueRun:
     def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
         """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
         sums = self._sums
-        end = min(i + most, len(self.starts), bisect_right(sums, sums[i] + room) - 1)
+        fits = bisect_right(sums, sums[i] + room) - 1
+        end = max(i, min(i + most, len(self.starts), fits))
         view = self._view
         found = [
             view[start + HEAD_BYTES : stop]

@@ -122,8 +122,11 @@ class Ready:
                 self.watch(group, topic, queue)
 
     def commit(self, place: tuple[int, int, int], offset: int) -> list[int]:
-        """A group commits an offset of a queue, (group, topic, queue); gives the offsets whose leases vanish."""
-        gone = self.of(*place).commit(offset)
+        """A group commits an offset of a queue, (group, topic, queue); gives the offsets whose leases vanish.
+
+        A checkpoint may know of more that retention has dropped than the record that follows it in the log.
+        """
+        gone = self.of(*place).commit(max(offset, self._first_offset(*place[1:])))
         self.watch(*place)
         return gone
 

@@ -34,12 +34,14 @@ from horolog.protocol.offload_commands import (
     RescheduleFromLake,
     TellLakeProblem,
 )
+from horolog.protocol.queue_commands import CommitOffsets
 
 _SETTLING = (
     Ack,
     ChangeInvisible,
     ClientGone,
     ClientSeen,
+    CommitOffsets,
     DescribeBroker,
     Recall,
     RecallByKey,

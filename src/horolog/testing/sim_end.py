@@ -25,6 +25,7 @@ def drain(sim: Simulation) -> None:
     sim.loads.finish()
     sim.lake.finish(sim.clock.wall_ms())
     latest = max((max(row["dues"]) for row in sim.history.sends.values()), default=0)
+    sim.readers.check(sim.topics)
     sim.clock.advance(max(0, latest - sim.clock.wall_ms()) + 20_000)
     sim.broker.settle(2_000)
     delivered = _consume(sim)
@@ -36,6 +37,7 @@ def drain(sim: Simulation) -> None:
         sim.levels.check(sim.broker)
     _check_kept(sim, delivered)
     _check_told(sim, delivered)
+    sim.readers.finish(delivered, sim.topics)
     sim.polls.finish()
     sim.retries.finish(lost_allowed=sim.rot is not None)
     sim.history.final(

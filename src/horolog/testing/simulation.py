@@ -38,6 +38,7 @@ from horolog.testing.sim_checks import History
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_levels import Levels, leveled
 from horolog.testing.sim_polls import QUIET, Polls
+from horolog.testing.sim_readers import Readers
 from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
 
@@ -75,6 +76,7 @@ class Simulation:
         self.polls = Polls(seed + 5, self.broker)
         self.retries = Retries(seed + 7, self.broker)
         self.levels = Levels(seed + 8)
+        self.readers = Readers(seed + 9, self.broker, self.history)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -192,6 +194,11 @@ class Simulation:
             asked, told = self.retries.turn(TOPICS, *now)
             self.tell(told)
             self._ask(*asked)
+            return
+        if self.readers.wants_turn():
+            answer, told = self.readers.turn(TOPICS, self.clock.wall_ms())
+            self.tell(told)
+            self._ask(answer)
             return
         if self.rot is not None and self.rot.wants_turn():
             self.tell(self.rot.turn())
@@ -421,6 +428,8 @@ class Simulation:
 
     def _note(self, answer: Answer) -> None:
         command, result = answer.command, answer.result
+        if self.readers.answered(answer):
+            return
         if isinstance(command, SendMessages):
             self.history.send_answered(answer.notes["ids"], result)
         elif isinstance(command, Adopt):
