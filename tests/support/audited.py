@@ -32,6 +32,7 @@ from horolog.protocol.commands import (
     Ack,
     CountPending,
     CreateTopic,
+    DeleteTopic,
     DescribeTopic,
     MessageType,
     Recall,
@@ -163,6 +164,14 @@ async def readers(engine: Engine) -> None:
         view = await engine.submit(DescribeTopic(TOPICS[0]))
         await engine.submit(CommitOffsets(group, TOPICS[0], {0: view.queue_offsets[0] // 3}))
     await engine.submit(DeleteGroup("gone"))
+    for name in ("passing", "passing"):  # twice: the second one is another topic
+        await engine.submit(CreateTopic(name, TopicType.NORMAL, 2))
+        view = await engine.submit(DescribeTopic(name))
+        assert view.queue_offsets == [0, 0]
+        messages = [encode(topic=name, body=b"x", message_id=f"p{i}") for i in range(5)]
+        await engine.submit(SendMessages(name, messages))
+        await engine.submit(CommitOffsets("readers", name, {0: 1}))
+        await engine.submit(DeleteTopic(name))
 
 
 async def note(engine: Engine, made: Made) -> None:

@@ -22,6 +22,7 @@ COMMANDS = [
     ["topic"],
     ["topic", "change"],
     ["topic", "create"],
+    ["topic", "delete"],
     ["topic", "list"],
     ["topic", "describe"],
     ["send"],

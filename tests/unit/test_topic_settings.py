@@ -11,6 +11,7 @@ from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import (
     ChangeTopic,
     CreateTopic,
+    DeleteTopic,
     DescribeTopic,
     MessageType,
     Receive,
@@ -152,5 +153,8 @@ def test_permissions_over_http() -> None:
     assert (topic["read_queues"], topic["write_queues"]) == (2, 2)
     status, _, engine = exchange("PATCH", "/v1/topics/reminders", {"perm": 2})
     assert (status, engine.asked[-1]) == (200, ChangeTopic("reminders", 0, TopicSettings(2)))
+    status, told, engine = exchange("DELETE", "/v1/topics/reminders")
+    assert (status, told["result"]) == (200, {"deleted": "reminders"})
+    assert engine.asked == [DeleteTopic("reminders")]
     status, told, engine = exchange("PATCH", "/v1/topics/reminders", {})
     assert (status, told["error"]["field"], engine.asked) == (400, "queues", [])

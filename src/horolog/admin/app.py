@@ -43,6 +43,7 @@ ROUTES = (
     Route("/v1/topics", topics.create_topic, methods=["POST"]),
     Route("/v1/topics/{name}", topics.describe_topic, methods=["GET"]),
     Route("/v1/topics/{name}", topics.change_topic, methods=["PATCH"]),
+    Route("/v1/topics/{name}", topics.delete_topic, methods=["DELETE"]),
     Route("/v1/topics/{name}/groups/{group}", topics.describe_group, methods=["GET"]),
     Route("/v1/topics/{name}/queues/{queue}/messages", topics.read_queue, methods=["GET"]),
     Route("/v1/pending", pending.count_pending, methods=["GET"]),

@@ -59,6 +59,10 @@ class AdminClient:
         """The result of PATCH."""
         return self._call("PATCH", path, json.dumps(body).encode())
 
+    def delete(self, path: str) -> dict[str, Any]:
+        """The result of DELETE."""
+        return self._call("DELETE", path, None)
+
     def put_bytes(
         self, path: str, content: bytes, parameters: Mapping[str, object] | None = None
     ) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from horolog.protocol.commands import (
     CountBy,
     CountPending,
     CreateTopic,
+    DeleteTopic,
     DescribeGroup,
     DescribeTopic,
     GroupQueueView,
@@ -89,6 +90,14 @@ async def change_topic(request: Request) -> Response:
         view: TopicView = await engine.submit(DescribeTopic(name, with_pending=False))
         settings = replace(view.settings, perm=wanted.perm)
     return answer(topic_view(await engine.submit(ChangeTopic(name, wanted.queues or 0, settings))))
+
+
+async def delete_topic(request: Request) -> Response:
+    """DELETE /v1/topics/{name}: it, its messages and the progress of groups; refused while messages wait."""
+    query(request)
+    name = check_topic(request.path_params["name"])
+    await engine_of(request).submit(DeleteTopic(name))
+    return answer({"deleted": name})
 
 
 async def describe_topic(request: Request) -> Response:

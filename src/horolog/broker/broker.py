@@ -38,9 +38,9 @@ class Broker:
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard
         self.disk = DiskPressure(shard)
-        self._decisions = Decisions(shard, self.disk, mono_ms)
-        self._receives = self._decisions.receives
         self.checkpoints = Checkpoints(shard)
+        self._decisions = Decisions(shard, self.disk, self.checkpoints, mono_ms)
+        self._receives = self._decisions.receives
         self._job_done = False
         self._job_failed = False
         self._job_at = 0  # monotonic ms when it is looked whether there is something to merge

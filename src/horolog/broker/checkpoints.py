@@ -41,6 +41,11 @@ class Checkpoints:
             shard = self._shard
             assert shard.checkpoint_position < made.position <= shard.log.end, made.position
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether one has its position, and waits for what lies before it to be applied."""
+        return self._waiting is not None
+
     def _happened(self, event: Event) -> None:
         self._life = after(TABLE, self._life, event)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from horolog.broker import adoptions, lake_recalls, offloads, queries
 from horolog.broker.adoptions import Adoptions
 from horolog.broker.bulk_recalls import BulkRecalls
+from horolog.broker.checkpoints import Checkpoints
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
@@ -41,6 +42,7 @@ from horolog.protocol.commands import (
     ClientSeen,
     Command,
     CreateTopic,
+    DeleteTopic,
     DescribeBroker,
     FindMessages,
     Recall,
@@ -94,9 +96,12 @@ _Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, â
 class Decisions:
     """Decides the commands of a turn, in the order they came."""
 
-    def __init__(self, shard: Shard, disk: DiskPressure, mono_ms: int) -> None:
+    def __init__(
+        self, shard: Shard, disk: DiskPressure, checkpoints: Checkpoints, mono_ms: int
+    ) -> None:
         self._shard = shard
         self._disk = disk
+        self._checkpoints = checkpoints
         self._records: list[bytes] = []
         self.topics = TopicChanges(shard, self._records)
         self.groups = Groups(shard, self._records)
@@ -145,6 +150,7 @@ class Decisions:
             Reschedule: self._reschedule,
             CreateTopic: self._make_topic,
             ChangeTopic: self._make_topic,
+            DeleteTopic: self._delete_topic,
             BeginAdoption: self._begin_adoption,
             Adopt: self._adopt,
             DescribeBroker: self._describe,
@@ -259,6 +265,22 @@ class Decisions:
         view, ended = self.topics.make(command)
         effects.prompt += ended
         return view
+
+    def _delete_topic(self, item: Input, command: DeleteTopic, _: Now, effects: Effects) -> object:
+        """Held back while something of the topic is under way, or a checkpoint is half made."""
+        self.offsets.seal()
+        if (
+            self.topics.is_under_way(command.name)
+            or self.sends.has_topic(command.name)
+            or len(self.adoptions)
+            or self.bulk.under_way
+            or self._shard.delay.far.lake.in_flight
+            or self._checkpoints.is_decided
+        ):
+            self._deferred.append(item)
+            return LATER
+        effects.prompt += self.topics.delete(command, self.receives.renewals)
+        return None
 
     def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
         self._disk.look(now.mono_ms, now.wall_ms)

@@ -172,7 +172,7 @@ def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
     if in_lake and not lake.gone.has(record.position, 0):
         return MessageState.LAKE
     # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
-    copies = past.copies(shard, key, topic.name)
+    copies = past.copies(shard, key, topic)
     same = [copy for copy in copies if copy.message_id == record.message_id]
     moved = past.moved_to(shard, same, record.due_ms) is not None
     return MessageState.MOVED if moved else MessageState.RECALLED

@@ -174,7 +174,9 @@ class Mending:
         """Make the queues durable; gives what could not be mended of them."""
         told = []
         for (topic, queue_id), length in self._queues.items():
-            found = self._shard.topics.by_number[topic]
+            found = self._shard.topics.by_number.get(topic)
+            if found is None:
+                continue  # it has been deleted since
             queue = found.queues[queue_id]
             queue.fill_holes(length)
             found.tails[queue_id] = length

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
 from horolog.log.frame_reader import Hole
 from horolog.log.record import (
     ENVELOPE,
     HEAD_BYTES,
     IS_MOVED,
+    TOPIC_AT,
     Kind,
 )
 from horolog.protocol.rocketmq import layout, properties
@@ -32,7 +34,7 @@ class Copy(NamedTuple):
     keys: list[str]
 
 
-def copies(shard: Shard, key: int, topic: str) -> list[Copy]:
+def copies(shard: Shard, key: int, topic: Topic) -> list[Copy]:
     """Readable records of that topic under a key of the key index, in log order.
 
     What lies below the start of the log, or is damaged, is as if it were not there.  The caller compares what the
@@ -41,7 +43,7 @@ def copies(shard: Shard, key: int, topic: str) -> list[Copy]:
     return at_positions(shard, shard.key_index.find(key), topic)
 
 
-def at_positions(shard: Shard, positions: Iterable[int], topic: str) -> list[Copy]:
+def at_positions(shard: Shard, positions: Iterable[int], topic: Topic) -> list[Copy]:
     """The same for log positions that the key index gave."""
     found = []
     for position in positions:
@@ -49,8 +51,9 @@ def at_positions(shard: Shard, positions: Iterable[int], topic: str) -> list[Cop
         if isinstance(record, Hole):
             continue
         _, kind, _, _, due_ms = ENVELOPE.unpack_from(record)
-        of_topic, stored = layout.topic_and_properties(record[HEAD_BYTES:])
-        if of_topic == topic:
+        number = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
+        if number == topic.number:  # one that was deleted may have had the same name
+            stored = layout.properties_of(memoryview(record)[HEAD_BYTES:])
             told = properties.decode(stored)
             message_id = told.get(properties.UNIQ_KEY, "")
             keys = told.get(properties.KEYS, "").split()

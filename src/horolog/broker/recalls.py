@@ -97,7 +97,7 @@ def instant(epoch_ms: int) -> str:
 
 
 def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
-    found = past.copies(shard, copies.key, copies.topic.name)
+    found = past.copies(shard, copies.key, copies.topic)
     return [copy for copy in found if copy.message_id == copies.message_id]
 
 
@@ -155,7 +155,7 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
             field="key",
             limit=f"{KEY_RECALL_MAX} records",
         )
-    found = past.at_positions(shard, positions, command.topic)
+    found = past.at_positions(shard, positions, shard.topics.get(command.topic))
     wanted = [(copy.message_id, copy.due_ms) for copy in found if command.key in copy.keys]
     known = [Recall(command.topic, name, due_ms) for name, due_ms in wanted]
     return list(dict.fromkeys([*known, *adopted]))

@@ -75,6 +75,11 @@ class Renewals:
         if not client.held:
             del self._clients[client_id]
 
+    def release_topic(self, topic: int) -> None:
+        """The same for a topic."""
+        for held in [held for held in self._holders if held[1] == topic]:
+            self.release(held)
+
     def release_group(self, group: int) -> None:
         """A group is deleted: nothing of it need be renewed."""
         for held in [held for held in self._holders if held[0] == group]:

@@ -179,7 +179,10 @@ class Replay:
                 settled.append(Settled(refs, EntryState.RECALLED, lanes))
             case Kind.TOPIC:
                 row = orjson.loads(payload)
-                shard.topics.put_row(row)
+                if row.get("deleted"):
+                    shard.drop_topic(row["number"], header.base)
+                else:
+                    shard.topics.put_row(row)
             case Kind.GROUP:
                 row = orjson.loads(payload)
                 if row.get("deleted"):

@@ -151,7 +151,26 @@ def queue_files(shard: Shard) -> list[str]:
     """Files of consume queues that neither the last durable checkpoint nor a later one needs."""
     found = []
     for (topic, queue_id), first in shard.named.firsts.items():
-        found += shard.topics.by_number[topic].queues[queue_id].files_below(first)
+        if topic in shard.topics.by_number:
+            found += shard.topics.by_number[topic].queues[queue_id].files_below(first)
+    return found
+
+
+def dropped_queues(shard: Shard) -> list[str]:
+    """Directories of deleted topics' queues that neither the last durable checkpoint nor a later one needs.
+
+    A deleted topic is forgotten when the log has nothing of it any more.
+    """
+    topics, found = shard.topics, []
+    for dropped in list(topics.dropped.values()):
+        if dropped.number not in topics.swept and dropped.position < shard.named.position:
+            there = [path for path in topics.directories_of(dropped) if shard.storage.list(path)]
+            if not there:
+                topics.swept.add(dropped.number)
+            found += there
+        if dropped.number in topics.swept and dropped.position < shard.named.start:
+            del topics.dropped[dropped.number]
+            topics.swept.discard(dropped.number)
     return found
 
 
@@ -159,7 +178,8 @@ def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
     """The checkpoint that `describe` described is durable; `removed`: and what its forerunner did not need is gone."""
     if removed:
         for (topic, queue_id), first in shard.named.firsts.items():
-            shard.topics.by_number[topic].queues[queue_id].forget_files_below(first)
+            if topic in shard.topics.by_number:
+                shard.topics.by_number[topic].queues[queue_id].forget_files_below(first)
         shard.key_index.drop_below(shard.named.start)
         shard.removed_below = shard.named.start
     shard.named = named

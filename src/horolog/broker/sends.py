@@ -93,6 +93,10 @@ class Sends:
         self._records.append(records)
         self._sizes += sizes
 
+    def has_topic(self, name: str) -> bool:
+        """Whether a message of that topic was collected in this turn."""
+        return any(request.topic.name == name for request in self._requests)
+
     def has_key(self, key: int) -> bool:
         """Whether a message of that key hash was collected in this turn."""
         self._look()

@@ -233,6 +233,12 @@ class Shard:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:
             self.wheel.reset()
 
+    def drop_topic(self, number: int, position: int) -> None:
+        """A topic is deleted, by a record near that log position; nobody waits for it, and nothing of it waits."""
+        self.ready.drop_topic(number)
+        self.visible = {place for place in self.visible if place[0] != number}
+        self.topics.drop(number, position)
+
     def is_in_flight(self, key: int) -> bool:
         """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.stalled):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
+from horolog.broker.topics import Dropped
 from horolog.delay import far_checkpoint
 from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key
@@ -38,7 +39,7 @@ from horolog.log.checkpoint import (
     checkpoint_name,
     encode_checkpoint,
 )
-from horolog.log.consume_queue import queue_dir_name
+from horolog.log.consume_queue import is_queue_dir, queue_dir_name
 from horolog.log.segment import segment_name
 from horolog.ready.progress import Lease
 from horolog.storage.api import Storage, replace_file
@@ -125,7 +126,7 @@ class CheckpointJob:
         retention.remove_segments(storage, f"{self.directory}/log", self.log_below)
         for path in self.gone:
             name = path.rpartition("/")[2]
-            if name.isdigit() or is_buffer(name):
+            if name.isdigit() or is_buffer(name) or is_queue_dir(name):
                 storage.remove_dir(path)
             else:
                 storage.remove(path)
@@ -141,6 +142,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
         "last_topic": shard.topics.last,
+        "dropped_topics": [topic._asdict() for topic in shard.topics.dropped.values()],
         "groups": shard.ready.groups.rows(),
         "last_group": shard.ready.groups.last,
         "adoptions": list(shard.adoptions.items()),
@@ -227,6 +229,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
         job.kept_states[shard.delay.path(hour)] = {state_name(v) for v in kept}
     job.gone += _runs_to_remove(shard, job.named.runs | former.runs)
     job.gone += retention.queue_files(shard)
+    job.gone += retention.dropped_queues(shard)
     return job
 
 
@@ -307,15 +310,7 @@ def restore(
     tolerant  damage that can be passed over entry by entry is
     """
     registry = checkpoint.registry
-    for row in registry["topics"]:
-        shard.topics.put_row(row)
-    shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
-    for row in registry["groups"]:
-        shard.ready.groups.put_row(row)
-    last = registry.get("last_group", 0)  # an older horolog deleted none
-    shard.ready.groups.last = max(last, shard.ready.groups.last)
-    shard.adoptions.update(registry.get("adoptions", []))
-    shard.fingerprints.update(registry.get("fingerprints", {}))
+    _restore_names(shard, registry)
     damaged = []
     firsts = retention.firsts_of(checkpoint)
     for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():
@@ -359,6 +354,21 @@ def restore(
         if source.quarantined and not shard.problems.has(quarantined_key(source)):
             shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
     return damaged
+
+
+def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
+    """Topics, groups and adoptions; what an older horolog did not know is not there."""
+    for row in registry["topics"]:
+        shard.topics.put_row(row)
+    shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
+    for row in registry.get("dropped_topics", []):
+        shard.topics.dropped[row["number"]] = Dropped(**row)
+    for row in registry["groups"]:
+        shard.ready.groups.put_row(row)
+    last = registry.get("last_group", 0)  # an older horolog deleted none
+    shard.ready.groups.last = max(last, shard.ready.groups.last)
+    shard.adoptions.update(registry.get("adoptions", []))
+    shard.fingerprints.update(registry.get("fingerprints", {}))
 
 
 def restored_lease(

@@ -1,4 +1,4 @@
-"""Topics made and changed: what a command asks for becomes one record, or is refused with the first reason."""
+"""Topics made, changed and deleted: what a command asks for becomes one record, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import orjson
 
 from horolog.broker import queries
 from horolog.broker.effects import Reply
+from horolog.broker.renewals import Renewals
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, Topics
+from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
-from horolog.log.record import encode_topic
+from horolog.log.record import encode_topic, encode_topic_end
 from horolog.protocol.accepted import check_can_be_made
-from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType, TopicView
+from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.topic_commands import PERM_NAMES, TopicSettings
 
@@ -56,12 +58,50 @@ class TopicChanges:
         try:
             topic.check_readable()
         except HorologError as error:
-            polls = self._shard.ready.polls
-            waiting = polls.of_topic(topic.number)
-            for waiter in waiting:
-                polls.leave(waiter)
-            return [Reply(waiter.token, error) for waiter in waiting]
+            return self._told(topic, error)
         return []
+
+    def _told(self, topic: Topic, error: HorologError) -> list[Reply]:
+        """All parked polls of a topic end, with an error."""
+        polls = self._shard.ready.polls
+        waiting = polls.of_topic(topic.number)
+        for waiter in waiting:
+            polls.leave(waiter)
+        return [Reply(waiter.token, error) for waiter in waiting]
+
+    def is_under_way(self, name: str) -> bool:
+        """Whether frames that are not applied yet, or not filed, have something of a topic."""
+        topic, shard = self._shard.topics.get(name), self._shard
+        number = topic.number
+        unfiled = [*shard.stalled, *(each.unfiled for each in shard.uncommitted if each.unfiled)]
+        if any(bool((each.heads["topic"] == number).any()) for each in unfiled):
+            return True
+        return any(
+            any(of_topic is topic for of_topic, _, _ in change.units)
+            or (change.adopted is not None and change.adopted.topic == number)
+            for change in shard.uncommitted
+        )
+
+    def delete(self, command: DeleteTopic, renewals: Renewals) -> list[Reply]:
+        """Forget a topic of which nothing waits and nothing is under way; its parked polls end."""
+        shard = self._shard
+        topic = shard.topics.get(command.name)
+        waiting = pending.by_topic(shard.delay).get(topic.number, 0)
+        if waiting:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"topic {topic.name!r} cannot be deleted: {waiting} messages of it wait to be handed "
+                "over; recall them first, or let them become due",
+                field="topic",
+            )
+        gone = HorologError(
+            ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name!r} was deleted", field="topic"
+        )
+        ended = self._told(topic, gone)
+        renewals.release_topic(topic.number)
+        shard.drop_topic(topic.number, shard.log.end)
+        self._records.append(encode_topic_end(topic.number, topic.name))
+        return ended
 
 
 def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,15 @@ DEFAULTS = TopicSettings()
 _SETTINGS = tuple(each.name for each in fields(TopicSettings))
 _QUEUE_BITS = 16
 assert QUEUES_MAX < 1 << _QUEUE_BITS
+
+
+class Dropped(NamedTuple):
+    """A topic that was deleted."""
+
+    number: int
+    name: str
+    queues: int
+    position: int  # log position at which it was
 
 
 class Topic:
@@ -88,6 +97,8 @@ class Topics:
         self.by_number: dict[int, Topic] = {}
         self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
         self.last = 0  # the highest number that was ever given
+        self.dropped: dict[int, Dropped] = {}  # deleted ones of which the log may have messages
+        self.swept: set[int] = set()  # those of them whose files are gone
         self._rows: dict[
             int, dict[str, Any]
         ] = {}  # of the registry, by number; replaced, not changed
@@ -139,6 +150,28 @@ class Topics:
         self._rows[number] = topic.row()
         return topic
 
+    def drop(self, number: int, position: int) -> None:
+        """A topic is deleted, by a record near that log position; its files go when no kept checkpoint needs them."""
+        topic = self.by_number.pop(number)
+        del self.by_name[topic.name]
+        del self._rows[number]
+        self._names.remove(topic.name)
+        kept = [i for i, of_topic in enumerate(self._topic_of) if of_topic != number]
+        self._queues = [self._queues[i] for i in kept]
+        self._id_of = array("I", [self._id_of[i] for i in kept])
+        self._topic_of = array("I", [self._topic_of[i] for i in kept])
+        for queue in topic.queues:
+            self.changed.pop(queue, None)
+            queue.close()
+        self.dropped[number] = Dropped(number, topic.name, len(topic.queues), position)
+
+    def directories_of(self, dropped: Dropped) -> list[str]:
+        """Where the queues of a deleted topic were."""
+        return [
+            f"{self._directory}/{queue_dir_name(dropped.number, queue_id)}"
+            for queue_id in range(dropped.queues)
+        ]
+
     def page(self, after: str, limit: int) -> list[Topic]:
         """The first `limit` topics whose names come after that one, by name."""
         if not self._sorted:
@@ -169,6 +202,9 @@ class Topics:
         assert len(self.by_name) == len(self.by_number), "a topic has two names or two numbers"
         assert sorted(self._names) == sorted(self.by_name), "a list does not name all topics"
         assert [row["number"] for row in self._rows.values()] == list(self.by_number)
+        assert self.dropped.keys().isdisjoint(self.by_number), "deleted, and there"
+        assert all(number <= self.last for number in self.dropped), self.last
+        assert self.swept <= self.dropped.keys(), self.swept
         assert len(self._queues) == len(self._topic_of) == len(self._id_of)
         assert len(self._queues) == sum(row["queues"] for row in self._rows.values())
         for number, topic in self.by_number.items():

@@ -1,4 +1,4 @@
-"""horolog topic create | change | list | describe."""
+"""horolog topic create | change | delete | list | describe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, r
 from horolog.cli.output import print_fields, print_json, print_table
 
 app = typer.Typer(
-    help="Create, change, list and describe topics.",
+    help="Create, change, delete, list and describe topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,
@@ -82,6 +82,29 @@ def change(
     with typed_as({"topic": "NAME", "queues": "--queues", "perm": "--perm"}):
         view = connect(admin).patch(path_of("topics", name), wanted)
     _print_topic(view, as_json=as_json)
+
+
+def delete(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a topic, its messages and the progress of consumer groups in it.
+
+    Refused while messages of it wait to be handed over: recall them first.  A topic that is created with this name
+    later is another one, and begins empty.
+
+    Example:
+      horolog topic delete reminders
+    """
+    from horolog.admin.client import path_of
+
+    with typed_as({"topic": "NAME"}):
+        result = connect(admin).delete(path_of("topics", name))
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(f"topic {name}: deleted")
 
 
 def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
@@ -166,5 +189,6 @@ def _print_group(group: dict[str, Any]) -> None:
 
 register(app, "create", create)
 register(app, "change", change)
+register(app, "delete", delete)
 register(app, "list", list_topics)
 register(app, "describe", describe)

@@ -43,6 +43,12 @@ def queue_dir_name(topic: int, queue: int) -> str:
     return f"{topic:05d}-{queue:05d}"
 
 
+def is_queue_dir(name: str) -> bool:
+    """Whether it is the name of such a directory."""
+    topic, _, queue = name.partition("-")
+    return topic.isdecimal() and queue.isdecimal()
+
+
 def queue_file_name(first: int) -> str:
     """File that begins with queue offset `first`."""
     return f"{first:020d}.cq"

@@ -29,7 +29,7 @@ RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is t
              message with its new due time.  If any of them has a lane, the n lanes u16 follow
 RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}, and lanes as of a RECALL
 TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes)
-             those that are not the defaults: the whole new state of that topic
+             those that are not the defaults: the whole new state of that topic.  Or number, name, deleted: true
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
@@ -233,6 +233,11 @@ def _lanes_of(payload: bytes, at: int, n: int) -> npt.NDArray[Any]:
 def encode_topic(row: dict[str, Any]) -> bytes:
     """TOPIC: the whole state of a topic after a change."""
     return _control(Kind.TOPIC, orjson.dumps(row))
+
+
+def encode_topic_end(number: int, name: str) -> bytes:
+    """TOPIC: a topic is deleted, with all its messages; its number is never given again."""
+    return encode_topic({"number": number, "name": name, "deleted": True})
 
 
 def encode_group(number: int, name: str, settings: dict[str, Any] | None = None) -> bytes:

@@ -85,7 +85,8 @@ class Sums:
     def know(self, registry: dict[str, Any]) -> None:
         """Names that stand in a checkpoint, for those whose records have been dropped."""
         self._topics = {
-            row["number"]: row["name"] for row in registry.get("topics", [])
+            row["number"]: row["name"]
+            for row in [*registry.get("topics", []), *registry.get("dropped_topics", [])]
         } | self._topics
         self._groups = {
             row["number"]: row["name"] for row in registry.get("groups", [])

@@ -256,7 +256,9 @@ class _Rebuild:
 
         from horolog.limits import QUEUE_FILE_UNITS
 
-        visible = every.where("kind in ('MESSAGE', 'HANDED')").select(
+        living = list(named(self._sums, "topic").rows)
+        visible = every.where("kind in ('MESSAGE', 'HANDED')").where(f.col("topic").isin(living))
+        visible = visible.select(
             "topic",
             "queue",
             f.floor(f.col("queue_offset") / QUEUE_FILE_UNITS).alias("file"),
@@ -347,7 +349,7 @@ class _Rebuild:
         counts = {
             name: sum(row["n"] for row in sums.of(name)) for name in ("HANDED", "RECALL", "MOVED")
         }
-        groups = named(sums, "group")
+        groups, of_topics = named(sums, "group"), named(sums, "topic")
         newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
         adoptions: dict[str, int] = {}
         fingerprints: dict[str, str] = {}
@@ -356,7 +358,8 @@ class _Rebuild:
         registry: dict[str, Any] = {
             "topics": topics,
             "groups": list(groups.rows.values()),
-            "last_topic": named(sums, "topic").last,
+            "last_topic": of_topics.last,
+            "dropped_topics": of_topics.dropped,
             "last_group": groups.last,
             "adoptions": list(adoptions.items()),
             "fingerprints": fingerprints,

@@ -8,24 +8,28 @@ from horolog.pipeline.audit_tables import Sums, json_of
 
 
 class Named(NamedTuple):
-    """Rows of a checkpoint's registry by number, and the highest number that was ever given."""
+    """Rows of a checkpoint's registry by number, the highest number that was ever given, and what was deleted."""
 
     rows: dict[int, dict[str, Any]]
     last: int
+    dropped: list[dict[str, Any]]
 
 
 def named(sums: Sums, metric: str) -> Named:
     """Of the records of topics (`topic`) or groups (`group`), each the whole state of one."""
     rows: dict[int, dict[str, Any]] = {}
-    last = 0
+    last, dropped = 0, []
     for each in sorted(sums.of(metric), key=lambda row: int(row["a"])):
         row = json_of(each["text"])
         number = row["number"]
         last = max(last, number)
-        rows.pop(number, None)  # the order is that of the newest records
-        if not row.get("deleted"):
+        before = rows.pop(number, {})  # the order is that of the newest records
+        if row.get("deleted"):
+            gone = {"number": number, "name": row["name"], "queues": before.get("queues", 0)}
+            dropped.append(gone | {"position": int(each["a"])})
+        else:
             rows[number] = row
-    return Named(rows, last)
+    return Named(rows, last, dropped)
 
 
 def of_the_living(

@@ -28,6 +28,7 @@ from horolog.protocol.send_commands import Sent as Sent
 from horolog.protocol.topic_commands import NOT_COUNTED as NOT_COUNTED
 from horolog.protocol.topic_commands import ChangeTopic as ChangeTopic
 from horolog.protocol.topic_commands import CreateTopic as CreateTopic
+from horolog.protocol.topic_commands import DeleteTopic as DeleteTopic
 from horolog.protocol.topic_commands import DescribeTopic as DescribeTopic
 from horolog.protocol.topic_commands import ListTopics as ListTopics
 from horolog.protocol.topic_commands import TopicCommand as TopicCommand

@@ -64,6 +64,16 @@ class ChangeTopic:
 
 
 @dataclass(slots=True, frozen=True)
+class DeleteTopic:
+    """Forget a topic, its messages and the progress of groups in it; gives None.  TOPIC_NOT_FOUND.
+
+    FORBIDDEN while messages of it wait.  A topic that is made with this name later is another one.
+    """
+
+    name: str
+
+
+@dataclass(slots=True, frozen=True)
 class DescribeTopic:
     """Gives `TopicView`; unknown: TOPIC_NOT_FOUND."""
 
@@ -105,4 +115,4 @@ class TopicView:
         return self.settings.write_queues or self.queues
 
 
-TopicCommand = CreateTopic | ChangeTopic | DescribeTopic | ListTopics
+TopicCommand = CreateTopic | ChangeTopic | DeleteTopic | DescribeTopic | ListTopics

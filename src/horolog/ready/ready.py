@@ -89,7 +89,14 @@ class Ready:
     def drop_group(self, number: int) -> None:
         """A group is deleted, with all its progress; nobody of it waits."""
         self.groups.drop(number)
-        for place in [place for place in self.progress if place[0] == number]:
+        self._drop_progress([place for place in self.progress if place[0] == number])
+
+    def drop_topic(self, number: int) -> None:
+        """A topic is deleted, with the progress of all groups in it; nobody waits for it."""
+        self._drop_progress([place for place in self.progress if place[1] == number])
+
+    def _drop_progress(self, places: list[tuple[int, int]]) -> None:
+        for place in places:
             for progress in self.progress.pop(place).values():
                 self._tally.leases -= len(progress.leases)
             self._ends.pop(place, None)

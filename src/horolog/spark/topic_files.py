@@ -129,6 +129,12 @@ class TopicFiles:
 
     def _meet(self, row: dict[str, Any]) -> None:
         if row["name"] == self._topic:
+            if row.get("deleted") or row["number"] != self._number:
+                self._bounds.clear()  # what was there had the same name
+                self._tails.clear()
+            if row.get("deleted"):
+                self._number = -1
+                return
             self._number, self._queues = row["number"], row["queues"]
             for queue in range(self._queues):
                 self._bounds.setdefault(queue, Bounds(0, 0))

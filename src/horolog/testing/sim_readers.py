@@ -7,11 +7,20 @@ messages that others were given at the same places, in order and without gaps bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from horolog.errors import HorologError
-from horolog.protocol.commands import Command, DescribeTopic
+from horolog.protocol.commands import (
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Receive,
+    SendMessages,
+    TopicType,
+)
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
@@ -24,9 +33,11 @@ from horolog.protocol.queue_commands import (
     PutGroup,
 )
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History, PromiseBroken
 
+PASSING = "passing"
 _GROUPS = ("reader-0", "reader-1")
 _QUEUES = 3  # of a topic at most; a queue that is not there is refused
 _Place = tuple[str, int]  # topic and queue
@@ -40,31 +51,76 @@ class Readers:
         self._share = self._random.choice([0, 0.03, 0.1])  # of all turns
         self._broker = broker
         self._history = history
+        self._n = 0
         self._next: dict[_Place, int] = {}  # where the next pull goes on
         self._ends: dict[_Place, int] = {}  # the highest offset that was ever pulled, and one more
+        self._lowest: dict[_Place, int] = {}  # that a queue has ever had; a crash may take it back
         self._may_be: dict[tuple[str, str, int], list[int]] = {}  # (group, topic, queue) → offsets
         self._settings: dict[str, list[GroupSettings | None]] = {}  # None: there is no such group
 
     def wants_turn(self) -> bool:
         """Whether this turn is one of these."""
+        for topic, queue, units in self._broker.shard.topics.all_queues():
+            place = topic.name, queue
+            self._lowest[place] = max(self._lowest.get(place, 0), units.first)
         return self._random.random() < self._share
 
-    def turn(self, topics: tuple[str, ...], wall_ms: int) -> tuple[Answer, str]:
+    def turn(self, topics: Sequence[str], wall_ms: int, _mono_ms: int) -> tuple[list[Answer], str]:
         """A command, and what it does."""
+        command = self._command(topics)
+        return [Answer(command, wall_ms)], f"{command}"
+
+    def _command(self, topics: Sequence[str]) -> Command:
         draw = self._random
+        if draw.random() < 0.1:
+            return self._passing()
         topic, queue, group = draw.choice(topics), draw.randrange(_QUEUES), draw.choice(_GROUPS)
         roll = draw.random()
         if roll < 0.5 or not self._next:
-            command: Command = self._pull(topic, queue)
-        elif roll < 0.85:
-            command = self._commit(group, *draw.choice(sorted(self._next)))
-        elif roll < 0.95:
-            command = PutGroup(group, GroupSettings(retry_max=draw.randrange(3)))
-            self._settings.setdefault(group, [None]).append(command.settings)
-        else:
-            command = DeleteGroup(group)
-            self._settings.setdefault(group, [None]).append(None)
-        return Answer(command, wall_ms), f"{command}"
+            return self._pull(topic, queue)
+        if roll < 0.85:
+            return self._commit(group, *draw.choice(sorted(self._next)))
+        if roll < 0.95:
+            settings = GroupSettings(retry_max=draw.randrange(3))
+            self._settings.setdefault(group, [None]).append(settings)
+            return PutGroup(group, settings)
+        self._settings.setdefault(group, [None]).append(None)
+        for (of_group, _, _), may_be in self._may_be.items():
+            if of_group == group:
+                may_be.append(-1)
+        return DeleteGroup(group)
+
+    def _passing(self) -> Command:
+        """A topic that is made, used and deleted again and again: each time it is another one."""
+        draw, name = self._random, PASSING
+        topic = self._broker.shard.topics.by_name.get(name)
+        if topic is None:
+            return CreateTopic(name, TopicType.NORMAL, 1)
+        roll = draw.random()
+        if roll < 0.5:
+            self._n += 1
+            message = encode(topic=name, body=bytes(9), message_id=f"{topic.number}-{self._n % 5}")
+            return SendMessages(name, [message])
+        if roll < 0.6:
+            return CommitOffsets("passing-0", name, {0: 0})
+        if roll < 0.7:
+            renew = draw.random() < 0.5
+            return Receive("passing-1", name, -1, "*", 8, 10_000, renew, 3_000, "r")
+        if roll < 0.85:
+            return Pull(name, 0, 0, 100, 1 << 20, "*", draw.choice([0, 900]), "reader")
+        return DeleteTopic(name)
+
+    def _pulled_passing(self, result: object) -> None:
+        """Messages say in their names of which life of the topic they are."""
+        if isinstance(result, Pulled):
+            found = [layout.decode(bytes(each)) for each in result.layouts]
+            names = [properties.decode(each.properties)[properties.UNIQ_KEY] for each in found]
+            if len({name.partition("-")[0] for name in names}) > 1 or len(set(names)) < len(names):
+                raise PromiseBroken(f"P3: {PASSING} has {names}")
+            if not self._history.excused and [each.queue_offset for each in found] != list(
+                range(len(found))
+            ):
+                raise PromiseBroken(f"P2: {PASSING} has {[each.queue_offset for each in found]}")
 
     def _pull(self, topic: str, queue: int) -> Pull:
         draw = self._random
@@ -98,6 +154,10 @@ class Readers:
     def answered(self, answer: Answer) -> bool:
         """Look at the answer to a command of `turn`; False if it is none of these."""
         command, result = answer.command, answer.result
+        if PASSING in (getattr(command, "topic", ""), getattr(command, "name", "")):
+            if isinstance(command, Pull):
+                self._pulled_passing(result)
+            return True
         if isinstance(command, Pull):
             if isinstance(result, Pulled):
                 self._pulled(command, result)
@@ -150,12 +210,8 @@ class Readers:
         may_be = self._settings[command.name]
         wanted = command.settings if isinstance(command, PutGroup) else None
         del may_be[: may_be.index(wanted)]
-        if isinstance(command, DeleteGroup):
-            for group, topic, queue in self._may_be:
-                if group == command.name:
-                    self._may_be[group, topic, queue].append(-1)
 
-    def check(self, topics: tuple[str, ...]) -> None:
+    def check(self, topics: Sequence[str]) -> None:
         """Compare with what the broker says; when nothing is under way."""
         groups = {view.name: view.settings for view in self._broker.ask(ListGroups())}
         for group, may_be in self._settings.items():
@@ -166,16 +222,15 @@ class Readers:
             for group in _GROUPS:
                 found = self._broker.ask(GetOffsets(group, topic))
                 for queue, lowest in enumerate(view.min_offsets):
-                    has, offsets = (
-                        found.get(queue, -1),
-                        self._may_be.get((group, topic, queue), [-1]),
-                    )
-                    if has not in offsets and not (has == lowest and min(offsets) < lowest):
+                    has = found.get(queue, -1)
+                    offsets = self._may_be.get((group, topic, queue), [-1])
+                    lowest = max(lowest, self._lowest.get((topic, queue), 0))
+                    if has not in offsets and not min(offsets) < has <= lowest:
                         raise PromiseBroken(
                             f"P2: {group} has {has} of {topic} {queue}, not one of {offsets}"
                         )
 
-    def finish(self, delivered: dict[tuple[str, int, int], str], topics: tuple[str, ...]) -> None:
+    def finish(self, delivered: dict[tuple[str, int, int], str], topics: Sequence[str]) -> None:
         """Everything is visible: pulls give the same as receives have given."""
         self.check(topics)
         pulled: dict[tuple[str, int, int], str] = {}

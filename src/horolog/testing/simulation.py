@@ -183,23 +183,13 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
-        if self.polls.wants_turn():
-            now = self.clock.wall_ms(), self.clock.monotonic_ms()
-            asked, told = self.polls.turn(TOPICS, *now)
-            self.tell(told)
-            self._ask(*asked)
-            return
-        if self.retries.wants_turn():
-            now = self.clock.wall_ms(), self.clock.monotonic_ms()
-            asked, told = self.retries.turn(TOPICS, *now)
-            self.tell(told)
-            self._ask(*asked)
-            return
-        if self.readers.wants_turn():
-            answer, told = self.readers.turn(TOPICS, self.clock.wall_ms())
-            self.tell(told)
-            self._ask(answer)
-            return
+        for others in (self.polls, self.retries, self.readers):
+            if others.wants_turn():
+                now = self.clock.wall_ms(), self.clock.monotonic_ms()
+                asked, told = others.turn(TOPICS, *now)
+                self.tell(told)
+                self._ask(*asked)
+                return
         if self.rot is not None and self.rot.wants_turn():
             self.tell(self.rot.turn())
             return

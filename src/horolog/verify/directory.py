@@ -141,7 +141,9 @@ def verify_directory(
 
 
 def _topic_names(checkpoint: Checkpoint) -> dict[int, str]:
-    return {row["number"]: row["name"] for row in checkpoint.registry["topics"]}
+    """Of topics that are there, and of deleted ones of which the log may have messages."""
+    rows = checkpoint.registry["topics"] + checkpoint.registry.get("dropped_topics", [])
+    return {row["number"]: row["name"] for row in rows}
 
 
 class _Verification:
@@ -264,8 +266,9 @@ class _Verification:
                 f"{SHARD}/log/{segment_name(told)}", told, "the segment is missing"
             )
         lengths = {(t, q): n for t, q, n in newest.columns["queues"].tolist()}
+        dropped = frozenset(row["number"] for row in newest.registry.get("dropped_topics", []))
         self._queues = QueueCheck(
-            reading, f"{SHARD}/queues", lengths, firsts_of(newest), self._holes
+            reading, f"{SHARD}/queues", lengths, firsts_of(newest), self._holes, dropped
         )
         if "keys" in newest.registry:
             self._keys = KeyIndexCheck(

@@ -34,6 +34,7 @@ class QueueCheck:
 
     lengths  (topic, queue) → units that the newest checkpoint names; what lies behind is not looked at
     firsts   (topic, queue) → first offset whose message the log still has; what lies before is not looked at
+    dropped  topics that were deleted: their messages are in no queue
     holes    of the log, as far as it has been read: units may point there
     """
 
@@ -44,19 +45,24 @@ class QueueCheck:
         lengths: dict[tuple[int, int], int],
         firsts: dict[tuple[int, int], int],
         holes: Holes,
+        dropped: frozenset[int] = frozenset(),
     ) -> None:
         self._reading = reading
         self._place = place
         self._lengths = lengths
         self._firsts = firsts
         self._holes = holes
+        self._dropped = np.array(sorted(dropped), np.uint32)
         self.lost = 0  # units whose messages lie in holes of the log
         self._next: dict[tuple[int, int], int] = {}  # offset that the log's next message must have
         self._windows: OrderedDict[tuple[int, int], _Window] = OrderedDict()
 
     def take(self, records: Records) -> None:
         """The messages of one frame."""
-        rows = np.flatnonzero(records.heads["kind"] != Kind.SCHEDULED)
+        in_queue = records.heads["kind"] != Kind.SCHEDULED
+        if len(self._dropped):
+            in_queue &= ~np.isin(records.heads["topic"], self._dropped)
+        rows = np.flatnonzero(in_queue)
         if not len(rows):
             return
         at, heads = records.at[rows], records.heads[rows]
