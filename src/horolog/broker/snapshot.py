@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
@@ -173,6 +172,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
             **acked_columns(acked),
             "leases": np.array(leases, LEASE),
         },
+        shard.topics.queue_count,
     )
 
 
@@ -193,8 +193,8 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     ]
     sync += shard.key_index.sync_paths()
     sync += _sync_queues(shard)
-    queues = shard.topics.of_queues("length", QUEUE)
-    checkpoint.columns["queues"] = _registered(queues, checkpoint.registry["topics"])
+    # Without queues that were made since it was decided: a replay from there makes them.
+    checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)[: checkpoint.queues]
     shard.delay.drop_finished(now_ms, shard.named.position)
     shard.delay.far.lake.forget(shard.log.start)
     captured = shard.delay.capture()
@@ -243,16 +243,6 @@ def _runs_to_remove(shard: Shard, named: set[str]) -> list[str]:
         for name in on_disk
         if name not in kept and not name.startswith(ASIDE) and _may_go(shard, name)
     ]
-
-
-def _registered(queues: npt.NDArray[Any], topics: list[dict[str, Any]]) -> npt.NDArray[Any]:
-    """Without queues that were made since the checkpoint was decided: a replay from there makes them."""
-    counts = np.zeros(max((row["number"] for row in topics), default=0) + 1, np.int64)
-    for row in topics:
-        counts[row["number"]] = row["queues"]
-    known = queues[queues["topic"] < len(counts)]
-    registered: npt.NDArray[Any] = known[known["queue"] < counts[known["topic"]]]
-    return registered
 
 
 def _capture_lanes(shard: Shard, job: CheckpointJob) -> None:

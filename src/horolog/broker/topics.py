@@ -184,6 +184,11 @@ class Topics:
         """The rows of all topics for a checkpoint, which is written while topics change."""
         return list(self._rows.values())
 
+    @property
+    def queue_count(self) -> int:
+        """Of all topics; new ones stand behind those that are there."""
+        return len(self._queues)
+
     def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A column of a checkpoint: (topic, queue, `name`) of every queue, `name` being `length` or `first`."""
         found = np.empty(len(self._queues), dtype)

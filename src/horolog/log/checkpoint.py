@@ -99,6 +99,7 @@ class Checkpoint:
     store_ms: int
     registry: dict[str, Any]
     columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    queues: int = 0  # how many there were when it was decided; in the file they are a column
 
 
 def checkpoint_name(position: int) -> str:
