@@ -177,12 +177,14 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     assert sorted(take_all(world)) == sorted(told)
 
 
+@pytest.mark.parametrize("step", [8, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_killed_at_every_change(make_world, power_cut) -> None:
+def test_killed_at_every_change(make_world, power_cut, step) -> None:
+    """Kills at even changes, power cuts at odd ones; a part of them here, all of them where there is time."""
     world = open_world(make_world)
     told = in_lake(world)
     with changes_of(world.disk) as seen:
         story(world, told, [])
     assert len(seen) > 100
-    for nth in range(power_cut, len(seen), 2):
+    for nth in range(power_cut, len(seen), step):
         kill_at(make_world, nth, power_cut)
