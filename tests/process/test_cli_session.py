@@ -200,6 +200,31 @@ def test_a_refusal_names_the_flag_and_changes_nothing(
     assert refusing_broker.admin.get("/healthz")["healthy"] is True
 
 
+def test_the_figures_of_a_broker_and_its_holes() -> None:
+    """A flipped byte below the checkpoint of a start: counted by the command and by /healthz alike."""
+    with BrokerProcess() as broker:
+        run = commands(broker)
+        assert "0  messages that could not be read" in said(run("broker"))
+        broker.create_topic("t", "normal")
+        for number in range(3):
+            body = f"message {number}" * 20
+            broker.admin.post("/v1/messages", {"topic": "t", "body": body})
+        broker.stop()
+        path = next((broker.data_dir / "shard-00" / "log").glob("*.log"))
+        content = bytearray(path.read_bytes())
+        content[content.index(b"message 1message 1")] ^= 1
+        path.write_bytes(content)
+        broker.start()
+        taken = json.loads(said(run("receive", "t", "--group", "g", "--max", "32", "--json")))
+        assert len(taken["messages"]) == 2
+        shown = run("broker")
+        assert shown.returncode == 1, shown.stderr
+        assert "1  messages that could not be read" in shown.stdout
+        assert "problem: " in shown.stdout
+        assert json.loads(run("broker", "--json").stdout)["holes"] == 1
+        assert run("verify", str(broker.data_dir)).returncode == 4, "in use"
+
+
 def test_the_system_clock_is_shown_and_not_moved() -> None:
     """403 there, 4 here."""
     with BrokerProcess(clock="system") as broker:

@@ -32,6 +32,7 @@ COMMANDS = [
     ["recall"],
     ["reschedule"],
     ["inspect"],
+    ["broker"],
     ["backup"],
     ["restore"],
     ["verify"],

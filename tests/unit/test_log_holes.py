@@ -92,6 +92,10 @@ def consume(world, group: str = "g", tags: str = "*") -> list[str]:
     return got
 
 
+def view(world):
+    return world.broker.ask(DescribeBroker())
+
+
 def problems(world) -> list[str]:
     return world.broker.ask(DescribeBroker()).problems
 
@@ -295,6 +299,34 @@ def test_a_message_whose_unit_leads_nowhere_is_found_in_the_log(world) -> None:
     assert consume(world) == [f"m{i}" for i in range(N)]
     assert len(world.broker.ask(ReadQueue("t", 0, 0, 1_000, 1 << 30)).records) == N
     assert problems(world) == []
+    assert (view(world).repairs, view(world).holes) == (len(flips) + 20, 0)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_units_that_lead_nowhere_are_made_anew_while_running(world, is_written) -> None:
+    filled(world)
+    path = queue_file(world)
+    whole = world.disk.open(path).read(0, N * 20)
+    world.disk.open(path).write(30 * 20, bytes(200))  # ten units
+    assert len(consume(world)) == N
+    assert view(world).repairs == 10
+    if is_written:
+        world.broker.want_checkpoint()
+        world.broker.settle()
+    assert world.disk.open(path).read(0, N * 20) == whole, "tags code and all"
+    world.reopen(power_cut=is_written)
+    assert consume(world, "another") == [f"m{i}" for i in range(N)]
+    assert view(world).repairs == (10 if is_written else 0), "durable with a checkpoint"
+
+
+def test_holes_are_counted_once(world) -> None:
+    filled(world)
+    flip_body(world, 2)
+    world.reopen()
+    for group in ("g", "h"):
+        consume(world, group)
+    assert view(world).holes == 20
+    assert view(world).repairs == 0
 
 
 def test_a_search_finds_what_the_log_has(world) -> None:

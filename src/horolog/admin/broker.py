@@ -38,7 +38,8 @@ async def _checks(engine: Engine) -> list[dict[str, Any]]:
         return [_check("log"), _check("core", slow), _check("store", "not asked")]
     except HorologError as error:
         return [_check("log"), _check("core", error.message), _check("store", "not asked")]
-    return [_check("log"), _check("core"), _check("store", "; ".join(view.problems))]
+    counted = {"holes": view.holes, "repairs": view.repairs}
+    return [_check("log"), _check("core"), _check("store", "; ".join(view.problems)) | counted]
 
 
 def _check(name: str, problem: str = "") -> dict[str, Any]:

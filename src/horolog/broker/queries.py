@@ -235,4 +235,5 @@ def _broker(shard: Shard) -> BrokerView:
         + ([shard.disk_refusal.message] if shard.disk_refusal else [])
         + ([shard.lake_problem] if shard.lake_problem else []),
         repairs=shard.problems.repairs,
+        holes=shard.queued.holes,
     )

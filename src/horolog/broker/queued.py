@@ -2,7 +2,8 @@
 
 A consume queue is rebuilt and has no check sums, so a unit is only a pointer: what it points to must be a message
 of this topic and queue that bears this offset, else it is not served.  Where units lead nowhere the log between
-their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log positions.
+their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log positions.  What is
+found is written back, tags code and all, and counted as repaired.
 
 Holes are named once each, those of one step that follow each other in one sentence, however many groups come by.
 """
@@ -10,17 +11,20 @@ Holes are named once each, those of one step that follow each other in one sente
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.broker.topics import Topic
+from horolog.delay.damage import Repair
 from horolog.errors import HorologError, Problem
 from horolog.limits import HOLES_TOLD_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
+from horolog.log.consume_queue import UNIT
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
-from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, kinds_of, offsets_of
+from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, kinds_of, offsets_of
 from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
@@ -53,6 +57,7 @@ class QueuedMessages:
         self._told: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
+        self.repairs: list[Repair] = []  # units made anew; whoever reads them clears the list
 
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int
@@ -113,6 +118,7 @@ class QueuedMessages:
             self._found[topic.number, queue, lost] = (0, 0)
         if end - start > QUEUE_SEARCH_BYTES:
             return
+        mended = 0
         frame = self._log.frame(start)
         base = start if isinstance(frame, Hole) else frame.base
         for header, body in self._log.intact_frames(base, end):
@@ -120,9 +126,13 @@ class QueuedMessages:
             for at in offsets[_VISIBLE_KINDS[kinds_of(body, offsets)]].tolist():
                 number, of_queue, of_offset = _place_of(body, at)
                 if number == topic.number and of_queue == queue and first <= of_offset < stop:
-                    (size,) = _SIZE.unpack_from(body, at)
-                    place = number, of_queue, of_offset
-                    self._found[place] = header.base + HEADER_BYTES + at, size
+                    position = header.base + HEADER_BYTES + at
+                    unit = _unit_of(body, at, position)
+                    self._found[number, of_queue, of_offset] = position, int(unit["size"][0])
+                    mended += units.replace(of_offset, unit)
+        if mended:
+            text = f"topic {topic.name}: {mended} units of queue {queue} from offset {first} on: made anew from the log"
+            self.repairs.append(Repair(text, mended))
 
     def _sound(self, topic: Topic, queue: int, offset: int) -> int:
         """Log position of the message at an offset, if its unit leads to it; else 0."""
@@ -175,6 +185,14 @@ def _place_of(body: bytes, at: int) -> _Place:
     (topic,) = _SIZE.unpack_from(body, at + TOPIC_AT)
     queue, offset = _QUEUE_AND_OFFSET.unpack_from(body, at + _QUEUE_AT)
     return topic, queue, offset
+
+
+def _unit_of(body: bytes, at: int, position: int) -> npt.NDArray[Any]:
+    """The UNIT row of a message record at `at`, whose log position is told."""
+    head = heads_of(body, np.array([at]))[0]
+    unit = np.zeros(1, UNIT)
+    unit["position"], unit["size"], unit["tags"] = position, head["size"], head["tags"]
+    return unit
 
 
 def unreadable_key(topic: int, queue: int) -> str:

@@ -266,7 +266,7 @@ class Shard:
                 self.problems += found
                 found.clear()
         self.problems += self.queued.take_problems()
-        for repairs in (delay.repairs, delay.far.repairs):
+        for repairs in (delay.repairs, delay.far.repairs, self.queued.repairs):
             for repair in repairs:
                 self.problems.repaired(repair.text, repair.times)
             repairs.clear()

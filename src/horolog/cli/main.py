@@ -13,6 +13,7 @@ from horolog import __version__
 from horolog.admin.status import UnreachableError
 from horolog.cli import (
     backup,
+    broker,
     clock,
     inspect,
     message,
@@ -64,6 +65,7 @@ register(app, "message", message.message)
 register(app, "recall", recall.recall)
 register(app, "reschedule", reschedule.reschedule)
 register(app, "inspect", inspect.inspect)
+register(app, "broker", broker.broker)
 register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)

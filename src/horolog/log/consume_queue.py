@@ -107,6 +107,27 @@ class ConsumeQueue:
         in_memory = sum(len(units) for units in self._tail)
         assert in_memory == self.length - self._written, (in_memory, self.length, self._written)
 
+    def replace(self, offset: int, unit: npt.NDArray[Any]) -> bool:
+        """Put a UNIT row in the place of a damaged one; False if the disk does not take it, and then it stays damaged."""
+        assert self.first <= offset < self.length, (self.first, offset, self.length)
+        assert unit.dtype == UNIT
+        assert len(unit) == 1
+        if offset >= self._written:
+            rows = np.concatenate(self._tail)
+            rows[offset - self._written] = unit[0]
+            self._tail = [rows]
+            return True
+        first = offset - offset % QUEUE_FILE_UNITS
+        try:
+            self._open(first).write((offset - first) * UNIT_BYTES, unit.tobytes())
+        except HorologError as error:
+            if error.code not in NO_ROOM:
+                raise
+            return False
+        self._dirty.add(first)
+        self._changed[self] = None
+        return True
+
     def flush(self) -> bool:
         """Write what is in memory; False if the disk is full, and then it stays in memory."""
         if not self._tail:

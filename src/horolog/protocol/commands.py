@@ -386,9 +386,9 @@ class BrokerView:
     loaded: int  # scheduled messages in the loaded window
     problems: list[str] = field(default_factory=list)  # damage and disk pressure; empty: healthy
     log_start: int = 0  # what lay below has been dropped by retention
-    repairs: int = (
-        0  # damaged things that were made whole again from the log, since the directory was made
-    )
+    # Damaged things that were made whole again from the log, since the directory was made.
+    repairs: int = 0
+    holes: int = 0  # messages of queues that could not be read, each counted once since the start
 
 
 Command = (

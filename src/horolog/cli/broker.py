@@ -1,0 +1,44 @@
+"""horolog broker."""
+
+from __future__ import annotations
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect
+from horolog.cli.output import print_json
+
+_SHOWN = {
+    "pending": "scheduled messages that wait",
+    "handed_over": "handed over since the data directory was made",
+    "recalled": "recalled or rescheduled",
+    "topics": "topics",
+    "groups": "consumer groups",
+    "parked_polls": "polls that wait",
+    "log_start": "the log begins",
+    "log_end": "the log ends",
+    "checkpoint_position": "newest checkpoint",
+    "repairs": "damaged things made whole again",
+    "holes": "messages that could not be read since the start",
+}
+
+
+def broker(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> int:
+    """Show the figures of a running broker, and every problem that it lives with.
+
+    Exit code 0: it has no problem; 1: it has, as `/healthz` says.
+
+    Examples:
+      horolog broker
+      horolog broker --json
+    """
+    view = connect(admin).get("/v1/broker")
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(f"{view['broker_name']}, horolog {view['version']}, epoch {view['epoch']}")
+        for name, meaning in _SHOWN.items():
+            typer.echo(f"{view[name]:>16}  {meaning}")
+        for problem in view["problems"]:
+            typer.echo(f"problem: {problem}")
+    return Exit.FAILURE if view["problems"] else Exit.OK
