@@ -64,13 +64,19 @@ def test_changed_frames_leave_the_broker_serving(
     assert [record.message for record in caplog.records if "unexpected" in record.message] == []
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(100_000, marks=pytest.mark.slow),
+        pytest.param(1_000_000, marks=pytest.mark.full),
+    ],
+)
 def test_a_million_changed_frames_leave_the_broker_serving(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as other, caplog.at_level(logging.ERROR):
         door.create("t", queues=2)
-        fuzz(door, 2, 1_000_000)
+        fuzz(door, count, count)
         other.done(Code.GET_BROKER_CLUSTER_INFO)
     assert [record.message for record in caplog.records if "unexpected" in record.message] == []
 

@@ -56,6 +56,7 @@ LANGUAGES = (
 )  # fmt: skip
 """Names by their codes in a binary header."""
 OTHER = "OTHER"
+_KNOWN = frozenset(LANGUAGES)
 
 
 # An operation of an IntFlag takes a microsecond, and every frame is asked.
@@ -180,16 +181,27 @@ def _read_json(header: bytes, body: bytes) -> Frame:
         raise FrameFault("extFields: no JSON object")
     elif not _ONLY_TEXT.issuperset(map(type, fields.values())):
         fields = {name: _text(name, value) for name, value in fields.items() if value is not None}
-    remark = found.get("remark")
+    get = found.get
+    remark, language = get("remark"), get("language")
+    code: Any
+    opaque: Any
+    flag: Any
+    version: Any
+    code, opaque, flag, version = get("code"), get("opaque"), get("flag"), get("version")
+    for value in (code, opaque, flag, version):
+        if type(value) is not int or not -_CODE_MAX <= value <= _CODE_MAX:
+            code, opaque = _integer(found, "code"), _integer(found, "opaque", 0)
+            flag, version = _integer(found, "flag", 0), _integer(found, "version", 0)
+            break
     return Frame(
-        _integer(found, "code"),
-        _integer(found, "opaque", 0),
-        _integer(found, "flag", 0),
+        code,
+        opaque,
+        flag,
         fields,
         body,
-        remark if isinstance(remark, str) else "",
-        _language(found.get("language")),
-        _integer(found, "version", 0),
+        remark if type(remark) is str else "",
+        language if type(language) is str and language in _KNOWN else _language(language),
+        version,
     )
 
 

@@ -166,6 +166,16 @@ class RemotingLink(Link):
         else:
             self._say(encode_answer(frame, status, fields, remark, len(body)) + body)
 
+    def answer_all(self, frames: list[Frame], answers: list[bytes]) -> None:
+        """The answers of many requests as they travel; one-way ones have none."""
+        if self._lost:
+            return
+        self._open -= len(frames)
+        self._open_bytes -= sum([size_of(frame) for frame in frames])
+        self._out += answers
+        self._out_bytes += sum(map(len, answers))
+        self.owes()
+
     def fail(self, frame: Frame, error: BaseException, *, parked: bool = False) -> None:
         """A request was refused, or met a mistake of ours, which is logged."""
         if isinstance(error, HorologError):

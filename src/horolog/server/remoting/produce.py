@@ -20,6 +20,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.remoting.send import Gathered, gather
+from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
@@ -96,6 +97,10 @@ class ProduceCodes:
                 link.fail(frame, result)
             return
         assert isinstance(result, Sent)
+        ready = ready_answers(gathered, result, self._node.site)
+        if ready is not None:
+            link.answer_all([request.frame for request in gathered.requests], ready)
+            return
         for frame, answer in gathered.answers(result, self._node.site):
             if isinstance(answer, HorologError):
                 link.fail(frame, answer)
