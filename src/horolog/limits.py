@@ -42,7 +42,9 @@ RECEIVE_BATCH_MAX = 32  # as the official proxy
 LEASES_MAX = 1_000_000  # live ones of a shard; some 400 bytes each, 600 with auto-renew
 PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
 DELIVERY_ATTEMPTS = (1 << 31) - 1  # all that settings can say: nothing ends deliveries but an ack
-CLIENTS_REMEMBERED_MAX = 65_536  # settings of 5.x clients, groups of 4.x ones: about 300 bytes each
+CLIENTS_REMEMBERED_MAX = (
+    65_536  # settings of 5.x clients, groups of 4.x ones: 130 to 300 bytes each
+)
 CLIENT_SWEEP_MS = 10 * MINUTE_MS  # who is not heard of between two sweeps is forgotten
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
 SCAN_MAX = 4_096  # consume queue units looked at at once with a tag filter

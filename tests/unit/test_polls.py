@@ -13,7 +13,13 @@ from turns import Turns
 from work import bytecodes
 
 from horolog.errors import ErrorCode
-from horolog.limits import AUTO_RENEW_MS, CLIENT_EXPIRY_MS, POLL_MAX_MS, RENEW_AHEAD_MS
+from horolog.limits import (
+    AUTO_RENEW_MS,
+    CLIENT_EXPIRY_MS,
+    CLIENTS_REMEMBERED_MAX,
+    POLL_MAX_MS,
+    RENEW_AHEAD_MS,
+)
 from horolog.protocol.commands import (
     Ack,
     CancelReceive,
@@ -147,6 +153,23 @@ def test_the_door_forgets_clients_that_nobody_hears_of() -> None:
     clients.sweep()
     clients.sweep()
     assert not clients.beat("lives", 0)
+
+
+def test_too_many_clients_push_out_those_not_heard_of_first() -> None:
+    clients = Clients()
+    clients.settle("quiet", ClientSettings(1, 5))
+    clients.settle("loud", ClientSettings(1, 7))
+    clients.sweep()
+    assert clients.beat("loud", 1)
+    for i in range(CLIENTS_REMEMBERED_MAX + 10):
+        clients.settle(f"one of many {i}", ClientSettings(1, 9))
+    assert clients.poll_ms("quiet") is None
+    assert clients.poll_ms("loud") == 7
+    assert len(clients._known) == CLIENTS_REMEMBERED_MAX
+    for i in range(CLIENTS_REMEMBERED_MAX + 10):
+        clients.forget(f"one of many {i}")
+    assert len(clients._known) == 1
+    assert len(clients._gone) == CLIENTS_REMEMBERED_MAX
 
 
 def test_a_lease_that_is_changed_for_ever_takes_no_more_memory(turns) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 from horolog.limits import CLIENTS_REMEMBERED_MAX
 
 T = TypeVar("T")
-_Heard = tuple[T, int]  # and how many sweeps there had been when it was heard of last
 
 
 class ClientSettings(NamedTuple):
@@ -18,61 +17,82 @@ class ClientSettings(NamedTuple):
     poll_ms: int | None = None
 
 
+_shared = lru_cache(maxsize=64)(ClientSettings)  # thousands of clients have the same
+
+
+class _Heard(Generic[T]):
+    """Values by client id, of clients that were heard of in this period or in the one before.
+
+    Two plain dicts take half of what a dict in order takes, and a period ends without a look at anybody.
+    """
+
+    def __init__(self) -> None:
+        self._now: dict[str, T] = {}
+        self._before: dict[str, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._now) + len(self._before)
+
+    def end_period(self) -> None:
+        """Forget whom nobody has heard of in it."""
+        self._before, self._now = self._now, {}
+
+    def put(self, client_id: str, value: T) -> None:
+        """It is heard of.  If there are too many, one of those goes that were not, or else the newest."""
+        self._before.pop(client_id, None)
+        if len(self) >= CLIENTS_REMEMBERED_MAX and client_id not in self._now:
+            (self._before or self._now).popitem()
+        self._now[client_id] = value
+
+    def get(self, client_id: str) -> T | None:
+        """What is known of it."""
+        found = self._now.get(client_id)
+        return found if found is not None else self._before.get(client_id)
+
+    def drop(self, client_id: str) -> None:
+        """Forget it."""
+        self._now.pop(client_id, None)
+        self._before.pop(client_id, None)
+
+
 class Clients:
-    """Clients by id, the least recently heard of dropped first; they settle again when they come back.
+    """Clients by id; those that are dropped settle again when they come back.
 
     The door calls `sweep` every CLIENT_SWEEP_MS, so that clients that come and go leave nothing behind.
     """
 
     def __init__(self) -> None:
-        self._sweeps = 0
-        self._known: OrderedDict[str, _Heard[ClientSettings]] = OrderedDict()
-        # Said good-bye, and not heard of since:
-        self._gone: OrderedDict[str, _Heard[None]] = OrderedDict()
+        self._known: _Heard[ClientSettings] = _Heard()
+        self._gone: _Heard[bool] = _Heard()  # said good-bye, and not heard of since
 
     def sweep(self) -> None:
         """Forget whom nobody has heard of since the sweep before."""
-        self._known = _heard_since(self._known, self._sweeps)
-        self._gone = _heard_since(self._gone, self._sweeps)
-        self._sweeps += 1
+        self._known.end_period()
+        self._gone.end_period()
 
     def settle(self, client_id: str, settings: ClientSettings) -> None:
         """Its settings over Telemetry."""
-        self._gone.pop(client_id, None)
-        _put(self._known, client_id, (settings, self._sweeps))
+        self._gone.drop(client_id)
+        self._known.put(client_id, _shared(*settings))
 
     def beat(self, client_id: str, client_type: int) -> bool:
         """A heartbeat; whether anything is known of the client.  Old clients do not say their type."""
         known = self._known.get(client_id)
         if known is None and not client_type:
             return False
-        self.settle(client_id, known[0] if known else ClientSettings(client_type))
+        self.settle(client_id, known or ClientSettings(client_type))
         return True
 
     def forget(self, client_id: str) -> None:
         """It goes; a receive that it still has under way must not wait."""
-        self._known.pop(client_id, None)
-        _put(self._gone, client_id, (None, self._sweeps))
+        self._known.drop(client_id)
+        self._gone.put(client_id, True)
 
     def poll_ms(self, client_id: str) -> int | None:
         """How long a poll waits that does not say so itself."""
         known = self._known.get(client_id)
-        return known[0].poll_ms if known else None
+        return known.poll_ms if known else None
 
     def is_gone(self, client_id: str) -> bool:
         """Whether the last that was heard of it is its good-bye."""
-        return client_id in self._gone
-
-
-def _heard_since(clients: OrderedDict[str, _Heard[T]], sweeps: int) -> OrderedDict[str, _Heard[T]]:
-    """A copy, since a dict does not shrink."""
-    while clients and next(iter(clients.values()))[1] < sweeps:
-        clients.popitem(last=False)
-    return OrderedDict(clients)
-
-
-def _put(clients: OrderedDict[str, _Heard[T]], client_id: str, value: _Heard[T]) -> None:
-    clients[client_id] = value
-    clients.move_to_end(client_id)
-    if len(clients) > CLIENTS_REMEMBERED_MAX:
-        clients.popitem(last=False)
+        return self._gone.get(client_id) is not None
