@@ -86,7 +86,8 @@ def test_stored_messages(entries) -> None:
             for name, offset, handle in entries
         ],
     )
-    assert all_stored(entries) == framed(wanted.SerializeToString())
+    given = [(name, offset, handle.encode()) for name, offset, handle in entries]
+    assert all_stored(given) == framed(wanted.SerializeToString())
 
 
 @given(st.lists(st.tuples(st.one_of(st.just(""), TEXT), TEXT), max_size=5))

@@ -8,10 +8,8 @@ from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeTopic,
-    NewRecords,
     Recall,
     RecallStatus,
-    SendMessages,
     Sent,
     TopicType,
     TopicView,
@@ -23,9 +21,8 @@ from horolog.protocol.grpc.translate import name_of, to_send
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import (
-    RecallHandle,
     decode_recall_handle,
-    encode_recall_handle,
+    encode_recall_handles,
 )
 from horolog.server.call import Call, answer_with, expected
 from horolog.server.loop import Engine
@@ -46,61 +43,63 @@ class ProducerCalls:
         except HorologError as error:
             call.answer(_all_refused(ids, error))
             return
-        if not command.messages:
-            call.answer(self._answer(ids, command, refused, Sent([], [], [])))
+        if len(refused) == len(ids):
+            call.answer(self._answer(command.topic, ids, refused, Sent([], [], [])))
             return
-        self._engine.ask(command, partial(self._sent, call, ids, command, refused))
+        self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
 
     def _sent(
         self,
         call: Call,
+        topic: str,
         ids: list[str],
-        command: SendMessages,
         refused: dict[int, HorologError],
         sent: object,
     ) -> None:
         refuse = partial(_all_refused, ids)
         if isinstance(sent, Sent):
-            answer_with(call, lambda: self._answer(ids, command, refused, sent), refuse)
+            answer_with(call, lambda: self._answer(topic, ids, refused, sent), refuse)
         else:
             call.answer(refuse(expected(sent)))
 
     def _answer(
-        self, ids: list[str], command: SendMessages, refused: dict[int, HorologError], sent: Sent
+        self, topic: str, ids: list[str], refused: dict[int, HorologError], sent: Sent
     ) -> bytes:
+        """An entry for each id; `sent` has none of those that were refused before."""
+        told = [name for place, name in enumerate(ids) if place not in refused] if refused else ids
+        stored = self._stored(topic, told, sent)
         if not refused and not sent.refused:
-            return all_stored(self._stored(command, sent, at) for at in range(len(ids)))
+            return all_stored(stored)
+        found = iter(enumerate(stored))
         entries = []
-        at = 0  # in the command, which has not what was refused before
         for place, message_id in enumerate(ids):
-            error = refused.get(place) or sent.refused.get(at)
-            at += place not in refused
+            error = refused.get(place)
+            if error is None:
+                at, (_, offset, handle) = next(found)
+                error = sent.refused.get(at)
             if error is not None:
                 entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
             else:
-                name, offset, handle = self._stored(command, sent, at - 1)
                 entry = pb.SendResultEntry(
-                    status=OK, message_id=name, offset=offset, recall_handle=handle
+                    status=OK, message_id=message_id, offset=offset, recall_handle=handle.decode()
                 )
             entries.append(entry)
         status = common_status(entry.status for entry in entries)
         return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
 
-    def _stored(self, command: SendMessages, sent: Sent, at: int) -> tuple[str, int, str]:
-        """Message id, queue offset, and recall handle of a message that is stored."""
-        assert not isinstance(command.messages, NewRecords)
-        message = command.messages[at]
-        offset = sent.queue_offsets[at]
-        if offset >= 0:
-            return message.message_id, offset, ""
-        handle = RecallHandle(
-            command.topic,
-            self._broker_name,
-            sent.due_ms[at],
-            message.message_id,
-            sent.origins[at],
-        )
-        return message.message_id, 0, encode_recall_handle(handle)
+    def _stored(self, topic: str, ids: list[str], sent: Sent) -> list[tuple[str, int, bytes]]:
+        """Message id, queue offset, and recall handle of messages that are stored."""
+        if not ids:
+            return []
+        offsets = sent.queue_offsets
+        if min(offsets) >= 0:
+            return [(name, offset, b"") for name, offset in zip(ids, offsets, strict=True)]
+        messages = zip(sent.due_ms, ids, sent.origins, strict=True)
+        handles = encode_recall_handles(topic, self._broker_name, messages)
+        return [
+            (name, 0, handle) if offset < 0 else (name, offset, b"")
+            for name, offset, handle in zip(ids, offsets, handles, strict=True)
+        ]
 
     async def recall(
         self, request: pb.RecallMessageRequest, call: Call

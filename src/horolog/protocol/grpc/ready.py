@@ -54,21 +54,19 @@ _ID_AT_1, _ID_AT_2, _ENTRY_AT_2, _HANDLE_AT_2, _HANDLE_AT_5 = (
 _OFFSET_AT_4 = bytes((4 << 3 | _NUMBER,))
 
 
-def all_stored(entries: Iterable[tuple[str, int, str]]) -> bytes:
+def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     """The framed SendMessageResponse in which every message is stored.
 
-    entries  message id, queue offset (0 if it is scheduled), and recall handle ("" if it is not)
+    entries  message id, queue offset (0 if it is scheduled), and recall handle (b"" if it is not)
     """
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
         name = message_id.encode()
-        entry = [_OK_AT_1, _ID_AT_2, varint(len(name)), name]
+        content = b"".join((_OK_AT_1, _ID_AT_2, varint(len(name)), name))
         if offset:
-            entry += (_OFFSET_AT_4, varint(offset))
+            content = b"".join((content, _OFFSET_AT_4, varint(offset)))
         if handle:
-            text = handle.encode()
-            entry += (_HANDLE_AT_5, varint(len(text)), text)
-        content = b"".join(entry)
+            content = b"".join((content, _HANDLE_AT_5, varint(len(handle)), handle))
         parts += (_ENTRY_AT_2, varint(len(content)), content)
     return framed(b"".join(parts))
 

@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import MessageType, NewMessage, SendMessages
+from horolog.protocol.commands import MessageType, NewMessage, NewRecords, SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.rocketmq import layout, names, properties
 from horolog.protocol.rocketmq.message import encode
@@ -95,7 +95,7 @@ def to_send(
             encoded.append(to_record(topic, message, peer))
         except HorologError as error:
             refused[i] = error
-    return SendMessages(topic, encoded), refused
+    return SendMessages(topic, NewRecords.of(encoded)), refused
 
 
 def _type_of(system: pb.SystemProperties) -> MessageType:

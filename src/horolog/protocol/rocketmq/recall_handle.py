@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
@@ -17,6 +18,7 @@ _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _DIGITS = 19  # of a number below it
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class RecallHandle(NamedTuple):
@@ -31,11 +33,21 @@ class RecallHandle(NamedTuple):
 
 def encode_recall_handle(handle: RecallHandle) -> str:
     """The text for the client."""
-    text = (
-        f"v1 {handle.topic} {handle.broker_name} {handle.due_ms + 1} "
-        f"{handle.message_id} {handle.origin}"
-    )
-    return b2a_base64(text.encode(), newline=False).translate(_URL_SAFE).decode()
+    topic, broker_name, due_ms, message_id, origin = handle
+    return encode_recall_handles(topic, broker_name, [(due_ms, message_id, origin)])[0].decode()
+
+
+def encode_recall_handles(
+    topic: str, broker_name: str, messages: Iterable[tuple[int, str, int]]
+) -> list[bytes]:
+    """The texts of many; a message is (due ms, message id, origin)."""
+    front = f"v1 {topic} {broker_name} "
+    return [
+        b2a_base64(f"{front}{due_ms + 1} {message_id} {origin}".encode(), newline=False).translate(
+            _URL_SAFE
+        )
+        for due_ms, message_id, origin in messages
+    ]
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
