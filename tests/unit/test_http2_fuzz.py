@@ -134,6 +134,26 @@ def test_mutated_frames_end_in_events_or_the_protocols_own_faults(first) -> None
     run_many(first, 10_000)
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_requests_are_the_same_in_one_piece_and_byte_by_byte(seed) -> None:
+    """A request whose frames come together is taken at once, and must not differ for that.
+
+    Frames of a call that is refused already may end a connection sooner when they come later.
+    """
+    random = Random(seed)
+    told = story(random, calls=20)
+    raw = b"".join(mutated(random, told) if seed % 2 else told)
+    asked = []
+    for size in (len(raw), 1):
+        calls = Calls(frozenset({b"/toy.Toy/Talk"}))
+        found = []
+        for at in range(0, len(raw), size):
+            found += calls.receive(raw[at : at + size], 0)
+            calls.check_invariants()
+        asked.append([event for event in found if isinstance(event, Asked | Opened | Said)])
+    assert asked[1] == (asked[0][: len(asked[1])] if seed % 2 else asked[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1_000_000 * i for i in range(10, 14)])
 def test_a_million_mutated_frames(first) -> None:

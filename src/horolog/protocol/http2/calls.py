@@ -22,7 +22,7 @@ from urllib.parse import quote
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
-from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong
+from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.request_head import RequestHead
 
@@ -121,7 +121,9 @@ class Calls:
         """Take bytes of the peer; gives what they ask for.  `now_ms` is monotonic."""
         found: list[CallEvent] = []
         for event in self.http.receive(chunk, now_ms):
-            if type(event) is Body:
+            if type(event) is Whole:
+                self._take_whole(event, found)
+            elif type(event) is Body:
                 self._take_body(event, found)
             elif type(event) is Head:
                 self._take_head(event, found)
@@ -129,6 +131,21 @@ class Calls:
                 self._take_other(event, found)
         self._broken.clear()
         return found
+
+    def _take_whole(self, event: Whole, found: list[CallEvent]) -> None:
+        stream, head, content = event
+        if (
+            head.path not in self._streaming
+            and head.method == b"POST"
+            and head.fields.get(b"content-type", b"").startswith(b"application/grpc")
+            and not content[0]
+            and len(content) >= _PREFIX_BYTES
+            and _size_of(content) == len(content) - _PREFIX_BYTES
+        ):
+            found.append(Asked(stream, head, content[_PREFIX_BYTES:]))
+            return
+        self._take_head(Head(stream, head, False), found)
+        self._take_body(Body(stream, content, True), found)
 
     def _take_head(self, event: Head, found: list[CallEvent]) -> None:
         stream, head, ended = event

@@ -5,7 +5,7 @@
     transport.write(connection.take_output())       once, when all replies of a turn are there
 
 After a fault of the connection, and after `abort`, `closed` is true: write what is owed and close the transport.
-`receive` gives `Head` and `Body` for requests, `Gone` for a stream that was reset, `Done` for an answer that had to
+`receive` gives `Head` and `Body` for requests, or `Whole` for one whose frames came together, `Gone` for a stream that was reset, `Done` for an answer that had to
 wait and has gone out, and `Pong` for the answer to `ping`.  Requests the peer may not make are answered here and never seen: malformed ones, those beyond
 `Limits.streams`, those whose fields are too many.
 
@@ -22,16 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horolog.protocol.http2 import frames, hpack
+from horolog.protocol.http2 import frames
 from horolog.protocol.http2.budget import Budget
-from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong
-from horolog.protocol.http2.faults import Code, ConnectionFault, HpackFault, StreamFault
+from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
+from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
+from horolog.protocol.http2.heads import Heads
 from horolog.protocol.http2.outgoing import Outgoing
-from horolog.protocol.http2.request_head import Malformed, RequestHead, check_trailers, read_head
+from horolog.protocol.http2.request_head import Malformed, check_trailers
 from horolog.protocol.http2.streams import Step, Stream
 
-_HEADS_CACHED_MAX = 64  # header blocks of a connection whose meaning is remembered
+_ENDING_DATA = bytes((Type.DATA, frames.END_STREAM))
 _SKIPPED_MAX = 64  # gaps in the peer's stream numbers that are remembered
 
 
@@ -44,9 +45,7 @@ class Connection:
         self._buffer = b""
         self._greeted = False  # the preface has come
         self._settled = False  # the first SETTINGS has come
-        self._decoder = hpack.Decoder(limits.header_bytes)
-        self._heads: dict[bytes, RequestHead] = {}
-        self._heads_of = 0  # generation of the table that they were decoded with
+        self._heads = Heads(limits.header_bytes)
         self._block: list[bytes] = []  # pieces of a header block that has not ended
         self._block_stream = 0  # 0: none is under way
         self._block_ends = False  # its stream
@@ -125,6 +124,9 @@ class Connection:
             stop = at + HEADER_BYTES + length
             if stop > end:
                 break
+            if buffer[at + 3] == Type.HEADERS and (whole := self._take_whole(buffer, at, stop)):
+                at = whole
+                continue
             stream = int.from_bytes(buffer[at + 5 : at + 9], "big") & frames.STREAM_MASK
             try:
                 self._take(buffer[at + 3], buffer[at + 4], stream, buffer[at + HEADER_BYTES : stop])
@@ -134,6 +136,43 @@ class Connection:
                     self._events.append(Gone(fault.stream))
             at = stop
         return at
+
+    def _take_whole(self, buffer: bytes, at: int, data: int) -> int:
+        """Take a request of one HEADERS, at `at`, and one DATA behind it; gives its end, 0 if that is not what stands there.
+
+        Nearly all requests are like this, and their header blocks like others before.  All that is unusual is left
+        to the frames' own methods, before anything has changed.
+        """
+        body = data + HEADER_BYTES
+        if (
+            buffer[at + 4] != frames.END_HEADERS
+            or buffer[data + 3 : data + 5] != _ENDING_DATA
+            or buffer[data + 5 : body] != buffer[at + 5 : at + 9]
+        ):
+            return 0
+        size = int.from_bytes(buffer[data : data + 3], "big")
+        stream = int.from_bytes(buffer[at + 5 : at + 9], "big")
+        head = self._heads.known(buffer[at + HEADER_BYTES : data])
+        if (
+            head is None
+            or head.content_length not in (-1, size)
+            or stream != self._last + 2
+            or not 0 < size <= min(self._frame_bytes, self._window, self._limits.window_bytes)
+            or len(buffer) < body + size
+            or self._block_stream
+            or self._leaving
+            or len(self._streams) >= self._limits.streams
+            or self.wants_room
+        ):
+            return 0
+        self._last = stream
+        made = Stream(stream, self.out.new_window, self._limits.window_bytes, head.content_length)
+        made.got = size
+        made.move(Step.END)
+        self._streams[stream] = made
+        self._credit_connection(size)
+        self._events.append(Whole(stream, head, buffer[body : body + size]))
+        return body + size
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._block_stream and (kind != Type.CONTINUATION or stream != self._block_stream):
@@ -195,12 +234,6 @@ class Connection:
             self._block_stream = 0
             self._take_block(stream, block)
 
-    def _decoded(self, block: bytes) -> list[hpack.Field] | None:
-        try:
-            return self._decoder.decode(block)
-        except HpackFault as fault:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, str(fault)) from None
-
     def _take_block(self, stream: int, block: bytes) -> None:
         if stream <= self._last:
             self._take_trailers(stream, block)
@@ -209,7 +242,7 @@ class Connection:
         if stream > following:
             self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(following, stream, 2)]
         self._last = stream
-        head = self._head(stream, block)
+        head = self._heads.read(stream, block)
         fault, self._block_fault = self._block_fault, None
         if fault is not None:
             raise fault
@@ -227,28 +260,8 @@ class Connection:
         self._streams[stream] = made
         self._events.append(Head(stream, head, self._block_ends))
 
-    def _head(self, stream: int, block: bytes) -> RequestHead:
-        """What a block means; equal blocks mean the same while the table does not change."""
-        decoder = self._decoder
-        if self._heads_of != decoder.generation:
-            self._heads.clear()
-            self._heads_of = decoder.generation
-        head = self._heads.get(block)
-        if head is not None:
-            return head
-        fields = self._decoded(block)
-        if fields is None:
-            raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the header fields are too many")
-        try:
-            head = read_head(fields)
-        except Malformed as error:
-            raise StreamFault(stream, Code.PROTOCOL_ERROR, str(error)) from None
-        if decoder.generation == self._heads_of and len(self._heads) < _HEADS_CACHED_MAX:
-            self._heads[block] = head
-        return head
-
     def _take_trailers(self, stream: int, block: bytes) -> None:
-        fields = self._decoded(block)
+        fields = self._heads.decode(block)
         self._block_fault = None
         found = self._found(stream)
         if found is None:
@@ -271,12 +284,7 @@ class Connection:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "DATA on stream 0")
         if size > self._window:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "the connection's window is used up")
-        self._window -= size
-        self._credit += size
-        if self._credit >= 2 * self._limits.window_bytes:
-            self.out.ready.append(frames.window_update(0, self._credit))
-            self._window += self._credit
-            self._credit = 0
+        self._credit_connection(size)
         ended = bool(flags & frames.END_STREAM)
         content = _unpadded(payload) if flags & frames.PADDED else payload
         if not content and not ended:
@@ -291,6 +299,14 @@ class Connection:
         if not ended:
             self._credit_stream(found, size)
         self._events.append(Body(stream, content, ended))
+
+    def _credit_connection(self, size: int) -> None:
+        self._window -= size
+        self._credit += size
+        if self._credit >= 2 * self._limits.window_bytes:
+            self.out.ready.append(frames.window_update(0, self._credit))
+            self._window += self._credit
+            self._credit = 0
 
     def _credit_stream(self, stream: Stream, size: int) -> None:
         full = self._limits.window_bytes
@@ -429,13 +445,12 @@ class Connection:
         assert self._window + self._credit == 4 * limits.window_bytes
         assert self._window >= 0
         assert len(self._buffer) < HEADER_BYTES + self._frame_bytes
-        assert len(self._heads) <= _HEADS_CACHED_MAX
         assert len(self._skipped) <= _SKIPPED_MAX
         assert len(self._block) <= limits.header_pieces
         assert self.closed or bool(self._block) == bool(self._block_stream)
         assert all(0 < number <= self._last for number in self._streams)
         assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())
-        self._decoder.check_invariants()
+        self._heads.check_invariants()
         self.out.check_invariants()
 
 

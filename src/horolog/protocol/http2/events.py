@@ -48,6 +48,14 @@ class Body(NamedTuple):
     ended: bool
 
 
+class Whole(NamedTuple):
+    """A request with its whole body: what `Head` and one `Body` would say."""
+
+    stream: int
+    head: RequestHead
+    content: bytes
+
+
 class Gone(NamedTuple):
     """The peer has reset a stream: nobody waits for its answer."""
 
@@ -66,4 +74,4 @@ class Done(NamedTuple):
     stream: int
 
 
-Event = Head | Body | Gone | Pong | Done
+Event = Head | Body | Whole | Gone | Pong | Done

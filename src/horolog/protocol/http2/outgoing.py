@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
@@ -90,6 +90,8 @@ class Outgoing:
         if found is None or not content:
             return
         assert found.trailers is None, "an answer goes on after its end"
+        if found.queue is None:
+            found.queue = deque()
         found.queue.append(memoryview(content))
         self.queued += len(content)
         self._pump(found)
@@ -138,8 +140,8 @@ class Outgoing:
         """It is closed; what waited for room is dropped."""
         assert stream.state is State.CLOSED
         del self.streams[stream.number]
-        self.queued -= sum(map(len, stream.queue))
-        stream.queue.clear()
+        self.queued -= sum(map(len, stream.queue or ()))
+        stream.queue = None
 
     # --- resets ---------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class Outgoing:
 
     def check_invariants(self) -> None:
         """What must hold between the fields."""
-        assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue)
+        assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue or ())
         assert self._window <= frames.WINDOW_MAX
         assert len(self._left) <= _LEFT_MAX
         assert all(s.send_window <= frames.WINDOW_MAX for s in self.streams.values())

@@ -71,7 +71,7 @@ class Stream:
         self.expected = expected  # bytes of the body that content-length states; −1: it does not
         self.got = 0
         self.begun = False  # the head of its answer is out
-        self.queue: deque[memoryview] = deque()  # answers that wait for the peer's window
+        self.queue: deque[memoryview] | None = None  # answers that wait for the peer's window
         self.trailers: bytes | None = None  # block that ends the stream after the queue
 
     def move(self, step: Step) -> None:
