@@ -43,6 +43,14 @@ def test_a_meter_keeps_few_numbers_however_long_it_runs():
     assert sums(meter, 2_999 * 60) == [1, 60, 1_440 + 2_999 % 60 - 59 + 0 * 60]
 
 
+def test_looks_that_follow_each_other_quickly_are_one():
+    meter = Meter(0)
+    for tenth in range(36_000):
+        meter.look(tenth, tenth / 10)
+    assert len(meter._minutes) <= 3_600 / 5
+    assert meter.recent(3_599.9).hour.sum == 35_999
+
+
 def test_a_group_that_is_set_back_has_consumed_nothing():
     meter = Meter(10)
     meter.look(4, 60)

@@ -31,6 +31,7 @@ _log = logging.getLogger("horolog.server")
 MINUTE_S = 60
 _HOUR_S = 3_600
 _DAY_S = 86_400
+_FINEST_S = 5  # looks that follow each other more quickly, as a dashboard asks, are one
 
 
 class Rate(NamedTuple):
@@ -57,7 +58,7 @@ class Day(NamedTuple):
 
 
 class Meter:
-    """Growth of one total.  Only what has grown is kept: 60 minutes, and 24 hours."""
+    """Growth of one total.  Only what has grown is kept: an hour of looks, and 24 hours."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -71,7 +72,11 @@ class Meter:
         if grown <= 0:
             return  # a group that was set back has consumed nothing
         self._forget(now_s)
-        self._minutes.append((now_s, grown))
+        if self._minutes and now_s - self._minutes[-1][0] < _FINEST_S:
+            at_s, before = self._minutes.pop()
+            self._minutes.append((at_s, before + grown))
+        else:
+            self._minutes.append((now_s, grown))
         hour = int(now_s // _HOUR_S)
         if self._hours and self._hours[-1][0] == hour:
             grown += self._hours.pop()[1]
@@ -123,6 +128,7 @@ class Rates:
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1
         self._seen: set[Hashable] = set()
+        self._looking = asyncio.Lock()
         self.puts_of_day = Totals()
         self.gets_of_day = Totals()
         self._task: asyncio.Task[None] | None = None
@@ -164,6 +170,10 @@ class Rates:
 
     async def look(self) -> None:
         """Take the totals of now."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         view: BrokerView = await self._engine.submit(DescribeBroker())
         if view.log_end == self._log_end:
             return
