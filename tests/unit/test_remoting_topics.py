@@ -14,7 +14,7 @@ from horolog.errors import HorologError
 from horolog.protocol.commands import DescribeTopic, TopicType
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.topic_bodies import type_wanted
+from horolog.protocol.remoting.topic_bodies import attributes_wanted
 
 
 def put(client: RemotingClient, topic: str, **fields: object) -> None:
@@ -56,6 +56,11 @@ def test_attributes_say_which_messages_a_topic_takes(tmp_path: Path) -> None:
         put(client, "later", attributes="+message.type=DELAY,+cleanup.policy=DELETE")
         assert door.submit(DescribeTopic("later")).type is TopicType.DELAY
         put(client, "later")  # says nothing of its type
+        config = client.json(Code.GET_TOPIC_CONFIG, {"topic": "later"})
+        assert config["attributes"] == {"message.type": "DELAY", "cleanup.policy": "DELETE"}
+        put(client, "later", attributes="-cleanup.policy")
+        config = client.json(Code.GET_TOPIC_CONFIG, {"topic": "later"})
+        assert config["attributes"] == {"message.type": "DELAY"}
         put(client, "later", attributes="+message.type=DELAY")
 
 
@@ -71,7 +76,14 @@ def test_attributes_say_which_messages_a_topic_takes(tmp_path: Path) -> None:
     ],
 )
 def test_a_type_is_read_from_attributes(attributes: str, type: TopicType | None) -> None:
-    assert type_wanted(attributes) is type
+    assert attributes_wanted(attributes)[0] is type
+
+
+def test_other_attributes_are_set_and_removed() -> None:
+    assert attributes_wanted("+a=b, -c,+message.type=FIFO") == (
+        TopicType.FIFO,
+        {"a": "b", "c": None},
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +91,7 @@ def test_a_type_is_read_from_attributes(attributes: str, type: TopicType | None)
 )
 def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None:
     with pytest.raises(HorologError, match=r"attributes: .* is neither") as refused:
-        type_wanted(attributes)
+        attributes_wanted(attributes)
     assert refused.value.field == "attributes"
 
 
@@ -93,8 +105,8 @@ def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None
         ({"writeQueueNums": 0}, Status.INVALID_PARAMETER, "writeQueueNums: 0; 1 to 1024"),
         ({"writeQueueNums": 1025}, Status.INVALID_PARAMETER, "writeQueueNums: 1025; 1 to 1024"),
         ({"writeQueueNums": "many"}, Status.INVALID_PARAMETER, "writeQueueNums: 'many' is no"),
-        ({"readQueueNums": 4}, Status.INVALID_PARAMETER, "readQueueNums: 4, and writeQueueNums 8"),
-        ({"perm": 4}, Status.REQUEST_CODE_NOT_SUPPORTED, "perm: 4; "),
+        ({"perm": 5}, Status.INVALID_PARAMETER, "perm: 5; "),
+        ({"topic": "eight", "readQueueNums": 4}, 29, "read_queues: topic 'eight' has 8, and their"),
         ({"perm": 99}, Status.INVALID_PARAMETER, "perm: 99; 0 to 15"),
         (
             {"attributes": "+message.type=LATE"},
@@ -183,15 +195,84 @@ def test_several_topics_are_made_at_once(tmp_path: Path) -> None:
         assert client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"] == found
 
 
-def test_a_topic_stays_but_one_that_is_not_there_is_gone(tmp_path: Path) -> None:
+def test_a_deleted_topic_is_gone_unless_messages_of_it_wait(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         door.create("orders")
+        door.create("later")
+        send(door, "later", b"1", due_ms=door.engine.clock.wall_ms() + 60_000)
         for code in (Code.DELETE_TOPIC_IN_BROKER, Code.DELETE_TOPIC_IN_NAMESRV):
-            client.done(code, {"topic": "nothing"})
-            answer = client.call(code, {"topic": "orders"})
-            assert answer.code == Status.REQUEST_CODE_NOT_SUPPORTED
-            assert answer.remark == "topic 'orders' stays: topics cannot be deleted yet"
+            client.done(code, {"topic": "orders"})  # the second time it is gone already
+            answer = client.call(code, {"topic": "later"})
+            assert answer.code == Status.NO_PERMISSION
+            assert answer.remark.startswith(
+                "topic 'later' cannot be deleted: 1 messages of it wait"
+            )
             assert client.call(code, {"topic": "a b"}).code == Status.INVALID_PARAMETER
+        assert client.json(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": ["later"]}
+
+
+def test_who_may_use_a_topic_and_which_queues_stands_in_its_route(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "orders", perm=4, readQueueNums=8, writeQueueNums=4, order=True)
+        config = client.json(Code.GET_TOPIC_CONFIG, {"topic": "orders"})
+        assert (config["perm"], config["readQueueNums"], config["writeQueueNums"]) == (4, 8, 4)
+        assert config["order"] is True
+        route = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})["queueDatas"][0]
+        assert (route["perm"], route["readQueueNums"], route["writeQueueNums"]) == (4, 8, 4)
+
+
+def test_sends_are_stopped_and_allowed_everywhere(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "both")
+        put(client, "sent", perm=2)
+        asked = {"brokerName": "broker-a"}
+
+        def perms() -> list[int]:
+            table = client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+            return [config["perm"] for config in table.values()]
+
+        wiped = client.done(Code.WIPE_WRITE_PERM_OF_BROKER, asked)
+        assert (wiped.fields["wipeTopicCount"], perms()) == ("1", [4, 2])
+        added = client.done(Code.ADD_WRITE_PERM_OF_BROKER, asked)
+        assert (added.fields["addTopicCount"], perms()) == ("1", [6, 2])
+        other = client.call(Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-b"})
+        assert other.remark == "brokerName: 'broker-b' is not known here; this is 'broker-a'"
+
+
+def test_delay_levels_are_queues_of_a_topic_for_tools(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        asked = {"topic": "SCHEDULE_TOPIC_XXXX"}
+        route = client.json(Code.GET_ROUTEINFO_BY_TOPIC, asked)["queueDatas"][0]
+        assert (route["readQueueNums"], route["perm"]) == (18, 4)
+        nothing = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+        assert _stats(client.done(Code.GET_TOPIC_STATS_INFO, asked).body) == [nothing] * 18
+        send_levels(client, 1, 3, 3)
+        found = _stats(client.done(Code.GET_TOPIC_STATS_INFO, asked).body)
+        assert (found[0], found[2]) == (nothing | {"maxOffset": 1}, nothing | {"maxOffset": 2})
+        door.advance(5_000)
+        found = _stats(client.done(Code.GET_TOPIC_STATS_INFO, asked).body)
+        assert found[0] == nothing | {"maxOffset": 1, "minOffset": 1}
+        offsets = client.json(Code.GET_ALL_DELAY_OFFSET)["offsetTable"]
+        assert offsets == {"1": 1, "3": 0}
+
+
+def send_levels(client: RemotingClient, *levels: int) -> None:
+    """A message with each of these delay levels."""
+    for level in levels:
+        client.done(
+            Code.SEND_MESSAGE,
+            {
+                "producerGroup": "senders",
+                "topic": "orders",
+                "queueId": 0,
+                "sysFlag": 0,
+                "bornTimestamp": 0,
+                "flag": 0,
+                "properties": f"DELAY\x01{level}\x02",
+            },
+            b"later",
+        )
 
 
 def test_topics_are_listed_in_pages_too(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.remoting import object_keys
 
-PERM_READ_WRITE = 6
 MESSAGE_TYPE = "message.type"
 FILTER_TYPE = "SINGLE_TAG"
 _UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
@@ -42,14 +41,14 @@ def queue_key(topic: str, broker: str, queue_id: int) -> dict[str, object]:
 def topic_config(topic: TopicView) -> dict[str, Any]:
     """TopicConfig."""
     return {
-        "attributes": {MESSAGE_TYPE: topic.type.value.upper()},
-        "order": False,
-        "perm": PERM_READ_WRITE,
-        "readQueueNums": topic.queues,
+        "attributes": {**topic.settings.attributes, MESSAGE_TYPE: topic.type.value.upper()},
+        "order": topic.settings.order,
+        "perm": topic.settings.perm,
+        "readQueueNums": topic.read_queues,
         "topicFilterType": FILTER_TYPE,
         "topicName": topic.name,
         "topicSysFlag": 0,
-        "writeQueueNums": topic.queues,
+        "writeQueueNums": topic.write_queues,
     }
 
 
@@ -58,7 +57,7 @@ def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
     attributes = config.get("attributes")
     found = {
         name: str(config[name])
-        for name in ("readQueueNums", "writeQueueNums", "perm")
+        for name in ("readQueueNums", "writeQueueNums", "perm", "order")
         if config.get(name) is not None
     }
     if isinstance(config.get("topicName"), str):
@@ -101,24 +100,32 @@ def topic_stats(topic: str, broker: str, queues: Sequence[QueueState], puts: flo
     return encode({"offsetTable": object_keys.table(rows), "topicPutTps": puts})
 
 
-def type_wanted(attributes: str) -> TopicType | None:
-    """The type that attributes ask for; None: they say nothing of it.  BAD_REQUEST names what is wrong."""
-    wanted = None
+def attributes_wanted(attributes: str) -> tuple[TopicType | None, dict[str, str | None]]:
+    """The type that attributes ask for (None: they say nothing of it), and other changes (None: remove it).
+
+    BAD_REQUEST names what is wrong.
+    """
+    type: TopicType | None = None
+    changes: dict[str, str | None] = {}
     for change in filter(None, (piece.strip() for piece in attributes.split(","))):
         name, is_set, value = change[1:].partition("=")
         if change[0] not in "+-" or not name or bool(is_set) != (change[0] == "+"):
             raise _bad_attribute(f"{change[:40]!r} is neither +name=value nor -name")
-        if name != MESSAGE_TYPE:
-            continue  # of RocketMQ's storage: nothing here depends on it
-        if value.upper() in ("", _UNSPECIFIED):
-            wanted = TopicType.MIXED
-            continue
-        try:
-            wanted = TopicType(value.lower())
-        except ValueError:
-            known = ", ".join(type.name for type in TopicType)
-            raise _bad_attribute(f"{MESSAGE_TYPE} {value[:40]!r}; there are {known}") from None
-    return wanted
+        if name == MESSAGE_TYPE:
+            type = _type_named(value)
+        else:
+            changes[name] = value if is_set else None
+    return type, changes
+
+
+def _type_named(name: str) -> TopicType:
+    if name.upper() in ("", _UNSPECIFIED):
+        return TopicType.MIXED
+    try:
+        return TopicType(name.lower())
+    except ValueError:
+        known = ", ".join(type.name for type in TopicType)
+        raise _bad_attribute(f"{MESSAGE_TYPE} {name[:40]!r}; there are {known}") from None
 
 
 def _bad_attribute(why: str) -> HorologError:

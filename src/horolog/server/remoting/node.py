@@ -18,6 +18,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it
 
 _LEVELS = parse_levels(DEFAULT_LEVELS)
 RETRY_PREFIX = "%RETRY%"
+LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, which tools may look at
 _MADE_AT_USE = (RETRY_PREFIX, "%DLQ%")
 
 

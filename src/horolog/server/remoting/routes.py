@@ -10,6 +10,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.routes import (
     INHERIT,
+    READ,
     READ_WRITE,
     broker_entry,
     cluster,
@@ -17,6 +18,7 @@ from horolog.protocol.remoting.routes import (
 )
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import (
+    LANES_TOPIC,
     RETRY_PREFIX,
     TEMPLATE_TOPIC,
     TRACE_TOPIC,
@@ -41,6 +43,7 @@ class RouteCodes:
             "OFFSET_MOVED_EVENT": (1, READ_WRITE),
             TRACE_TOPIC: (1, READ_WRITE),
             node.reply_topic: (1, READ_WRITE),
+            LANES_TOPIC: (len(node.levels.delays_ms), READ),
         }
         if node.auto_create:
             self._defaults[TEMPLATE_TOPIC] = (QUEUES_DEFAULT, inherited)
@@ -64,7 +67,9 @@ class RouteCodes:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
         else:
-            return Answer(body=route(broker, view.queues, view.queues, READ_WRITE))
+            return Answer(
+                body=route(broker, view.read_queues, view.write_queues, view.settings.perm)
+            )
         if topic in self._defaults:
             queues, perm = self._defaults[topic]
             return Answer(body=route(broker, queues, queues, perm))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
@@ -9,20 +11,24 @@ from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX
 from horolog.protocol.commands import (
     ChangeTopic,
     CreateTopic,
+    DeleteTopic,
+    DescribeLanes,
     DescribeTopic,
+    LaneView,
     TopicType,
     TopicView,
 )
 from horolog.protocol.remoting import topic_bodies as bodies
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.request import DONE, Answer, content, entries, integer, text
-from horolog.protocol.remoting.topic_bodies import PERM_READ_WRITE, QueueState
+from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
+from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
+from horolog.protocol.topic_commands import PERM_WRITE, TopicSettings
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.listing import groups, stored_ms, topics
-from horolog.server.remoting.node import RETRY_PREFIX, Node
+from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
@@ -41,11 +47,14 @@ class TopicCodes:
         return {
             Code.UPDATE_AND_CREATE_TOPIC: self.put,
             Code.UPDATE_AND_CREATE_TOPIC_LIST: self.put_all,
+            Code.WIPE_WRITE_PERM_OF_BROKER: self.stop_sends,
+            Code.ADD_WRITE_PERM_OF_BROKER: self.allow_sends,
             Code.DELETE_TOPIC_IN_BROKER: self.delete,
             Code.DELETE_TOPIC_IN_NAMESRV: self.delete,
             Code.GET_ALL_TOPIC_CONFIG: self.configs,
             Code.GET_TOPIC_CONFIG: self.config,
             Code.GET_TOPIC_STATS_INFO: self.stats,
+            Code.GET_ALL_DELAY_OFFSET: self.lane_offsets,
             Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.names,
             Code.GET_TOPICS_BY_CLUSTER: self.names_of_cluster,
             Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_names,
@@ -65,32 +74,55 @@ class TopicCodes:
         return DONE
 
     async def _put(self, wanted: _Wanted) -> None:
-        name, type, queues = wanted
+        name, type, queues = wanted.name, wanted.type, max(wanted.read, wanted.write)
         try:
             known: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
-            await self._engine.submit(CreateTopic(name, type or TopicType.MIXED, queues))
+            settings = wanted.settings(TopicSettings())
+            await self._engine.submit(CreateTopic(name, type or TopicType.MIXED, queues, settings))
             return
         if type is not None and type is not known.type:
             await self._engine.submit(CreateTopic(name, type, known.queues))  # says why it cannot
-        await self._engine.submit(ChangeTopic(name, queues))
+        await self._engine.submit(ChangeTopic(name, queues, wanted.settings(known.settings)))
 
     async def delete(self, request: Request) -> Answer:
-        """Topics are not deleted; what is not there is gone already."""
+        """Forget a topic of which nothing waits; one that is not there is gone already."""
         name = check_topic(text(request.frame, "topic"))
         try:
-            await self._engine.submit(DescribeTopic(name, with_pending=False))
+            await self._engine.submit(DeleteTopic(name))
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
-            return DONE
-        raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            f"topic {name!r} stays: topics cannot be deleted yet",
-            field="topic",
-        )
+        return DONE
+
+    async def stop_sends(self, request: Request) -> Answer:
+        """No topic takes messages any more, until that is taken back; what waits is handed over."""
+        changed = await self._change_perms(request, lambda perm: perm & ~PERM_WRITE)
+        return Answer(fields={"wipeTopicCount": str(changed)})
+
+    async def allow_sends(self, request: Request) -> Answer:
+        """All topics take messages."""
+        changed = await self._change_perms(request, lambda perm: perm | PERM_WRITE)
+        return Answer(fields={"addTopicCount": str(changed)})
+
+    async def _change_perms(self, request: Request, changed: Callable[[int], int]) -> int:
+        broker = text(request.frame, "brokerName")
+        if broker != self._node.broker_name:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"brokerName: {broker[:200]!r} is not known here; this is {self._node.broker_name!r}",
+                field="brokerName",
+            )
+        count = 0
+        for topic in [topic async for topic in topics(self._engine)]:
+            perm = changed(topic.settings.perm)
+            if perm and perm != topic.settings.perm:  # one that is only sent to stays as it is
+                settings = replace(topic.settings, perm=perm)
+                await self._engine.submit(ChangeTopic(topic.name, settings=settings))
+                count += 1
+        return count
 
     async def configs(self, request: Request) -> Answer:
         """Settings of all topics, or of `maxTopicNum` of them from `topicSeq` on."""
@@ -109,6 +141,8 @@ class TopicCodes:
     async def stats(self, request: Request) -> Answer:
         """Lowest and next offset of every queue of a topic, and when its newest message was stored."""
         name = text(request.frame, "topic")
+        if name == LANES_TOPIC:
+            return await self._lanes()
         topic: TopicView = await self._engine.submit(
             DescribeTopic(check_topic(name), with_pending=False)
         )
@@ -120,6 +154,24 @@ class TopicCodes:
         ]
         rate = self._rates.puts(name).minute.a_second
         return Answer(body=bodies.topic_stats(name, self._node.broker_name, queues, rate))
+
+    async def _lanes(self) -> Answer:
+        """A queue for every delay level: what is done is gone, what waits is between the two offsets."""
+        found: list[LaneView] = await self._engine.submit(DescribeLanes())
+        levels = max([len(self._node.levels.delays_ms), *(lane.level for lane in found)])
+        queues = [QueueState(0, 0, 0)] * levels
+        for lane in found:
+            queues[lane.level - 1] = QueueState(lane.done, lane.scheduled, 0)
+        return Answer(body=bodies.topic_stats(LANES_TOPIC, self._node.broker_name, queues, 0.0))
+
+    async def lane_offsets(self, request: Request) -> Answer:
+        """How many messages of every delay level are done."""
+        del request
+        found: list[LaneView] = await self._engine.submit(DescribeLanes())
+        table = {str(lane.level): lane.done for lane in found}
+        return Answer(
+            body=bodies.encode({"dataVersion": bodies.DATA_VERSION, "offsetTable": table})
+        )
 
     async def names(self, request: Request) -> Answer:
         """Names of all topics, and of those for retries of all groups."""
@@ -147,37 +199,35 @@ class TopicCodes:
 
 
 class _Wanted(NamedTuple):
-    """A topic; type None: whatever it is."""
+    """A topic; None: whatever it is."""
 
     name: str
     type: TopicType | None
-    queues: int
+    read: int  # queues
+    write: int
+    perm: int | None
+    order: bool
+    attributes: dict[str, str | None]
+
+    def settings(self, known: TopicSettings) -> TopicSettings:
+        """Its settings, if they are these so far."""
+        queues = max(self.read, self.write)
+        attributes = {**known.attributes, **self.attributes}
+        return TopicSettings(
+            known.perm if self.perm is None else self.perm,
+            self.order,
+            self.read if self.read < queues else 0,
+            self.write if self.write < queues else 0,
+            {name: value for name, value in attributes.items() if value is not None},
+        )
 
 
 def _wanted(fields: dict[str, str]) -> _Wanted:
     frame = Frame(Code.UPDATE_AND_CREATE_TOPIC, fields=fields)
-    perm = integer(frame, "perm", PERM_READ_WRITE, low=0, high=_PERM_MAX)
-    if perm != PERM_READ_WRITE:
-        raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            f"perm: {perm}; topics are for reading and writing ({PERM_READ_WRITE}) only",
-            field="perm",
-            limit=f"{PERM_READ_WRITE}",
-        )
     name = check_topic(text(frame, "topic"))
-    return _Wanted(name, bodies.type_wanted(text(frame, "attributes", "")), _queues(frame))
-
-
-def _queues(frame: Frame) -> int:
-    """How many queues are wanted: here a queue is read and written."""
+    type, attributes = bodies.attributes_wanted(text(frame, "attributes", ""))
     write = integer(frame, "writeQueueNums", QUEUES_DEFAULT, low=1, high=QUEUES_MAX)
     read = integer(frame, "readQueueNums", write, low=1, high=QUEUES_MAX)
-    if read != write:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"readQueueNums: {read}, and writeQueueNums {write}; every queue is read and written, "
-            "so they must be the same",
-            field="readQueueNums",
-            limit=str(write),
-        )
-    return write
+    perm = integer(frame, "perm", low=0, high=_PERM_MAX) if fields.get("perm") else None
+    order = flag(frame, "order")
+    return _Wanted(name, type, read, write, perm, order, attributes)
