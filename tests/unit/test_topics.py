@@ -190,3 +190,21 @@ def test_all_topics_over_http_or_a_page_of_them(tmp_path) -> None:
             await engine.stop()
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_start_looks_for_the_files_of_no_empty_queue(world, monkeypatch) -> None:
+    """A directory that is not there need not be asked for: one listing tells which are."""
+    world.broker.ask(CreateTopic("empty", TopicType.NORMAL, 1_000))
+    world.broker.ask(CreateTopic("full", TopicType.NORMAL, 3))
+    for number in range(3):
+        message = encode(topic="full", body=b"x", message_id=f"m{number}")
+        world.broker.ask(SendMessages("full", [message]))
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    listed, of_disk = [], world.disk.list
+    monkeypatch.setattr(world.disk, "list", lambda path: (listed.append(path), of_disk(path))[1])
+    world.reopen()
+    queues = [path for path in listed if "/queues/" in path]
+    assert len(queues) == 3
+    assert world.broker.ask(DescribeTopic("full")).queue_offsets == [1, 1, 1]
+    assert world.broker.ask(DescribeTopic("empty")).queue_offsets == [0] * 1_000

@@ -303,12 +303,15 @@ def restore(
     _restore_names(shard, registry)
     damaged = []
     firsts = retention.firsts_of(checkpoint)
+    # Most of many queues may be empty: what has no directory is not looked for one by one.
+    directories = set(shard.storage.list(f"{shard.directory}/queues"))
     for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():
         topic = shard.topics.by_number[topic_number]
         first = firsts.get((topic_number, queue_id), 0)
-        if not topic.queues[queue_id].restore(first, length):
+        name = queue_dir_name(topic_number, queue_id)
+        queue = topic.queues[queue_id]
+        if not queue.restore(first, length, has_directory=name in directories):
             why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
-            name = queue_dir_name(topic_number, queue_id)
             damaged.append(Damaged("queues", name, (name,), why))
         topic.tails[queue_id] = length
     for row in registry["hours"]:

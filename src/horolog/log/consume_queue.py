@@ -232,9 +232,9 @@ class ConsumeQueue:
 
     # --- at start -------------------------------------------------------------------------------
 
-    def restore(self, first: int, length: int) -> bool:
+    def restore(self, first: int, length: int, *, has_directory: bool = True) -> bool:
         """Take over units `first` … length − 1; False if the files do not hold them (then rebuild)."""
-        names = self._storage.list(self._directory)
+        names = self._storage.list(self._directory) if has_directory else []
         firsts = sorted(int(name[:-3]) for name in names if name.endswith(".cq"))
         if REBUILDING in names:
             return False
