@@ -22,10 +22,14 @@ from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import POLL_MAX_MS, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
 from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.frame import HEADER_BYTES
+from horolog.log.queue_runs import QueueRun
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.polls import Bucket, Waiter, check_may_park, place_of_pulls
+
+_FRAMES_REMEMBERED = 4_096  # one for each queue
 
 
 class _Found(NamedTuple):
@@ -39,6 +43,8 @@ class Pulls:
     def __init__(self, shard: Shard, groups: Groups) -> None:
         self._shard = shard
         self._groups = groups
+        # (topic, queue) → the frame that its messages were read from last
+        self._newest: dict[tuple[int, int], int] = {}
 
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
         """What is there; None if there is nothing yet and the pull was parked."""
@@ -137,14 +143,20 @@ class Pulls:
     def _all(self, topic: Topic, queue_id: int, first: int, limit: int, room: int) -> _Found:
         length, log, number = topic.queues[queue_id].length, self._shard.log, topic.number
         layouts: list[memoryview] = []
+        place = number, queue_id
         at, stop = first, min(length, first + SCAN_MAX)  # holes are passed over
         while at < stop and len(layouts) < limit:
-            units = self._units(topic, queue_id, at, 1)
-            if isinstance(units, HorologError):
-                return _so_far(layouts, at, units)
-            position, size, _ = units[0].tolist()
-            run = log.run(position, number, queue_id)
-            i = -1 if run is None else run.at(at, position)
+            base = self._newest.get(place, -1)
+            run = None if base < 0 else log.run_in(base, number, queue_id)
+            i = -1 if run is None else run.find(at)
+            position = size = 0
+            if i < 0:
+                units = self._units(topic, queue_id, at, 1)
+                if isinstance(units, HorologError):
+                    return _so_far(layouts, at, units)
+                position, size, _ = units[0].tolist()
+                run = log.run(position, number, queue_id)
+                i = -1 if run is None else run.at(at, position)
             if run is None or i < 0:
                 record = self._shard.queued.record(topic, queue_id, at, position, size)
                 if record is not None:
@@ -154,6 +166,7 @@ class Pulls:
                     room -= len(record) - HEAD_BYTES
                 at += 1
                 continue
+            self._read_from(place, run)
             most = min(limit - len(layouts), length - at)
             some, size = run.take(i, most, room)
             if not some:
@@ -166,6 +179,12 @@ class Pulls:
             if i + len(some) < len(run.starts) and len(layouts) < limit:
                 break  # there is no room for the next one of the same run, or it is not visible
         return _Found(layouts, at)
+
+    def _read_from(self, place: tuple[int, int], run: QueueRun) -> None:
+        """Remember the frame: whoever reads on in the queue need not ask for a unit."""
+        if len(self._newest) >= _FRAMES_REMEMBERED:
+            self._newest.clear()
+        self._newest[place] = run.base - HEADER_BYTES
 
     def _matching(
         self, topic: Topic, queue_id: int, tags: TagFilter, first: int, limit: int, room: int

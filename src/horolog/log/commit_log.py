@@ -184,6 +184,11 @@ class CommitLog:
         found = self.frame(position)
         return None if isinstance(found, Hole) else found.run(topic, queue)
 
+    def run_in(self, base: int, topic: int, queue: int) -> QueueRun | None:
+        """The same for the frame at `base`, if it is in memory still."""
+        found = self._frames.opened(base)
+        return None if found is None else found.run(topic, queue)
+
     def frame(self, position: int) -> OpenFrame | Hole:
         """The whole frame in whose body a position lies, or why there is none."""
         return self._hole_at(position) or self._frames.frame(position, self.commit_position)

@@ -122,6 +122,10 @@ class FrameReader:
         self._last = frame
         return frame
 
+    def opened(self, base: int) -> OpenFrame | None:
+        """The frame at `base`, if it is in memory."""
+        return self._open.get(base)
+
     def _read(self, base: int) -> OpenFrame | None:
         """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
         header = parse(self._segments.bytes_at(base, HEADER_BYTES))

@@ -9,7 +9,6 @@ one record.
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -44,8 +43,7 @@ class QueueRun:
         self.first = first
         self.starts = starts
         self.ends = ends
-        sizes = (end - start - HEAD_BYTES for start, end in zip(starts, ends, strict=True))
-        self._sums = list(accumulate(sizes, initial=0))  # bytes of the layouts before each
+        self._sums: list[int] = []  # bytes of the layouts before each, once somebody has asked
 
     def at(self, offset: int, position: int) -> int:
         """Which of the messages has that offset and begins at that log position; −1: none."""
@@ -54,17 +52,26 @@ class QueueRun:
             return i
         return -1
 
+    def find(self, offset: int) -> int:
+        """Which of the messages has that offset; −1: none."""
+        i = offset - self.first
+        return i if 0 <= i < len(self.starts) else -1
+
     def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
         """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
-        sums = self._sums
-        fits = bisect_right(sums, sums[i] + room) - 1
-        end = max(i, min(i + most, len(self.starts), fits))
-        view = self._view
-        found = [
-            view[start + HEAD_BYTES : stop]
-            for start, stop in zip(self.starts[i:end], self.ends[i:end], strict=True)
-        ]
-        return found, sums[end] - sums[i]
+        end = min(i + most, len(self.starts))
+        if end > i and self.ends[end - 1] - self.starts[i] > room:  # with what lies between them
+            end = max(i, min(end, self._fitting(i, room)))
+        view, starts, ends = self._view, self.starts[i:end], self.ends[i:end]
+        found = [view[start + HEAD_BYTES : stop] for start, stop in zip(starts, ends, strict=True)]
+        return found, sum(ends) - sum(starts) - HEAD_BYTES * len(starts)
+
+    def _fitting(self, i: int, room: int) -> int:
+        """Behind the last message from `i` on that has room; `i` or less: none has."""
+        if not self._sums:
+            sizes = np.array(self.ends) - np.array(self.starts) - HEAD_BYTES
+            self._sums = [0, *np.cumsum(sizes).tolist()]
+        return bisect_right(self._sums, self._sums[i] + room) - 1
 
 
 def runs_of(body: bytes | bytearray, base: int, ends: dict[int, int]) -> dict[_Key, QueueRun]:
