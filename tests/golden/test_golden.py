@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from golden_files import ask, extract, opened_at
 
-from horolog.broker.broker import Input
-from horolog.broker.opening import Opened, ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.opening import Opened
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import (
@@ -28,7 +26,6 @@ from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
 HERE = Path(__file__).parent
-LOG_ID = 0x5EED5EED5EED5EED
 START_MS = 1_700_000_000_000
 NOW_MS = START_MS + 1_200_000
 V2 = json.loads((HERE / "data_v2.json").read_text(encoding="utf-8"))
@@ -40,32 +37,6 @@ V2_KINDS = {
     "commit log segment", "checkpoint", "consume queue", "delay index", "delay log", "hour state",
     "key index chunk", "meta", "run", "run state",
 }  # fmt: skip
-
-
-def extract(name: str, target: Path) -> Path:
-    """A golden directory, to be opened."""
-    with zipfile.ZipFile(HERE / name) as archive:
-        archive.extractall(target)
-    return target
-
-
-def opened_at(directory: Path, segment_bytes: int, wall_ms: int) -> Opened:
-    meta = ShardMeta(LOG_ID, 0, segment_bytes)
-    return open_shard(Disk(directory), "shard-00", meta, Settings(), wall_ms=wall_ms, mono_ms=0)
-
-
-def ask(opened: Opened, command, wall_ms: int):
-    """Steps until the reply is there; everything that is appended counts as durable at once."""
-    answers = []
-    inputs = [Input("token", command)]
-    for _ in range(50):
-        end = opened.broker.shard.log.end
-        effects = opened.broker.step(inputs, wall_ms=wall_ms, mono_ms=0, commit=end, durable=end)
-        opened.writer.write(effects.writes)
-        answers += [reply.result for reply in effects.prompt + effects.replies]
-        inputs = []
-    assert len(answers) == 1
-    return answers[0]
 
 
 def received(opened: Opened, topic: str, wall_ms: int) -> dict[int, list[str]]:
