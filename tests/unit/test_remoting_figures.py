@@ -108,4 +108,6 @@ def test_no_tables_of_keys_and_values_are_kept(tmp_path: Path) -> None:
         answer = client.call(Code.GET_KV_CONFIG, asked)
         assert answer.code == Status.QUERY_NOT_FOUND
         assert answer.remark == "key: 'orders' is not kept in 'ORDER_TOPIC_CONFIG'"
+        client.done(Code.DELETE_KV_CONFIG, asked)
+        assert client.call(Code.DELETE_KV_CONFIG).remark == "namespace: missing"
         assert client.json(Code.GET_KVLIST_BY_NAMESPACE, asked) == {"table": {}}

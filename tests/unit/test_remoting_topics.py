@@ -245,6 +245,8 @@ def test_delay_levels_are_queues_of_a_topic_for_tools(tmp_path: Path) -> None:
         asked = {"topic": "SCHEDULE_TOPIC_XXXX"}
         route = client.json(Code.GET_ROUTEINFO_BY_TOPIC, asked)["queueDatas"][0]
         assert (route["readQueueNums"], route["perm"]) == (18, 4)
+        config = client.json(Code.GET_TOPIC_CONFIG, asked)
+        assert (config["readQueueNums"], config["perm"]) == (18, 4)
         nothing = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
         assert _stats(client.done(Code.GET_TOPIC_STATS_INFO, asked).body) == [nothing] * 18
         send_levels(client, 1, 3, 3)

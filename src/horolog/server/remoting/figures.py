@@ -25,7 +25,7 @@ from horolog.protocol.remoting import broker_bodies as bodies
 from horolog.protocol.remoting.broker_bodies import Unit
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import VERSION
-from horolog.protocol.remoting.request import Answer, integer, text
+from horolog.protocol.remoting.request import DONE, Answer, integer, text
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
@@ -68,6 +68,7 @@ class FigureCodes:
             Code.VIEW_BROKER_STATS_DATA: self.stats,
             Code.QUERY_CONSUME_QUEUE: self.units,
             Code.GET_KV_CONFIG: self.kv,
+            Code.DELETE_KV_CONFIG: self.no_kv,
             Code.GET_KVLIST_BY_NAMESPACE: self.kv_list,
         }
 
@@ -185,6 +186,12 @@ class FigureCodes:
         return Answer(
             Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} is not kept in {namespace[:200]!r}"
         )
+
+    def no_kv(self, request: Request) -> Answer:
+        """Tables of keys and values are not kept: whatever is to go is gone already."""
+        text(request.frame, "namespace")
+        text(request.frame, "key")
+        return DONE
 
     def kv_list(self, request: Request) -> Answer:
         """Tables of keys and values are not kept: an empty one."""

@@ -24,7 +24,7 @@ from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
-from horolog.protocol.topic_commands import PERM_WRITE, TopicSettings
+from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.listing import groups, stored_ms, topics
@@ -134,8 +134,12 @@ class TopicCodes:
 
     async def config(self, request: Request) -> Answer:
         """The settings of a topic."""
-        name = check_topic(text(request.frame, "topic"))
-        found: TopicView = await self._engine.submit(DescribeTopic(name, with_pending=False))
+        name = text(request.frame, "topic")
+        if name == LANES_TOPIC:
+            levels, settings = len(self._node.levels.delays_ms), TopicSettings(perm=PERM_READ)
+            found = TopicView(name, TopicType.DELAY, levels, [], 0, settings=settings)
+        else:
+            found = await self._engine.submit(DescribeTopic(check_topic(name), with_pending=False))
         return Answer(body=bodies.encode(bodies.topic_config(found)))
 
     async def stats(self, request: Request) -> Answer:
