@@ -92,6 +92,7 @@ UNFINISHED_BYTES_MAX = (
 )  # of 4.x frames that have come in part; then who adds to them is cut off
 UNFINISHED_SMALL = 8 * KIB  # always has room: at most 160 MiB on all connections
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one frame to come; the largest, through a slow tunnel
+KV_BYTES_MAX = MIB  # of the name server's table of values: it is written whole
 UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
 PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only with one message
 QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s

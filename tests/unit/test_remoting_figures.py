@@ -100,14 +100,3 @@ def test_entries_of_a_queue_are_shown(tmp_path: Path) -> None:
         assert wrong.remark == "queue: 1; topic 'orders' has the queues 0 to 0"
         wrong = client.call(Code.QUERY_CONSUME_QUEUE, asked | {"count": 0})
         assert wrong.remark == "count: 0; 1 to 1000 are allowed"
-
-
-def test_no_tables_of_keys_and_values_are_kept(tmp_path: Path) -> None:
-    with remoting_door(tmp_path) as door, door.client() as client:
-        asked = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
-        answer = client.call(Code.GET_KV_CONFIG, asked)
-        assert answer.code == Status.QUERY_NOT_FOUND
-        assert answer.remark == "key: 'orders' is not kept in 'ORDER_TOPIC_CONFIG'"
-        client.done(Code.DELETE_KV_CONFIG, asked)
-        assert client.call(Code.DELETE_KV_CONFIG).remark == "namespace: missing"
-        assert client.json(Code.GET_KVLIST_BY_NAMESPACE, asked) == {"table": {}}

@@ -101,6 +101,11 @@ class Engine:
             _log.info("%s", line)
         self._turn()
 
+    @property
+    def storage(self) -> Storage:
+        """The data directory."""
+        return self._storage
+
     def on_close(self, close: Callable[[], None]) -> None:
         """Something to do when the engine has stopped (release the directory's lock)."""
         self._on_close.append(close)

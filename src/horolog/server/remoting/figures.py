@@ -23,9 +23,9 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.remoting import broker_bodies as bodies
 from horolog.protocol.remoting.broker_bodies import Unit
-from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import VERSION
-from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
@@ -67,9 +67,6 @@ class FigureCodes:
             Code.GET_BROKER_RUNTIME_INFO: self.runtime,
             Code.VIEW_BROKER_STATS_DATA: self.stats,
             Code.QUERY_CONSUME_QUEUE: self.units,
-            Code.GET_KV_CONFIG: self.kv,
-            Code.DELETE_KV_CONFIG: self.no_kv,
-            Code.GET_KVLIST_BY_NAMESPACE: self.kv_list,
         }
 
     def settings(self, request: Request) -> Answer:
@@ -177,26 +174,6 @@ class FigureCodes:
         return Answer(
             body=bodies.queue_units(units, read.min_offset, read.max_offset, as_told(wanted))
         )
-
-    # --- key and value tables of the name server --------------------------------------------------
-
-    def kv(self, request: Request) -> Answer:
-        """Tables of keys and values are not kept: QUERY_NOT_FOUND."""
-        namespace, key = text(request.frame, "namespace"), text(request.frame, "key")
-        return Answer(
-            Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} is not kept in {namespace[:200]!r}"
-        )
-
-    def no_kv(self, request: Request) -> Answer:
-        """Tables of keys and values are not kept: whatever is to go is gone already."""
-        text(request.frame, "namespace")
-        text(request.frame, "key")
-        return DONE
-
-    def kv_list(self, request: Request) -> Answer:
-        """Tables of keys and values are not kept: an empty one."""
-        text(request.frame, "namespace")
-        return Answer(body=bodies.kv_table({}))
 
 
 def _item(rate: Rate) -> dict[str, Any]:

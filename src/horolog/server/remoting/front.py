@@ -25,6 +25,7 @@ from horolog.server.rates import Rates
 from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.clients import ClientCodes
 from horolog.server.remoting.family import Family, Handler
+from horolog.server.remoting.kv import KvCodes
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.locks import LockCodes
 from horolog.server.remoting.node import Node
@@ -79,6 +80,7 @@ class RemotingFront:
             self._produce,
             self._pull,
             OffsetCodes(node),
+            KvCodes(node),
             QueryCodes(node),
             *admin_families(node, self._rates),
             self._locks,

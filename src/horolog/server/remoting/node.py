@@ -10,6 +10,7 @@ from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.remoting.send import Site
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.server.loop import Engine
+from horolog.server.remoting.kv import KvTable
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
 
@@ -47,11 +48,19 @@ class Node:
     data_dir: Path | None = None
     registry: Registry = field(default_factory=Registry)
     locks: QueueLocks = field(default_factory=QueueLocks)
+    _kv: KvTable | None = None
 
     @property
     def reply_topic(self) -> str:
         """Where answers of clients to clients would be kept."""
         return f"{self.cluster_name}_REPLY_TOPIC"
+
+    @property
+    def kv(self) -> KvTable:
+        """The name server's table, read when it is first asked for."""
+        if self._kv is None:
+            self._kv = KvTable(self.engine.storage)
+        return self._kv
 
     @property
     def site(self) -> Site:

@@ -17,6 +17,7 @@ from horolog.protocol.remoting.routes import (
     route,
 )
 from horolog.server.remoting.family import Handler
+from horolog.server.remoting.kv import ORDER_TOPICS
 from horolog.server.remoting.node import (
     LANES_TOPIC,
     RETRY_PREFIX,
@@ -67,9 +68,9 @@ class RouteCodes:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
         else:
-            return Answer(
-                body=route(broker, view.read_queues, view.write_queues, view.settings.perm)
-            )
+            order = self._node.kv.get(ORDER_TOPICS, topic) or ""
+            perm = view.settings.perm
+            return Answer(body=route(broker, view.read_queues, view.write_queues, perm, order))
         if topic in self._defaults:
             queues, perm = self._defaults[topic]
             return Answer(body=route(broker, queues, queues, perm))
