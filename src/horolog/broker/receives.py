@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -38,11 +39,11 @@ from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
+from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
 from horolog.ready.progress import Lease, QueueProgress
 from horolog.ready.ready import Chosen, lease_duration
 from horolog.ready.receipt import (
     Receipt,
-    decode_receipt,
     decode_receipts,
     encode_receipt,
     encode_receipts,
@@ -262,7 +263,7 @@ class Receives:
         group = self._known_group(command.group)
         refused: list[HorologError | None] = []
         consumed: dict[int, list[int]] = {}
-        for read in decode_receipts(command.receipt_handles):
+        for read in self._receipts(command.receipt_handles, group, topic):
             try:
                 receipt = _of(topic, read)
                 progress, lease = shard.ready.check(
@@ -282,6 +283,24 @@ class Receives:
             shard.ready.watch(group, topic.number, queue_id)
         return Acked(refused)
 
+    def _receipts(
+        self, handles: list[str], group: int, topic: Topic
+    ) -> Iterator[Receipt | HorologError]:
+        """What handles stand for; those of pop consumers are looked up among the leases."""
+        if any(map(is_pop, handles)):
+            return (self._popped(handle, group, topic) for handle in handles)
+        return decode_receipts(handles)
+
+    def _popped(self, handle: str, group: int, topic: Topic) -> Receipt | HorologError:
+        ready = self._shard.ready
+        try:
+            pop = decode_pop(handle)
+            progress = ready.find(group, topic.number, pop.queue)
+            lease = None if progress is None else progress.leases.get(pop.offset)
+            return resolved(pop, lease, group, topic.number, ready.epoch)
+        except HorologError as error:
+            return error
+
     def _known_group(self, name: str) -> int:
         number = self._shard.ready.groups.numbers.get(name)
         if number is None:
@@ -299,7 +318,8 @@ class Receives:
         check_invisible(command.invisible_ms, 0)
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
-        receipt = _of(topic, decode_receipt(command.receipt_handle))
+        (read,) = self._receipts([command.receipt_handle], group, topic)
+        receipt = _of(topic, read)
         progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
         if lease is None:
             raise HorologError(

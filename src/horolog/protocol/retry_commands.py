@@ -37,16 +37,4 @@ class SendRetry:
     is_last: bool = False  # consumers in order have tried already: to the dead letters
 
 
-@dataclass(slots=True, frozen=True)
-class ForwardToDeadLetters:
-    """A consumer gives up on a message that it has leased: it is consumed, and a dead letter; gives None.
-
-    INVALID_RECEIPT_HANDLE.  One that is consumed already: no change.
-    """
-
-    group: str
-    topic: str
-    receipt_handle: str
-
-
-RetryCommand = SendBack | SendRetry | ForwardToDeadLetters
+RetryCommand = SendBack | SendRetry

@@ -122,6 +122,11 @@ def with_properties(layout: bytes, stored: bytes) -> bytes:
     )
 
 
+def queue_id_of(layout: bytes) -> int:
+    """The queue of a stored layout that has been checked before."""
+    return int.from_bytes(layout[QUEUE_ID_AT : QUEUE_ID_AT + 4], "big")
+
+
 def reconsume_times(layout: bytes) -> int:
     """How often a message was tried again, of a stored layout that has been checked before."""
     at = _reconsume_at(layout)

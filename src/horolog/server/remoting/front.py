@@ -23,6 +23,7 @@ from horolog.protocol.remoting.request import Answer
 from horolog.server.door import Door, Intake
 from horolog.server.rates import Rates
 from horolog.server.remoting.administration import admin_families
+from horolog.server.remoting.assignments import AssignmentCodes
 from horolog.server.remoting.clients import ClientCodes
 from horolog.server.remoting.family import Family, Handler
 from horolog.server.remoting.kv import KvCodes
@@ -30,6 +31,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.locks import LockCodes
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.offsets import OffsetCodes
+from horolog.server.remoting.pop import PopCodes
 from horolog.server.remoting.produce import ProduceCodes
 from horolog.server.remoting.pull import PullCodes
 from horolog.server.remoting.queries import QueryCodes
@@ -73,6 +75,7 @@ class RemotingFront:
         self._rates = Rates(node.engine)
         self._produce = ProduceCodes(node)
         self._pull = PullCodes(node)
+        self._pop = PopCodes(node)
         self._locks = LockCodes(node)
         self._families: list[Family] = [
             RouteCodes(node),
@@ -85,6 +88,8 @@ class RemotingFront:
             *admin_families(node, self._rates),
             self._locks,
             RetryCodes(node),
+            self._pop,
+            AssignmentCodes(node),
         ]
         self._handlers: dict[int, Handler] = {}
         for family in self._families:
@@ -196,6 +201,7 @@ class RemotingFront:
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended."""
         self._pull.gone(link)
+        self._pop.gone(link)
         self._clients.gone(link)
 
 

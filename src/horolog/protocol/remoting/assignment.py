@@ -1,0 +1,49 @@
+"""Who consumes what, for clients that leave it to the broker: pop consumers, and consumers of RocketMQ 5.x by wish.
+
+In mode PULL each queue belongs to one client of the group, and all clients come to the same result as if they shared
+the queues out by themselves.  In mode POP everybody takes from all queues: queue −1.
+
+Worked example: 5 queues, clients a, b, c.  AVG gives a 0 1, b 2 3, c 4; AVG_BY_CIRCLE a 0 3, b 1 4, c 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horolog.errors import ErrorCode, HorologError
+
+PULL, POP = "PULL", "POP"
+ANY_QUEUE = -1
+_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
+
+
+def share(strategy: str, queues: int, client_id: str, clients: Sequence[str]) -> list[int]:
+    """The queues of a client of a group; none if it is not among the clients.  BAD_REQUEST: unknown strategy."""
+    if strategy not in _STRATEGIES:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"strategyName: {strategy[:40]!r}; there are {' and '.join(_STRATEGIES)}",
+            field="strategyName",
+            limit=", ".join(_STRATEGIES),
+        )
+    ordered = sorted(clients)
+    if client_id not in ordered:
+        return []
+    at, count = ordered.index(client_id), len(ordered)
+    if strategy == "AVG_BY_CIRCLE":
+        return list(range(at, queues, count))
+    each, more = divmod(queues, count)
+    first = at * each + min(at, more)
+    return list(range(first, first + each + (at < more)))
+
+
+def check_mode(mode: object) -> str:
+    """The mode itself; BAD_REQUEST if there is no such."""
+    if mode not in (PULL, POP):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"mode: {str(mode)[:40]!r}; there are {PULL} and {POP}",
+            field="mode",
+            limit=f"{PULL}, {POP}",
+        )
+    return str(mode)

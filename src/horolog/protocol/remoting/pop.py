@@ -1,0 +1,100 @@
+"""What pop consumers are answered: messages with the handles that their clients take apart (protocol notes §3.11).
+
+A message bears its handle itself, in the property POP_CK, and how often it has failed in its reconsume times.  The
+fields of the answer say the same for a whole batch; clients that find the property go by it, but need the fields to
+be there.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import RECEIVE_BATCH_MAX
+from horolog.protocol.commands import Delivered
+from horolog.protocol.rocketmq import layout, properties
+
+POP_CK = "POP_CK"
+_NORMAL = "0"  # queues of the topic itself, not of a topic for retries
+_WORDS = ("it", "pt", "q", "rq", "so")  # numbers of an entry
+
+
+def popped(messages: Sequence[Delivered], handle_of: Callable[[str], str]) -> list[bytes]:
+    """The layouts of the answer; `handle_of` a receipt handle gives the one for the client."""
+    return [_with_handle(each, handle_of(each.receipt_handle)) for each in messages]
+
+
+def _with_handle(message: Delivered, handle: str) -> bytes:
+    topic, stored = layout.topic_and_properties(message.layout)
+    stored = properties.replaced(stored, POP_CK, handle)
+    queue_id = layout.queue_id_of(message.layout)
+    return layout.readdressed(message.layout, topic, stored, message.attempt - 1, queue_id)
+
+
+def fields_of(messages: Sequence[Delivered], popped_ms: int, invisible_ms: int) -> dict[str, str]:
+    """The fields of the answer."""
+    queues: dict[int, list[int]] = {}
+    for message in messages:
+        queues.setdefault(message.queue_id, []).append(message.queue_offset)
+    starts = [f"{_NORMAL} {queue} {min(offsets)}" for queue, offsets in queues.items()]
+    listed = [
+        f"{_NORMAL} {queue} {','.join(map(str, sorted(offsets)))}"
+        for queue, offsets in queues.items()
+    ]
+    found = {
+        "popTime": str(popped_ms),
+        "invisibleTime": str(invisible_ms),
+        "reviveQid": "0",
+        "restNum": "0",
+    }
+    if messages:
+        found |= {"startOffsetInfo": ";".join(starts), "msgOffsetInfo": ";".join(listed)}
+    return found
+
+
+def handles_of_batch(body: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """(Group, topic, handles) of each entry of a batch of acknowledgements; BAD_REQUEST."""
+    entries = body.get("acks")
+    if not isinstance(entries, list) or len(entries) > 32 * RECEIVE_BATCH_MAX:
+        raise _wrong("acks", f"no list of at most {32 * RECEIVE_BATCH_MAX} entries")
+    broker = body.get("brokerName")
+    return [_entry(entry, broker if isinstance(broker, str) else "") for entry in entries]
+
+
+def _entry(entry: object, broker: str) -> tuple[str, str, list[str]]:
+    if not isinstance(entry, dict):
+        raise _wrong("acks", "an entry is no object")
+    group, topic = entry.get("c"), entry.get("t")
+    if not isinstance(group, str) or not isinstance(topic, str):
+        raise _wrong("acks", "an entry names no group, or no topic")
+    numbers = [number for word in _WORDS if isinstance(number := entry.get(word), int)]
+    if len(numbers) != len(_WORDS) or min(numbers) < 0:
+        raise _wrong("acks", f"{', '.join(_WORDS)} of an entry are no numbers")
+    invisible_ms, popped_ms, queue, revive, start = numbers
+    name = broker.replace(" ", "") or "-"
+    return (
+        group,
+        topic,
+        [
+            f"{start} {popped_ms} {invisible_ms} {revive} {_NORMAL} {name} {queue} {start + bit}"
+            for bit in _bits(entry.get("b"))
+        ],
+    )
+
+
+def _bits(told: object) -> list[int]:
+    """The set bits of a Java BitSet, as its bytes in Base64."""
+    try:
+        packed = b64decode(told, validate=True) if isinstance(told, str) else b""
+    except (Base64Error, ValueError):
+        packed = b""
+    if not packed or len(packed) > 1_024:
+        raise _wrong("b", "no set of bits")
+    return [8 * at + bit for at, byte in enumerate(packed) for bit in range(8) if byte & (1 << bit)]
+
+
+def _wrong(field: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field)

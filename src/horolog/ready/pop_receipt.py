@@ -1,0 +1,95 @@
+"""Receipt handles of pop consumers: RocketMQ's POP_CK, which its clients take apart and make anew.
+
+Eight words with a space between them.
+
+====  ==============  ======================================================================
+word  RocketMQ's name  here
+====  ==============  ======================================================================
+0     ck offset       queue offset: each message is acknowledged by itself
+1     pop time        epoch milliseconds of the grant
+2     invisible time  milliseconds
+3     revive queue    serial: the lowest 7 bits of the epoch, the lowest 24 of the grant
+4     topic type      0: the topic of the message itself
+5     broker          its name
+6     queue id
+7     queue offset
+====  ==============  ======================================================================
+
+After a change of invisible time a client keeps offset, broker and queue, and takes only pop time, invisible time
+and revive queue from the answer; so a grant has to be known by these three.  They name one grant among all of
+an offset: its lease says when it was granted, and a serial comes again only after 16 million grants of one epoch.
+What is longer than that, the whole epoch and the whole number of the grant, is taken from the lease; and if the record
+of the grant was lost with its process, from the newest epoch that the serial may mean.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.ready.progress import Lease
+from horolog.ready.receipt import Receipt, invalid_receipt
+
+_WORDS = 8
+_EPOCH_BITS, _GRANT_BITS = 7, 24
+_EPOCH_MASK, _GRANT_MASK = (1 << _EPOCH_BITS) - 1, (1 << _GRANT_BITS) - 1
+assert _EPOCH_BITS + _GRANT_BITS == 31, "a client reads it as a Java int"
+
+
+class PopReceipt(NamedTuple):
+    """A decoded handle."""
+
+    granted_ms: int
+    invisible_ms: int
+    serial: int
+    queue: int
+    offset: int
+
+
+def is_pop(handle: str) -> bool:
+    """Whether a handle is of this form."""
+    return " " in handle
+
+
+def serial_of(epoch: int, grant: int) -> int:
+    """What stands for a grant in word 3."""
+    return (epoch & _EPOCH_MASK) << _GRANT_BITS | grant & _GRANT_MASK
+
+
+def encode_pop(receipt: Receipt, invisible_ms: int, broker: str) -> str:
+    """The text for the client; `invisible_ms` is how long the lease lasts from its grant on."""
+    granted_ms = receipt.expires_ms - invisible_ms
+    serial = serial_of(receipt.epoch, receipt.grant)
+    return (
+        f"{receipt.offset} {granted_ms} {invisible_ms} {serial} 0 {broker} "
+        f"{receipt.queue} {receipt.offset}"
+    )
+
+
+def decode_pop(handle: str) -> PopReceipt:
+    """Read a handle; anything that is not one: INVALID_RECEIPT_HANDLE."""
+    words = handle.split(" ")
+    if len(words) != _WORDS:
+        raise invalid_receipt(f"{len(words)} words; a pop receipt has {_WORDS}")
+    numbers = [words[at] for at in (1, 2, 3, 6, 7)]
+    if not all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in numbers):
+        raise invalid_receipt("not one of ours")
+    return PopReceipt(*map(int, numbers))
+
+
+def resolved(pop: PopReceipt, lease: Lease | None, group: int, topic: int, epoch: int) -> Receipt:
+    """The receipt that a handle stands for; INVALID_RECEIPT_HANDLE if the message was given out again.
+
+    lease  the newest of its queue offset, if there is one
+    epoch  the present one
+    """
+    expires_ms = pop.granted_ms + pop.invisible_ms
+    if lease is not None:
+        of_epoch, grant = lease.grant >> 32, lease.grant & 0xFFFFFFFF
+        if (lease.granted_ms, serial_of(of_epoch, grant)) != (pop.granted_ms, pop.serial):
+            raise invalid_receipt("superseded: the message was given out again")
+        return Receipt(
+            group, topic, pop.queue, lease.attempt, grant, of_epoch, pop.offset, expires_ms
+        )
+    behind = (epoch - (pop.serial >> _GRANT_BITS)) & _EPOCH_MASK
+    grant = pop.serial & _GRANT_MASK
+    return Receipt(group, topic, pop.queue, 1, grant, epoch - behind, pop.offset, expires_ms)

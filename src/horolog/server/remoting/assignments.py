@@ -1,0 +1,98 @@
+"""Which queues a client consumes, and how, where clients leave that to the broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.queue_commands import FindGroup, GroupView, PutGroup
+from horolog.protocol.remoting.assignment import ANY_QUEUE, POP, PULL, check_mode, share
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.request import DONE, Answer, content
+from horolog.protocol.rocketmq.retry import RETRY_PREFIX
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_MODES = "messageRequestModes"  # among a group's attributes: topic → mode
+
+
+class AssignmentCodes:
+    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.QUERY_ASSIGNMENT: self.assign,
+            Code.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+        }
+
+    async def assign(self, request: Request) -> Answer:
+        """The queues of a client, and whether it pulls or pops."""
+        wanted = content(request.frame)
+        topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
+        view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
+        mode = await self._mode(group, topic)
+        if mode == POP:
+            queues = [ANY_QUEUE]
+        elif wanted.get("messageModel") == "BROADCASTING":
+            queues = list(range(view.queues))
+        else:
+            clients = [member.client_id for member in self._node.registry.members(group)]
+            strategy = _text(wanted, "strategyName", "AVG")
+            queues = share(strategy, view.queues, _text(wanted, "clientId"), clients)
+        broker = self._node.broker_name
+        told = [
+            {
+                "messageQueue": {"topic": topic, "brokerName": broker, "queueId": queue},
+                "mode": mode,
+            }
+            for queue in queues
+        ]
+        return Answer(body=orjson.dumps({"messageQueueAssignments": told}))
+
+    async def set_mode(self, request: Request) -> Answer:
+        """Let a group pop the messages of a topic, or pull them; kept with the group."""
+        wanted = content(request.frame)
+        topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
+        mode = check_mode(wanted.get("mode"))
+        if topic.startswith(RETRY_PREFIX):
+            raise _wrong("topic", "retry topics are always pulled")
+        engine = self._node.engine
+        view: GroupView = await engine.submit(PutGroup(group))
+        attributes = dict(view.settings.attributes)
+        attributes[_MODES] = {**_modes(view), topic: mode}
+        await engine.submit(PutGroup(group, replace(view.settings, attributes=attributes)))
+        return DONE
+
+    async def _mode(self, group: str, topic: str) -> str:
+        try:
+            view: GroupView = await self._node.engine.submit(FindGroup(group))
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
+            return PULL
+        return _modes(view).get(topic, PULL)
+
+
+def _modes(view: GroupView) -> dict[str, str]:
+    found = view.settings.attributes.get(_MODES)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(wanted: dict[str, Any], name: str, default: str = "") -> str:
+    value = wanted.get(name) or default
+    if not isinstance(value, str) or not value:
+        raise _wrong(name, "missing, or no text")
+    return value
+
+
+def _wrong(name: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)

@@ -1,0 +1,179 @@
+"""Pop consumers of RocketMQ 5.x over remoting: leases, as 5.x consumers have them over gRPC."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import INVISIBLE_MAX_MS, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.protocol.commands import (
+    Ack,
+    Acked,
+    CancelReceive,
+    Changed,
+    ChangeInvisible,
+    DescribeGroup,
+    GroupQueueView,
+    Receive,
+    Received,
+)
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.heartbeat import TAG, Subscription
+from horolog.protocol.remoting.pop import fields_of, handles_of_batch, popped
+from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
+from horolog.protocol.rocketmq.names import check_group_name
+from horolog.ready.pop_receipt import decode_pop, encode_pop
+from horolog.ready.ready import lease_duration
+from horolog.ready.receipt import decode_receipt
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+from horolog.server.remoting.subscriptions import check_filter
+from horolog.server.ticket import Ticket
+
+_I32 = (1 << 31) - 1
+_ALL = "*"
+
+
+class PopCodes:
+    """POP_MESSAGE, ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, NOTIFICATION, POLLING_INFO."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._waiting: dict[RemotingLink, dict[Request, Ticket]] = {}
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.POP_MESSAGE: self.pop,
+            Code.ACK_MESSAGE: self.ack,
+            Code.BATCH_ACK_MESSAGE: self.ack_batch,
+            Code.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+            Code.NOTIFICATION: self.notify,
+            Code.POLLING_INFO: self.polling,
+        }
+
+    # --- pop --------------------------------------------------------------------------------------
+
+    def pop(self, request: Request) -> None:
+        """Lease messages of a topic, now or when there are some; a new group begins where the queues begin."""
+        frame = request.frame
+        if flag(frame, "order"):
+            raise HorologError(
+                ErrorCode.NOT_IMPLEMENTED,
+                "order: pops in order are not supported yet; use an orderly consumer that pulls",
+                field="order",
+            )
+        topic = text(frame, "topic")
+        expression = text(frame, "exp", _ALL) or _ALL
+        check_filter(Subscription(topic, expression, text(frame, "expType", TAG) or TAG))
+        command = Receive(
+            check_group_name(text(frame, "consumerGroup")),
+            topic,
+            integer(frame, "queueId", low=-1, high=_I32),
+            expression,
+            integer(frame, "maxMsgNums", low=1, high=RECEIVE_BATCH_MAX),
+            integer(frame, "invisibleTime", low=1, high=INVISIBLE_MAX_MS),
+            False,
+            max(0, min(integer(frame, "pollTime", 0), POLL_MAX_MS)),
+            "",
+            text(frame, "attemptId", ""),
+        )
+        if command.poll_ms:
+            request.park()
+        ticket = self._node.engine.ask(command, partial(self._came, request, command))
+        self._waiting.setdefault(request.link, {})[request] = ticket
+
+    def _came(self, request: Request, command: Receive, result: object) -> None:
+        waiting = self._waiting.get(request.link)
+        if waiting is not None:
+            waiting.pop(request, None)
+            if not waiting:
+                del self._waiting[request.link]
+        if isinstance(result, HorologError) and result.code is ErrorCode.TOO_MANY_REQUESTS:
+            fields = fields_of([], 0, 0)
+            request.answer(Answer(Status.POLLING_FULL, fields, remark=result.message))
+            return
+        if not isinstance(result, Received):
+            assert isinstance(result, HorologError)
+            request.fail(result)
+            return
+        if not result.messages:
+            status = Status.POLLING_TIMEOUT if command.poll_ms else Status.PULL_NOT_FOUND
+            request.answer(Answer(status, fields_of([], 0, 0)))
+            return
+        invisible_ms = command.invisible_ms
+        popped_ms = decode_receipt(result.messages[0].receipt_handle).expires_ms - invisible_ms
+        layouts = popped(result.messages, partial(self._handle, invisible_ms))
+        fields = fields_of(result.messages, popped_ms, invisible_ms)
+        request.answer(Answer(fields=fields, remark="FOUND"), layouts)
+
+    def _handle(self, invisible_ms: int, handle: str) -> str:
+        return encode_pop(decode_receipt(handle), invisible_ms, self._node.broker_name)
+
+    def gone(self, link: RemotingLink) -> None:
+        """A connection has ended: nobody waits for its pops."""
+        for ticket in self._waiting.pop(link, {}).values():
+            self._node.engine.ask(CancelReceive(ticket), _nobody)
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def ack(self, request: Request) -> Answer:
+        """A message is consumed."""
+        frame = request.frame
+        command = Ack(
+            text(frame, "consumerGroup"), text(frame, "topic"), [text(frame, "extraInfo")]
+        )
+        acked: Acked = await self._node.engine.submit(command)
+        if acked.refused[0] is not None:
+            raise acked.refused[0]
+        return DONE
+
+    async def ack_batch(self, request: Request) -> Answer:
+        """Messages are consumed; those whose handle is no longer good come again, as official brokers have it."""
+        for group, topic, handles in handles_of_batch(content(request.frame)):
+            await self._node.engine.submit(Ack(group, topic, handles))
+        return DONE
+
+    async def change(self, request: Request) -> Answer:
+        """Let a message be invisible for longer, or come again sooner."""
+        frame = request.frame
+        invisible_ms = integer(frame, "invisibleTime", low=0, high=INVISIBLE_MAX_MS)
+        command = ChangeInvisible(
+            text(frame, "consumerGroup"),
+            text(frame, "topic"),
+            text(frame, "extraInfo"),
+            invisible_ms,
+        )
+        changed: Changed = await self._node.engine.submit(command)
+        now = decode_pop(self._handle(lease_duration(invisible_ms), changed.receipt_handle))
+        return Answer(
+            fields={
+                "popTime": str(now.granted_ms),
+                "invisibleTime": str(now.invisible_ms),
+                "reviveQid": str(now.serial),
+            }
+        )
+
+    # --- questions --------------------------------------------------------------------------------
+
+    async def notify(self, request: Request) -> Answer:
+        """Whether there is something for a group in a topic that was never leased, or is not any more."""
+        frame = request.frame
+        group, topic = text(frame, "consumerGroup"), text(frame, "topic")
+        queue_id = integer(frame, "queueId", -1, low=-1, high=_I32)
+        views: list[GroupQueueView] = await self._node.engine.submit(DescribeGroup(group, topic))
+        has = any(
+            view.next_offset < view.max_offset for view in views if queue_id in (-1, view.queue_id)
+        )
+        return Answer(fields={"hasMsg": "true" if has else "false", "pollingFull": "false"})
+
+    def polling(self, request: Request) -> Answer:
+        """How many pops of a connection wait."""
+        waiting = sum(map(len, self._waiting.values()))
+        return Answer(fields={"pollingNum": str(waiting)})
+
+
+def _nobody(result: object) -> None:
+    """For commands whose result nobody is told."""
