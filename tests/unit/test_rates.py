@@ -51,6 +51,14 @@ def test_looks_that_follow_each_other_quickly_are_one():
     assert meter.recent(3_599.9).hour.sum == 35_999
 
 
+def test_a_meter_that_has_not_grown_for_a_day_holds_nothing():
+    meter = Meter(0)
+    meter.look(5, 60)
+    assert sums(meter, 26 * HOUR_S) == [0, 0, 0]
+    assert meter._minutes is None
+    assert meter._hours is None
+
+
 def test_a_group_that_is_set_back_has_consumed_nothing():
     meter = Meter(10)
     meter.look(4, 60)

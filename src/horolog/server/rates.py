@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Hashable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from horolog.admin.engine import Engine
 from horolog.errors import HorologError
@@ -28,6 +27,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.queue_commands import GroupView, ListGroups
 
 _log = logging.getLogger("horolog.server")
+_At = TypeVar("_At", int, float)
 MINUTE_S = 60
 _HOUR_S = 3_600
 _DAY_S = 86_400
@@ -58,12 +58,17 @@ class Day(NamedTuple):
 
 
 class Meter:
-    """Growth of one total.  Only what has grown is kept: an hour of looks, and 24 hours."""
+    """Growth of one total.  Only what has grown is kept: an hour of looks, and 24 hours.
+
+    Most topics of many are quiet, so one that has not grown holds nothing.
+    """
+
+    __slots__ = ("_hours", "_minutes", "total")
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self._minutes: deque[tuple[float, int]] = deque()
-        self._hours: deque[tuple[int, int]] = deque()
+        self._minutes: list[tuple[float, int]] | None = None
+        self._hours: list[tuple[int, int]] | None = None
 
     def look(self, total: int, now_s: float) -> None:
         """The total is that now."""
@@ -72,31 +77,36 @@ class Meter:
         if grown <= 0:
             return  # a group that was set back has consumed nothing
         self._forget(now_s)
-        if self._minutes and now_s - self._minutes[-1][0] < _FINEST_S:
-            at_s, before = self._minutes.pop()
-            self._minutes.append((at_s, before + grown))
-        else:
-            self._minutes.append((now_s, grown))
-        hour = int(now_s // _HOUR_S)
-        if self._hours and self._hours[-1][0] == hour:
-            grown += self._hours.pop()[1]
-        self._hours.append((hour, grown))
+        self._minutes = self._minutes or []
+        self._hours = self._hours or []
+        _add(self._minutes, now_s, grown, _FINEST_S)
+        _add(self._hours, int(now_s // _HOUR_S), grown, 1)
 
     def recent(self, now_s: float) -> Recent:
         """What came in the last minute, hour and day."""
         self._forget(now_s)
-        minute = sum(n for at_s, n in self._minutes if at_s > now_s - MINUTE_S)
-        hour = sum(n for _, n in self._minutes)
-        day = sum(n for _, n in self._hours)
+        minutes = self._minutes or []
+        minute = sum(n for at_s, n in minutes if at_s > now_s - MINUTE_S)
+        hour = sum(n for _, n in minutes)
+        day = sum(n for _, n in self._hours or [])
         return Recent(
             Rate(minute, minute / MINUTE_S), Rate(hour, hour / _HOUR_S), Rate(day, day / _DAY_S)
         )
 
     def _forget(self, now_s: float) -> None:
-        while self._minutes and self._minutes[0][0] <= now_s - _HOUR_S:
-            self._minutes.popleft()
-        while self._hours and self._hours[0][0] <= now_s // _HOUR_S - 24:
-            self._hours.popleft()
+        if self._minutes:
+            self._minutes = [entry for entry in self._minutes if entry[0] > now_s - _HOUR_S] or None
+        if self._hours:
+            hour = now_s // _HOUR_S - 24
+            self._hours = [entry for entry in self._hours if entry[0] > hour] or None
+
+
+def _add(entries: list[tuple[_At, int]], at: _At, grown: int, finest: int) -> None:
+    """To the newest entry, or as a new one if that is `finest` ago."""
+    if entries and at - entries[-1][0] < finest:
+        at, before = entries.pop()
+        grown += before
+    entries.append((at, grown))
 
 
 class Totals:
@@ -166,6 +176,8 @@ class Rates:
                 await self.look()
             except HorologError as error:
                 _log.warning("rates: %s", error)
+            except Exception:  # noqa: BLE001 - a mistake of ours costs figures, and nothing else
+                _log.exception("rates: unexpected")
             await asyncio.sleep(MINUTE_S)
 
     async def look(self) -> None:
