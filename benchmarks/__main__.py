@@ -4,6 +4,7 @@ schedule   scheduled messages a second through the core, batches of 32, each ans
 year       the same over a year, 12 times as many, until runs are written and merged
 hand_over  messages a second when all are due in the same second
 lateness   store time − due at 5 000 and 50 000 due a second, while sends go on
+wire       what a client sees over gRPC, and CPU time of the broker a message (`benchmarks.wire`)
 ready      seconds from the start of `horolog serve` to its ready line after kill −9, 10⁶ pending
 
 Everything with bodies of 200 bytes and flush sync.  Results go to docs/benchmarks/results.json and spine.png.
@@ -29,12 +30,14 @@ import numpy as np
 import uvloop
 
 from benchmarks.load import Lateness, message, running, send_all, until_handed_over
+from benchmarks.wire import wire
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import DescribeBroker, SendMessages
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
 WORK = ROOT / "build" / "bench"
+WIRE_PART = 5  # messages over the wire are so many times fewer
 Result = dict[str, Any]
 
 
@@ -229,7 +232,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.partition("\n")[0]
     )
-    parts_known = ["schedule", "year", "hand_over", "lateness", "ready"]
+    parts_known = ["schedule", "year", "hand_over", "lateness", "wire", "ready"]
     parser.add_argument("--only", choices=parts_known)
     parser.add_argument("--n", type=int, default=1_000_000, help="messages")
     options = parser.parse_args()
@@ -246,6 +249,7 @@ def main() -> int:
         "year": lambda: run(year(12 * options.n)),
         "hand_over": lambda: run(hand_over(options.n)),
         "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
+        "wire": lambda: wire(options.n // WIRE_PART),
         "ready": lambda: ready(options.n),
     }
     if options.only:
