@@ -144,9 +144,9 @@ class Readers:
         may_be = self._may_be.setdefault((group, topic, queue), [-1])
         if offset <= at:
             may_be.append(offset)
-        self._settings.setdefault(group, [None])
-        if self._settings[group][-1] is None:
-            self._settings[group].append(GroupSettings())  # it is made
+        settings = self._settings.setdefault(group, [None])
+        if None in settings and settings[-1] != GroupSettings():
+            settings.append(GroupSettings())  # it is made, if what came before was not durable
         return CommitOffsets(group, topic, {queue: offset})
 
     # --- answers --------------------------------------------------------------------------------
