@@ -31,7 +31,7 @@ from horolog.limits import HOUR_MS
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 from horolog.protocol.remoting import frame
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Flag, Frame, Reader
+from horolog.protocol.remoting.frame import Frame, Reader
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
@@ -132,15 +132,7 @@ def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
             for asked, answer in each.answers(sent, SITE):
                 assert isinstance(answer, Answer), answer
                 told += len(
-                    frame.encode(
-                        Frame(
-                            answer.status,
-                            asked.opaque,
-                            Flag.ANSWER,
-                            dict(answer.fields),
-                            language=asked.language,
-                        )
-                    )
+                    frame.encode_answer(asked, answer.status, answer.fields, answer.remark, 0)
                 )
         return told
 

@@ -94,10 +94,39 @@ class Gathered(NamedTuple):
 
     def answers(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
         """What each frame is answered; a refusal is for the door to put into words."""
+        if len(self.requests) == len(self.ids) and not sent.refused:
+            return self._single(sent, site)
         found: list[tuple[Frame, Answer | HorologError]] = []
         for frame, rows in self.requests:
             refusal = sent.refused.get(rows.start) if sent.refused else None
             found.append((frame, refusal or Answer(fields=self._told(rows, sent, site))))
+        return found
+
+    def _single(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
+        """The usual case, which comes often: a message each, and none refused."""
+        found: list[tuple[Frame, Answer | HorologError]] = []
+        topic, broker, place = self.command.topic, site.broker_name, _place(site.store_host)
+        for (frame, _), name, origin, queue, offset, due_ms in zip(
+            self.requests,
+            self.ids,
+            sent.origins,
+            sent.queue_ids,
+            sent.queue_offsets,
+            sent.due_ms,
+            strict=True,
+        ):
+            message_id = name.decode()
+            fields = {
+                "msgId": place % origin,
+                "queueId": str(queue),
+                "queueOffset": str(offset) if offset > 0 else "0",
+                "transactionId": message_id,
+                **_REGION,
+            }
+            if offset < 0:
+                handle = RecallHandle(topic, broker, due_ms, message_id, origin)
+                fields["recallHandle"] = encode_recall_handle(handle)
+            found.append((frame, Answer(0, fields)))
         return found
 
     def alone(self) -> list[Gathered]:
@@ -115,33 +144,29 @@ class Gathered(NamedTuple):
         return found
 
     def _told(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
-        first = rows.start
+        first, place = rows.start, _place(site.store_host)
         fields = {
-            "msgId": _message_ids(site.store_host, sent.origins[first : rows.stop]),
+            "msgId": ",".join([place % at for at in sent.origins[first : rows.stop]]),
             "queueId": str(sent.queue_ids[first]),
             "queueOffset": str(max(0, sent.queue_offsets[first])),
             "transactionId": self.ids[first].decode(),
             **_REGION,
         }
         if sent.queue_offsets[first] < 0 and len(rows) == 1:
-            fields["recallHandle"] = self._handle(first, sent, site)
+            handle = RecallHandle(
+                self.command.topic,
+                site.broker_name,
+                sent.due_ms[first],
+                fields["transactionId"],
+                sent.origins[first],
+            )
+            fields["recallHandle"] = encode_recall_handle(handle)
         return fields
 
-    def _handle(self, row: int, sent: Sent, site: Site) -> str:
-        handle = RecallHandle(
-            self.command.topic,
-            site.broker_name,
-            sent.due_ms[row],
-            self.ids[row].decode(),
-            sent.origins[row],
-        )
-        return encode_recall_handle(handle)
 
-
-def _message_ids(host: bytes, origins: list[int]) -> str:
-    """Ids that name the place of messages: address, then log position."""
-    told = host.hex().upper() + "%016X"
-    return told % origins[0] if len(origins) == 1 else ",".join([told % at for at in origins])
+def _place(host: bytes) -> str:
+    """Ids that name the place of messages, but for the log position that they end with."""
+    return host.hex().upper() + "%016X"
 
 
 class _Shared(NamedTuple):
@@ -327,7 +352,8 @@ def gather(
             born_ms = get(born, "0")
             if not born_ms.isdigit() or len(born_ms) > 18:
                 born_ms = str(integer(frame, born, 0))
-            sender = _Sender(shared, _middle(shared, born_ms, *born_host), site.levels, new_id)
+            middle = _middle(shared.sys_flag, born_ms, *born_host, shared.attempts)
+            sender = _Sender(shared, middle, site.levels, new_id)
             taken = building.get(shared.topic)
             if taken is not None:
                 most = len(frame.body) // _ITEM_MIN if shared.is_batch else 1
@@ -374,10 +400,8 @@ def _shared(code: int, *given: str | None) -> _Shared:
 
 
 @lru_cache(maxsize=256)
-def _middle(shared: _Shared, born_ms: str, host: bytes, port: int) -> bytes:
-    return _MIDDLE.pack(
-        0, 0, shared.sys_flag, int(born_ms), host, port, 0, bytes(4), 0, shared.attempts, 0
-    )
+def _middle(sys_flag: int, born_ms: str, host: bytes, port: int, attempts: int) -> bytes:
+    return _MIDDLE.pack(0, 0, sys_flag, int(born_ms), host, port, 0, bytes(4), 0, attempts, 0)
 
 
 @lru_cache(maxsize=4096)
