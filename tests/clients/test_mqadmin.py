@@ -92,15 +92,18 @@ class TestMqadmin(RemotingDriver):
     def test_consumer_progress(
         self, driver: Driver, admin: Callable[..., str], running: BrokerProcess
     ) -> None:
-        def committed() -> bool:
-            [group] = [row for row in rows(admin("consumerProgress")) if row[0] == "g"]
-            assert group[1:5] == ["1", "V5_5_0", "PUSH", "CLUSTERING"]
-            return group[-1] == "0"
+        def queues() -> list[list[str]]:
+            printed = admin("consumerProgress", "-g", "g")
+            return [row for row in rows(printed) if row[0] == "orders"]
 
-        driver.wait("in", lambda _: committed(), timeout_s=4 * COMMITS_S)
-        found = [row for row in rows(admin("consumerProgress", "-g", "g")) if row[0] == "orders"]
-        assert sum(int(row[3]) for row in found) == COUNT
-        assert all(row[3] == row[4] and row[5] == "0" for row in found)
+        def committed() -> bool:
+            return sum(int(row[4]) for row in queues()) == COUNT
+
+        driver.wait("in", lambda _: committed(), timeout_s=8 * COMMITS_S)
+        assert all(row[3] == row[4] and row[5] == "0" for row in queues())
+        [group] = [row for row in rows(admin("consumerProgress")) if row[0] == "g"]
+        assert group[1:5] == ["1", "V5_5_0", "PUSH", "CLUSTERING"]
+        assert group[-1] == "0"
 
     def test_connections(self, admin: Callable[..., str]) -> None:
         printed = admin("consumerConnection", "-g", "g")

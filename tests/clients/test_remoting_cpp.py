@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from drivers import Driver, cpp
+from remoting_retry_scenarios import RetryScenarios
 from remoting_scenarios import RemotingScenarios
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
@@ -19,5 +20,5 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         yield started
 
 
-class TestCpp(RemotingScenarios):
+class TestCpp(RemotingScenarios, RetryScenarios):
     """The wrapper of PyPI."""

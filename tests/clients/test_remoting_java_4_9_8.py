@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from drivers import Driver, java_remoting
 from remoting_java_scenarios import JavaScenarios
+from remoting_retry_scenarios import DeadLetterScenarios
 
 from horolog.testing.broker import BrokerProcess
 
@@ -19,7 +20,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava498(JavaScenarios):
+class TestJava498(JavaScenarios, DeadLetterScenarios):
     """The last of 4.x; later ones refuse delays in batches themselves."""
 
     def test_items_of_a_batch_have_due_times_of_their_own(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from drivers import Driver, Refused, java_remoting
 from remoting_java_scenarios import JavaScenarios
+from remoting_retry_scenarios import DeadLetterScenarios
 
 from horolog.testing.broker import BrokerProcess
 
@@ -19,7 +20,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava550(JavaScenarios):
+class TestJava550(JavaScenarios, DeadLetterScenarios):
     """The newest."""
 
     def test_the_setters_of_5_x_and_a_recall(self, driver: Driver, still: BrokerProcess) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scenario import Scenario, rewritten, senders_of, steps_of
-from scenario_doors import SIDES, sides
+from scenario import Scenario, doors_of, rewritten, steps_of
+from scenario_doors import sides
 
 from horolog.testing.broker import BrokerProcess
 
@@ -16,8 +16,8 @@ FILES = sorted(Path(__file__).parent.glob("*.txt"))
 RUNS = [
     pytest.param(path, sender, receiver, id=f"{path.stem}-{sender}-{receiver}")
     for path in FILES
-    for sender in senders_of(path.read_text())
-    for receiver in SIDES
+    for sender in doors_of(path.read_text(), "Sent")
+    for receiver in doors_of(path.read_text(), "Received")
 ]
 
 

@@ -15,10 +15,10 @@ Everything else is prose.  The vocabulary, on both doors:
     recall "BODY"
     pending TOPIC
 
-A due time is shown and given relative to the start of the scenario.  "Sent by" in a file's first paragraph names the
-senders that can express what it sends; without it all can.
+A due time is shown and given relative to the start of the scenario.  A line that begins with "Sent by remoting" names
+the senders that can express what the file sends, "Received by remoting" the receivers; without it all can.
 
-    python tests/support/scenario.py --rewrite tests/scenarios/*.txt     writes what gRPC → gRPC says into the files
+    python tests/support/scenario.py --rewrite tests/scenarios/*.txt     writes what the first pair says into the files
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def steps_of(text: str) -> list[Step]:
     return found
 
 
-def senders_of(text: str) -> list[str]:
-    """Doors that can express what the file sends."""
-    found = re.search(r"Sent by ([a-z, ]+)", text, re.IGNORECASE)
+def doors_of(text: str, word: str) -> list[str]:
+    """Doors that can express what the file sends (`word` is "Sent") or does with it ("Received")."""
+    found = re.search(rf"^{word} by ([a-z, ]+)", text, re.MULTILINE)
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
@@ -264,8 +264,8 @@ def main() -> None:
     with BrokerProcess() as broker:
         for path in map(Path, names):
             text = path.read_text()
-            sender = senders_of(text)[0]
-            with sides(broker, sender, "grpc") as (out, into):
+            pair = [doors_of(text, word)[0] for word in ("Sent", "Received")]
+            with sides(broker, *pair) as (out, into):
                 scenario = Scenario(broker, out, into)
                 path.write_text(rewritten(text, [scenario.run(step) for step in steps_of(text)]))
 
