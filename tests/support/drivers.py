@@ -180,9 +180,9 @@ def node(home: Path) -> Driver:
     return Driver([found, str(script)], home, NODE_PATH=str(BUILD / "node" / "node_modules"))
 
 
-def java_remoting(version: str, home: Path) -> Driver:
+def java_remoting(version: str, home: Path, *options: str) -> Driver:
     """The official client of Java over the protocol of 4.x."""
-    return java(f"remoting-{version}", "horolog.remoting.Driver", home)
+    return java(f"remoting-{version}", "horolog.remoting.Driver", home, *options)
 
 
 def cpp(home: Path) -> Driver:

@@ -145,3 +145,14 @@ class JavaScenarios(RemotingScenarios):
         self.push(driver, running, "killed", "killed-2")
         self.send(driver, "killed", [{"body": body} for body in second])
         self.exactly(driver, second, "killed-2")
+
+    def test_tls_and_plaintext_share_the_ports(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "tls", tls=True)
+        hidden = self.push(driver, running, "tls", tls=True)
+        plain = self.push(driver, running, "tls", "plain", group="plain")
+        wanted = [f"m{i}" for i in range(20)]
+        self.send(driver, "tls", [{"body": body} for body in wanted])
+        for name in (hidden, plain):
+            self.exactly(driver, wanted, name)

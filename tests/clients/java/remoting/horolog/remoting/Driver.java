@@ -99,6 +99,7 @@ public final class Driver {
     static void configure(ClientConfig client, JsonObject asked) {
         client.setNamesrvAddr(text(asked, "namesrv"));
         client.setInstanceName(text(asked, "name"));
+        client.setUseTLS(asked.has("tls"));
     }
 
     /** Signs what the client asks, when the test gives a key. */
