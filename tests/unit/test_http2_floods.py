@@ -24,9 +24,12 @@ from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type, frame
 
 SMALL = Limits(resets_burst=50, frames_burst=50, resets_per_second=10, frames_per_second=10)
+# A literal of 3 000 bytes that goes into the table, and eight fields of a byte that mean the same again.
+BOMB = b"".join((b"\x40\x01a", hpack._encode_integer(3_000, 7, 0), b"v" * 3_000, b"\xbe" * 8))
 FLOODS = {
     "rapid reset": lambda i: headers(2 * i + 1) + frame(Type.RST_STREAM, 0, 2 * i + 1, bytes(4)),
     "streams that we must reset": lambda i: headers(2 * i + 1, hpack.encode(MALFORMED)),
+    "header lists": lambda i: headers(2 * i + 1, BOMB),
     "PING": lambda i: frame(Type.PING, 0, 0, bytes(8)),
     "SETTINGS": lambda i: frames.settings({}),
     "PRIORITY": lambda i: frame(Type.PRIORITY, 0, 3, bytes(5)),
@@ -73,6 +76,14 @@ def test_a_block_in_many_pieces_ends_the_connection() -> None:
     for _ in range(100):
         connection.receive(frame(Type.CONTINUATION, 0, 1, b""), 0)
     assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+
+
+def test_a_header_list_that_is_too_long_costs_its_stream() -> None:
+    connection = greeted()
+    connection.receive(headers(1, BOMB) + headers(3), 0)
+    assert resets(connection) == [(1, Code.ENHANCE_YOUR_CALM)]
+    assert connection.open_streams == 1
+    connection.check_invariants()
 
 
 def test_streams_beyond_the_limit_are_refused() -> None:
