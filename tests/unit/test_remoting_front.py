@@ -212,6 +212,13 @@ def test_a_heartbeat_of_the_cpp_client(tmp_path: Path) -> None:
         assert subscription == ("orders", "TagA||TagB", "TAG", 1_700_000_000_000)
 
 
+def test_a_tool_may_say_that_it_is_there(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        client.done(Code.HEART_BEAT, body=heartbeat("c", "TOOLS_CONSUMER"))
+        told = client.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "TOOLS_CONSUMER"})
+        assert told == {"consumerIdList": ["c"]}
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

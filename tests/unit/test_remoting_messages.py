@@ -11,7 +11,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 
 from horolog.protocol.commands import TopicType
-from horolog.protocol.queue_commands import PutGroup
+from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout
@@ -295,6 +295,17 @@ def test_pulls_that_are_refused(
         answer = client.call(Code.PULL_MESSAGE, pulling(**fields))
         assert answer.code == code
         assert answer.remark.startswith(why)
+
+
+def test_a_group_that_may_not_consume_gets_nothing(tmp_path: Path) -> None:
+    """A group that is not known yet may."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 1)
+        client.done(Code.PULL_MESSAGE, pulling())
+        door.submit(PutGroup("g", GroupSettings(consume_enable=False)))
+        answer = client.call(Code.PULL_MESSAGE, pulling())
+        assert answer.code == Status.NO_PERMISSION
+        assert "g" in answer.remark
 
 
 def test_a_pull_goes_by_the_subscription_of_the_heartbeat(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ def check_topic(name: str) -> str:
     return name
 
 
+def is_system_group(name: str) -> bool:
+    """Whether a consumer group is one of RocketMQ's own tools."""
+    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIXES)
+
+
+@lru_cache(maxsize=4096)
 def check_group_name(name: str) -> str:
     """The name itself, if it can be one of a consumer group, RocketMQ's own tools' too; else ILLEGAL_GROUP."""
     _check(name, "consumer group", GROUP_NAME_MAX, ErrorCode.ILLEGAL_GROUP)
@@ -69,7 +75,7 @@ def check_group_name(name: str) -> str:
 def check_group(name: str) -> str:
     """The name itself, if a client may use it for a consumer group; else ILLEGAL_GROUP."""
     check_group_name(name)
-    if name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIXES):
+    if is_system_group(name):
         raise HorologError(
             ErrorCode.ILLEGAL_GROUP,
             f"consumer group {name!r} is a system group",

@@ -13,6 +13,7 @@ from horolog.protocol.queue_commands import PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import read_heartbeat, read_subscription
 from horolog.protocol.remoting.request import DONE, Answer, content, text
+from horolog.protocol.rocketmq.names import is_system_group
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import RETRY_PREFIX, Node
@@ -43,6 +44,8 @@ class ClientCodes:
         now_ms = time.monotonic_ns() // 1_000_000
         changed = self._node.registry.beat(request.link, heartbeat, now_ms)
         for consumer in heartbeat.consumers:
+            if is_system_group(consumer.group):
+                continue  # of a tool: it reads, and nothing is kept of it
             await self._node.engine.submit(PutGroup(consumer.group))
             await self._make(RETRY_PREFIX + consumer.group)
         self._notify(changed)

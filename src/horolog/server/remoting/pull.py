@@ -5,9 +5,10 @@ A body is slices of the log, one for each message, joined once where the answer 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import POLL_MAX_MS, PULL_BYTES_MAX
 from horolog.protocol.commands import CancelReceive
 from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
@@ -74,13 +75,16 @@ class PullCodes:
             min(room, PULL_BYTES_MAX) if room > 0 else PULL_BYTES_MAX,
             expression,
             max(0, min(poll_ms, POLL_MAX_MS)),
+            group=group,
         )
-        if not command.poll_ms:
-            self._node.engine.ask(command, partial(self._pulled, request))
-            return
-        request.park()
-        ticket = self._node.engine.ask(command, partial(self._came, request))
-        self._waiting.setdefault(request.link, {})[request] = ticket
+        if command.poll_ms:
+            request.park()
+        self._ask(request, command)
+
+    def _ask(self, request: Request, command: Pull) -> None:
+        ticket = self._node.engine.ask(command, partial(self._came, request, command))
+        if command.poll_ms:
+            self._waiting.setdefault(request.link, {})[request] = ticket
 
     def _expression(self, frame: Frame, group: str, topic: str, flags: int) -> str | Answer:
         """The filter: of the request, or of the group's heartbeats, which must be as new as the request."""
@@ -107,19 +111,24 @@ class PullCodes:
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _came(self, request: Request, result: object) -> None:
+    def _came(self, request: Request, command: Pull, result: object) -> None:
         waiting = self._waiting.get(request.link)
         if waiting is not None:
             waiting.pop(request, None)
             if not waiting:
                 del self._waiting[request.link]
-        self._pulled(request, result)
-
-    def _pulled(self, request: Request, result: object) -> None:
-        if not isinstance(result, Pulled):
-            assert isinstance(result, HorologError)
-            request.fail(result)
+        if isinstance(result, Pulled):
+            self._pulled(request, result)
             return
+        assert isinstance(result, HorologError)
+        if result.code is ErrorCode.GROUP_NOT_FOUND and command.group:
+            # No heartbeat has made it: it has no settings that could forbid it anything.
+            self._ask(request, replace(command, group=""))
+            return
+        request.fail(result)
+
+    @staticmethod
+    def _pulled(request: Request, result: Pulled) -> None:
         fields = {
             "suggestWhichBrokerId": ID_OF_LEADER,
             "nextBeginOffset": str(result.next_offset),
