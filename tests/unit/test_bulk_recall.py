@@ -234,7 +234,7 @@ def test_pieces_are_bounded_and_hand_over_goes_on(world, broker) -> None:
         turns += 1
     assert answer.result.cancelled == 3_000
     assert turns > 4
-    assert most <= 3 * core._decisions.bulk._rows_of_a_record()
+    assert most <= 3 * core._decisions.recalls.bulk._rows_of_a_record()
     assert core.shard.handed_over > 0
 
 

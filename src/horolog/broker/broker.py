@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horolog.broker.checkpoints import Checkpoints
-from horolog.broker.decisions import Decisions, Input
+from horolog.broker.deciding import Input
+from horolog.broker.decisions import Decisions
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now
 from horolog.broker.hand_over import hand_over
@@ -65,9 +66,9 @@ class Broker:
         end_before = self.shard.log.end
         decisions = self._decisions
         decisions.decide(inputs, now, effects)
-        decisions.searches.work()
+        decisions.recalls.searches.work()
         if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
-            decisions.recall_many(effects)
+            decisions.recalls.recall_many(effects)
         self._append_controls(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
         effects.replies += decisions.sends.flush(wall_ms, mono_ms)
@@ -120,7 +121,7 @@ class Broker:
     def _make_runs(self, now: Now, effects: Effects) -> None:
         """Take over what a job has made; begin the next one."""
         shard = self.shard
-        if self._job_done and not self._decisions.bulk.counts:
+        if self._job_done and not self._decisions.recalls.bulk.counts:
             shard.switch_far()
             self._job_done = shard.delay.far.job is not None  # it waits for what is in flight
         if self._job_failed:
@@ -145,11 +146,11 @@ class Broker:
     def _has_more(self) -> bool:
         """Whether a turn is wanted at once, for commands and polls that are not done."""
         decisions = self._decisions
-        if decisions.wants_turn or decisions.searches.wants_turn or self.shard.visible:
+        if decisions.wants_turn or decisions.recalls.searches.wants_turn or self.shard.visible:
             return True
         if self.shard.ready.polls.has_postponed:
             return True
-        return decisions.bulk.wants_turn and not self._log_is_full()
+        return decisions.recalls.bulk.wants_turn and not self._log_is_full()
 
     # --- 4 append -------------------------------------------------------------------------------
 
@@ -166,8 +167,9 @@ class Broker:
             size += len(record)
         if batch:
             self.shard.log.append(b"".join(batch), len(batch), now.wall_ms)
-        if self._decisions.recalled:
-            settled, self._decisions.recalled = self._decisions.recalled, []
+        recalls = self._decisions.recalls
+        if recalls.settled:
+            settled, recalls.settled = recalls.settled, []
             self.shard.uncommitted.append(applied_recalls(self.shard.log.end, settled))
 
     def _log_is_full(self) -> bool:

@@ -7,27 +7,24 @@ of its own here is a question, and `broker.queries` answers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from horolog.broker import adoptions, lake_recalls, offloads, queries
+from horolog.broker import adoptions, offloads, queries
 from horolog.broker.adoptions import Adoptions
-from horolog.broker.bulk_recalls import BulkRecalls
 from horolog.broker.checkpoints import Checkpoints
+from horolog.broker.deciding import LATER, Handler, Input
 from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
-from horolog.broker.key_searches import KeySearches
-from horolog.broker.look_ups import find_messages
 from horolog.broker.offsets import Offsets
 from horolog.broker.pulls import Pulls
 from horolog.broker.queue_times import earliest_store_time, read_message, search_offset
-from horolog.broker.recalls import recall, with_key, worth_telling
+from horolog.broker.recall_decisions import RecallDecisions
 from horolog.broker.receives import Receives
-from horolog.broker.reschedules import reschedule
 from horolog.broker.send_backs import SendBacks
 from horolog.broker.sends import Sends
-from horolog.broker.shard import Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.broker.waiting import Waiting
 from horolog.delay.offload import frozen_runs
@@ -40,17 +37,10 @@ from horolog.protocol.commands import (
     ChangeTopic,
     ClientGone,
     ClientSeen,
-    Command,
     CreateTopic,
     DeleteTopic,
     DescribeBroker,
-    FindMessages,
-    Recall,
-    RecallByKey,
-    Recalled,
-    RecallMany,
     Receive,
-    Reschedule,
     SendMessages,
     Sent,
     TopicType,
@@ -60,9 +50,6 @@ from horolog.protocol.offload_commands import (
     LakeRecall,
     LakeStep,
     OffloadCommand,
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
 )
 from horolog.protocol.queue_commands import (
     CommitOffsets,
@@ -77,20 +64,6 @@ from horolog.protocol.queue_commands import (
     SearchOffset,
 )
 from horolog.protocol.retry_commands import SendBack, SendRetry
-from horolog.protocol.rocketmq.message import key_hash, user_key_hash
-
-
-class Input(NamedTuple):
-    """A command and the token that its reply will carry."""
-
-    token: object
-    command: Command
-
-
-LATER = object()
-"""What a handler gives for a command that it does not answer with a result."""
-
-_Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, …)
 
 
 class Decisions:
@@ -111,14 +84,14 @@ class Decisions:
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.sends = Sends(shard, mono_ms)
         self.send_backs = SendBacks(shard, self.groups)
-        self.bulk = BulkRecalls(shard)
-        self.searches = KeySearches(shard)
         self.adoptions = Adoptions(shard)
-        self.recalled: list[Settled] = []  # by records of this turn
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
+        self.recalls = RecallDecisions(
+            shard, disk, self.sends, self.adoptions, self._records, self._deferred
+        )
         self._handlers = self._table()
 
-    def _table(self) -> Mapping[type, _Handler]:
+    def _table(self) -> Mapping[type, Handler]:
         return {
             SendMessages: self._send,
             SendBack: self._send_back,
@@ -143,25 +116,19 @@ class Decisions:
                 command.client_id, now
             ),
             ClientGone: self._client_gone,
-            Recall: self._recall_one,
-            RecallByKey: self._by_key,
-            FindMessages: self._find,
-            RecallMany: self._begin_recall_many,
-            Reschedule: self._reschedule,
             CreateTopic: self._make_topic,
             ChangeTopic: self._make_topic,
             DeleteTopic: self._delete_topic,
             BeginAdoption: self._begin_adoption,
             Adopt: self._adopt,
             DescribeBroker: self._describe,
-            RecallFromLake: self._recall_from_lake,
-            RescheduleFromLake: self._reschedule_from_lake,
-            RecallManyFromLake: self._recall_many_from_lake,
+            **self.recalls.handlers(),
         }
 
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
         """Everything that was deferred, then these; a refusal is an answer like any other."""
-        deferred, self._deferred = self._deferred, []
+        deferred = self._deferred.copy()
+        self._deferred.clear()
         handlers = self._handlers
         for item in (*deferred, *inputs):
             handler = handlers.get(type(item.command), self._rest)
@@ -170,7 +137,7 @@ class Decisions:
             except HorologError as error:
                 if error.fatal:
                     raise
-                self.searches.end(item.token)
+                self.recalls.searches.end(item.token)
                 result = error
             if result is not LATER:
                 effects.replies.append(Reply(item.token, result))
@@ -186,7 +153,7 @@ class Decisions:
         """AssertionError if something was decided and would not be appended."""
         self.receives.renewals.check_invariants()
         self.offsets.check_invariants()
-        assert not self.recalled, "decided, and not appended"
+        assert not self.recalls.settled, "decided, and not appended"
         assert not len(self.adoptions), "an adoption was taken up, and not appended"
 
     @property
@@ -273,7 +240,7 @@ class Decisions:
             self.topics.is_under_way(command.name)
             or self.sends.has_topic(command.name)
             or len(self.adoptions)
-            or self.bulk.under_way
+            or self.recalls.bulk.under_way
             or self._shard.delay.far.lake.in_flight
             or self._checkpoints.is_decided
         ):
@@ -298,114 +265,14 @@ class Decisions:
         self.adoptions.add(item.token, command)
         return LATER
 
-    # --- recalls --------------------------------------------------------------------------------
-
-    def _recall_one(self, item: Input, command: Recall, _: Now, _effects: Effects) -> object:
-        if self._defers(item, command):
-            return LATER
-        lake_recalls.check_recalls(self._shard, [command])
-        return self._recall(command)
-
-    def _begin_recall_many(self, item: Input, command: RecallMany, _: Now, _e: Effects) -> object:
-        lake_recalls.check_recall_many(self._shard, command)
-        self.bulk.add(item.token, command)
-        return LATER
-
-    def _reschedule(self, item: Input, command: Reschedule, now: Now, _: Effects) -> object:
-        self._disk.check(now.mono_ms, now.wall_ms, 0)
-        if self._defers(item, command):
-            return LATER
-        lake_recalls.check_recalls(self._shard, [command])
-        return reschedule(self._shard, command, now.wall_ms)
-
-    def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
-        if command.message_id:
-            return queries.answer(self._shard, command)
-        adopted = self.searches.found(item.token, command)
-        if adopted is None:
-            self._deferred.append(item)
-            return LATER
-        self.searches.end(item.token)
-        return find_messages(self._shard, command, adopted)
-
-    def _by_key(self, item: Input, command: RecallByKey, _: Now, _effects: Effects) -> object:
-        """What became of each message, unless that has to wait."""
-        adopted = self.searches.found(item.token, command)
-        if adopted is None:
-            self._deferred.append(item)
-            return LATER
-        recalls = with_key(self._shard, command, adopted)
-        if self._defers(item, command, *recalls):
-            return LATER
-        self.searches.end(item.token)
-        lake_recalls.check_recalls(self._shard, recalls)
-        return worth_telling([self._recall(each) for each in recalls])
-
-    def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
-        """Whether it must wait, because what it is about is appended but not filed yet."""
-        if self._shard.delay.far.lake.in_flight:
-            self._deferred.append(item)
-            return True
-        for each in commands:
-            if isinstance(each, RecallByKey):
-                key = user_key_hash(each.topic, each.key)
-                is_new = self.sends.has_keyed()
-            else:
-                key = key_hash(each.topic, each.message_id)
-                is_new = self.sends.has_key(key)
-            if is_new or len(self.adoptions) or self._shard.is_in_flight(key):
-                self._deferred.append(item)
-                return True
-        return False
-
-    def _recall(self, command: Recall) -> Recalled:
-        result, record, settled = recall(self._shard, command)
-        if record is not None and settled is not None:
-            self._records.append(record)
-            self.recalled.append(settled)
-        return result
-
-    def recall_many(self, effects: Effects) -> None:
-        """A turn's worth of the bulk recalls that are under way."""
-        records, settled, replies = self.bulk.work()
-        self._records += records
-        self.recalled += settled
-        effects.replies += replies
-
     # --- the lake -------------------------------------------------------------------------------
-
-    def _recall_from_lake(
-        self, item: Input, command: RecallFromLake, now: Now, _: Effects
-    ) -> object:
-        meant = Recall(command.topic, command.message_id, command.due_ms)
-        if self._defers(item, meant):
-            return LATER
-        there = lake_recalls.recall(self._shard, command, now.wall_ms)
-        here = self._recall(meant)
-        return there or here
-
-    def _reschedule_from_lake(
-        self, item: Input, command: RescheduleFromLake, now: Now, _: Effects
-    ) -> object:
-        if self._defers(item, Recall(command.topic, command.message_id, command.due_ms)):
-            return LATER
-        self._disk.check(now.mono_ms, now.wall_ms, 0)
-        return lake_recalls.move(self._shard, command, now.wall_ms)
-
-    def _recall_many_from_lake(
-        self, item: Input, command: RecallManyFromLake, now: Now, _: Effects
-    ) -> object:
-        if self._shard.delay.far.lake.in_flight:
-            self._deferred.append(item)
-            return LATER
-        return lake_recalls.recall_rows(self._shard, command, now.wall_ms)
 
     def _offload(self, item: Input, command: OffloadCommand, now: Now, _: Effects) -> object:
         """A step of an offload; it waits for what is appended and not applied, or not done."""
         far = self._shard.delay.far
         waits = isinstance(command, LakeStep) and far.lake.in_flight
         if isinstance(command, CommitOffload):
-            waits = waits or self.bulk.under_way
+            waits = waits or self.recalls.bulk.under_way
             waits = waits or any(run.recalling for run in frozen_runs(far))
         if waits:
             self._deferred.append(item)

@@ -1,0 +1,22 @@
+"""What decides commands works with: an input, what a handler is, and what it gives when it does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from horolog.broker.effects import Effects, Now
+from horolog.protocol.commands import Command
+
+
+class Input(NamedTuple):
+    """A command and the token that its reply will carry."""
+
+    token: object
+    command: Command
+
+
+LATER = object()
+"""What a handler gives for a command that it does not answer with a result."""
+
+Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, …)
