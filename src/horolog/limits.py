@@ -112,6 +112,7 @@ CHECKPOINTS_KEPT = 2
 FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is received soon
 FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
+FRAMES_AHEAD_BYTES = 64 * KIB  # read at once where small frames are read one behind the other
 DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
 HOLES_TOLD_MAX = 65_536  # queue offsets that cannot be read, each named once
 QUEUE_SEARCH_UNITS = (

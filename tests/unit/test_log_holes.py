@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from horolog.limits import FRAMES_OPEN_BYTES
+from horolog.log import frame_reader
 from horolog.log.checkpoint import checkpoint_name
 from horolog.log.frame import HEADER_BYTES, parse
+from horolog.log.segment import SegmentReader
 from horolog.protocol.commands import (
     Ack,
     CreateTopic,
@@ -353,3 +355,18 @@ def test_a_queue_file_that_is_cut_while_running_costs_nothing_for_good(world) ->
     world.reopen()
     assert problems(world) == [], "that is mended"
     assert got + consume(world) == [f"m{i}" for i in range(N)]
+
+
+def test_small_frames_that_follow_each_other_are_read_many_at_once(world, monkeypatch) -> None:
+    """As many as lie within what is read ahead, and each is verified all the same."""
+    monkeypatch.setattr(frame_reader, "FRAMES_OPEN_MAX", 2)
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    for number in range(100):
+        world.broker.ask(SendMessages("t", [message(number)]))
+    reads, read = [], SegmentReader.bytes_at
+    monkeypatch.setattr(
+        SegmentReader, "bytes_at", lambda *asked: (reads.append(asked[1]), read(*asked))[1]
+    )
+    assert consume(world) == [f"m{number}" for number in range(100)]
+    assert len(reads) < 30, "without reading ahead two for each message"
+    assert problems(world) == []

@@ -15,7 +15,12 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from horolog.errors import Problem
-from horolog.limits import DAMAGED_FRAMES_MAX, FRAMES_OPEN_BYTES, FRAMES_OPEN_MAX
+from horolog.limits import (
+    DAMAGED_FRAMES_MAX,
+    FRAMES_AHEAD_BYTES,
+    FRAMES_OPEN_BYTES,
+    FRAMES_OPEN_MAX,
+)
 from horolog.log.frame import HEADER_BYTES, body_intact, parse
 from horolog.log.frame_index import FrameIndex
 from horolog.log.queue_runs import QueueRun, runs_of
@@ -75,6 +80,8 @@ class FrameReader:
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
         self._last: OpenFrame | None = None
+        self._behind = -FRAMES_AHEAD_BYTES  # where the frame ends that was read last
+        self._ahead = 0, b""  # log position and bytes that were read with it
         self._damaged: dict[int, str] = {}  # position of a frame → why it cannot be read
 
     def written(self, base: int, body: bytes | bytearray, count: int, committed: int) -> None:
@@ -114,7 +121,7 @@ class FrameReader:
         if frame is None:
             if base in self._damaged:
                 return Hole(position, self._damaged[base])
-            frame = self._read(base) if base >= 0 else None
+            frame = self._read(base, end) if base >= 0 else None
             if frame is None and base in self._damaged:
                 return Hole(position, self._damaged[base])
         if frame is None or not frame.start <= position < frame.end:
@@ -126,22 +133,37 @@ class FrameReader:
         """The frame at `base`, if it is in memory."""
         return self._open.get(base)
 
-    def _read(self, base: int) -> OpenFrame | None:
+    def _read(self, base: int, end: int) -> OpenFrame | None:
         """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
-        header = parse(self._segments.bytes_at(base, HEADER_BYTES))
+        header = parse(self._bytes(base, HEADER_BYTES, end))
         why = f"commit log: the frame at log position {base} is damaged"
         if header is None:
             self._is_damaged(base, f"{why} in its header", "its records")
             return None
         if header.padding or not header.count:
             return None
-        body = self._segments.bytes_at(header.base + HEADER_BYTES, header.length)
+        body = self._bytes(header.base + HEADER_BYTES, header.length, end)
+        self._behind = header.end
         if not body_intact(header, body):
             self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
             return None
         frame = OpenFrame(base, body, header.count)
         self._keep(frame)
         return frame
+
+    def _bytes(self, at: int, length: int, end: int) -> bytes:
+        """Bytes of the log; where frames are read one behind the other, with those of the next ones in one read.
+
+        Nothing from `end` on is kept: it may not be written yet.
+        """
+        first, chunk = self._ahead
+        if not first <= at <= at + length <= first + len(chunk):
+            if not 0 <= at - self._behind < FRAMES_AHEAD_BYTES:
+                return self._segments.bytes_at(at, length)
+            first = at
+            chunk = self._segments.bytes_at(at, max(length, min(FRAMES_AHEAD_BYTES, end - at)))
+            self._ahead = first, chunk
+        return chunk[at - first : at - first + length]
 
     def _keep(self, frame: OpenFrame) -> None:
         self._open[frame.base] = frame
@@ -167,6 +189,7 @@ class FrameReader:
         """Forget frames that lie below."""
         self.index.drop_below(position)
         self._last = None
+        self._ahead = 0, b""
         for base in [base for base in self._open if base < position]:
             self._open_bytes -= len(self._open.pop(base).body)
         for base in [base for base in self._damaged if base < position]:
