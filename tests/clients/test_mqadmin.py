@@ -80,7 +80,9 @@ class TestMqadmin(RemotingDriver):
         assert ends == Counter(receipt["queue"] for receipt in sent)
         assert {row[2] for row in found} == {"0"}
 
-    def test_update_topic(self, admin: Callable[..., str], running: BrokerProcess) -> None:
+    def test_update_and_delete_topic(
+        self, admin: Callable[..., str], running: BrokerProcess
+    ) -> None:
         words = ("-c", "DefaultCluster", "-t", "made", "-r", "3", "-w", "3")
         printed = admin("updateTopic", *words, "-a", "+message.type=DELAY")
         assert f"create topic to {running.broker_address} success." in printed
@@ -88,6 +90,8 @@ class TestMqadmin(RemotingDriver):
         assert [row[1:4] for row in found] == [[str(queue), "0", "0"] for queue in range(3)]
         topic = running.admin.get("/v1/topics/made")
         assert (topic["type"], topic["queues"]) == ("delay", 3)
+        admin("deleteTopic", "-c", "DefaultCluster", "-t", "made")
+        assert "made" not in {row[0] for row in rows(admin("topicList"))}
 
     def test_consumer_progress(
         self, driver: Driver, admin: Callable[..., str], running: BrokerProcess
