@@ -8,12 +8,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from adopted_runs import stage
-from audited import START_MS, Made, Surgery, make_directory, message
+from audited import START_MS, Made, Surgery, make_directory, message, open_directory
 
+from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
 from horolog.pipeline.audit import audit
 from horolog.pipeline.audit_report import audit_page, overall, sentence
 from horolog.pipeline.forecast import forecast
+from horolog.protocol.commands import Ack, CreateTopic, Receive, SendMessages, TopicType
+from horolog.protocol.queue_commands import PutGroup
+from horolog.protocol.retry_commands import SendBack
+from horolog.protocol.rocketmq import layout
 
 MESSAGES = 300
 
@@ -170,3 +175,26 @@ def test_adopted_runs_are_schedules(spark, broker, tmp_path):
         log.hand_over(handed[9], position, log.newest_ms, row)
     found = audit(spark, tmp_path / "copy", late_ms=1 << 40)
     assert found.counts == {"lost": 1, "duplicate": 1}
+
+
+def test_attempts_of_a_message_are_no_duplicates(spark, tmp_path):
+    """All have the id of the message, and each was scheduled and handed over."""
+
+    async def fail_three_times() -> None:
+        engine = await open_directory(tmp_path / "data")
+        await engine.submit(CreateTopic("calls", TopicType.MIXED, 1))
+        await engine.submit(PutGroup("g"))
+        await engine.submit(SendMessages("calls", [message("calls", 1, START_MS + 1_000)]))
+        for topic in ("calls", "%RETRY%g", "%RETRY%g"):
+            await engine.advance(HOUR_MS)
+            received = await engine.submit(Receive("g", topic, -1, "*", 1, 10_000, False, 0, "c"))
+            await engine.submit(Ack("g", topic, [received.messages[0].receipt_handle]))
+            position = layout.decode(received.messages[0].layout).position
+            await engine.submit(SendBack("g", position))
+        await engine.advance(HOUR_MS)
+        await engine.stop()
+
+    asyncio.run(fail_three_times())
+    result = audit(spark, tmp_path / "data", out=tmp_path / "out")
+    assert (result.faults, result.counts) == (0, {})
+    assert result.total("handed_over") == 4

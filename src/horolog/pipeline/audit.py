@@ -42,6 +42,7 @@ from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
+from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.spark.shared_place import prove_shared
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ class _Audit:
             late_ms=self._late_ms,
             promoted=sorted(sums.promoted),
             damaged=damaged,
+            retried=sums.topics_of(RETRY_PREFIX),
         )
         faults_at = str(work / "faults")
         faults.write.parquet(faults_at)

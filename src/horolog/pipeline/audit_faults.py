@@ -5,7 +5,7 @@ fault            meaning
 ===============  ===========================================================================================
 lost             due before the log's newest time, never handed over or recalled, and nothing waits to do it
 duplicate        handed over twice from one schedule
-duplicate_id     handed over twice from two schedules of one message id
+duplicate_id     handed over twice from two schedules of one message id, but in a retry topic
 early            visible before its due time
 late             visible later than the audit allows
 never_scheduled  handed over, and no schedule in the log says so
@@ -145,12 +145,14 @@ def judged(
     late_ms: int,
     promoted: list[int],
     damaged: list[tuple[int, int]],
+    retried: list[int],
 ) -> DataFrame:
     """A row a fault; what was never settled is `missing` until `settle_missing` has looked at the files.
 
     damaged   log positions [from, to) that cannot be read: what was scheduled there is known by its hand-over only
     promoted  positions of the ADOPT records that brought messages back from the lake, as files or in their frames:
               their schedules have gone on
+    retried   numbers of retry topics: there each attempt is a schedule of its own, with the id of its message
     """
     same_id = Window.partitionBy("handed_key")
     seen = f.col("hand_overs") > 0
@@ -174,7 +176,9 @@ def judged(
     )
     faults = {
         "duplicate": f.col("hand_overs") >= 2,
-        "duplicate_id": seen & (f.col("handed_at") > f.col("first_at")),
+        "duplicate_id": seen
+        & (f.col("handed_at") > f.col("first_at"))
+        & ~f.col("topic").isin(retried),
         "early": seen & (f.col("seen_ms") < f.col("due_ms")),
         "late": seen & (f.col("late_ms") > late_ms),
         "never_scheduled": seen & ~known & ~f.col("forgotten") & ~in_damage,

@@ -96,6 +96,10 @@ class Sums:
         """Name of a topic."""
         return self._topics.get(number, f"topic {number}")
 
+    def topics_of(self, prefix: str) -> list[int]:
+        """Numbers of the topics whose names begin so."""
+        return sorted(n for n, name in self._topics.items() if name.startswith(prefix))
+
     def group(self, number: int) -> str:
         """Name of a group."""
         return self._groups.get(number, f"group {number}")
