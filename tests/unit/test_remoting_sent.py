@@ -24,13 +24,13 @@ PLACES = st.tuples(
 )
 
 
-def sends(ids: list[str], **more: object) -> Gathered:
+def sends(ids: list[str], topic: str = "orders", **more: object) -> Gathered:
     """Frames of one message each, gathered."""
     frames = [
         Frame(
             Code.SEND_MESSAGE_V2,
             opaque,
-            fields={"b": "orders", "e": "0", "i": f"UNIQ_KEY\x01{message_id}\x02"},
+            fields={"b": topic, "e": "0", "i": f"UNIQ_KEY\x01{message_id}\x02"},
             body=b"x",
             language="JAVA",
             **more,  # type: ignore[arg-type]
@@ -47,9 +47,15 @@ def sent(places: list[tuple[int, int, int, int]]) -> Sent:
     return Sent(origins, queues, offsets, due_ms=dues)
 
 
-@given(st.lists(st.tuples(IDS, PLACES), min_size=1, max_size=8))
-def test_ready_answers_are_the_same(told: list[tuple[str, tuple[int, int, int, int]]]) -> None:
-    gathered, result = sends([each[0] for each in told]), sent([each[1] for each in told])
+@given(
+    st.lists(st.tuples(IDS, PLACES), min_size=1, max_size=8),
+    st.sampled_from(["orders", "%RETRY%g"]),
+)
+def test_ready_answers_are_the_same(
+    told: list[tuple[str, tuple[int, int, int, int]]], topic: str
+) -> None:
+    gathered = sends([each[0] for each in told], topic)
+    result = sent([each[1] for each in told])
     ready = ready_answers(gathered, result, SITE)
     assert ready is not None
     plain = b""

@@ -27,7 +27,8 @@ def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | N
     if sent.refused:
         return None
     host = site.store_host.hex().upper().encode()
-    handle = b"v1 %b %b %%d %%b %%d" % (gathered.command.topic.encode(), site.broker_name.encode())
+    names = f"v1 {gathered.command.topic} {site.broker_name}".encode()
+    handle = names.replace(b"%", b"%%") + b" %d %b %d"  # the names of retry topics have a "%"
     origins, queue_ids, offsets = sent.origins, sent.queue_ids, sent.queue_offsets
     found = []
     for frame, rows in gathered.requests:
