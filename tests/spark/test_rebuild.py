@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from itertools import product
 from pathlib import Path
 
 import orjson
@@ -60,10 +61,9 @@ async def _look(path: Path, later_ms: int = 0) -> dict[str, object]:
             found[moment, topic] = view
             listed = await engine.submit(ListPending(0, 1 << 42, topic, 5_000))
             found[moment, topic, "pending"] = listed
-        found[moment, "group"] = await engine.submit(DescribeGroup("gates", TOPICS[0]))
-        found[moment, "groups"] = await engine.submit(ListGroups())
-        for topic in TOPICS:
-            found[moment, "readers", topic] = await engine.submit(DescribeGroup("readers", topic))
+        groups = found[moment, "groups"] = await engine.submit(ListGroups())
+        for group, topic in product([view.name for view in groups], TOPICS):
+            found[moment, group, topic] = await engine.submit(DescribeGroup(group, topic))
         if moment == "now":
             await engine.advance(later_ms)
     for number in (0, 1, 2, 40, 41, 42):
