@@ -16,6 +16,7 @@ from horolog.protocol.adoption_commands import Adopt, Adopted, BeginAdoption, De
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
+    DeleteTopic,
     DescribeBroker,
     FindMessages,
     ListPending,
@@ -380,3 +381,21 @@ def test_a_record_without_a_fingerprint_is_compared_with_nothing(make_world) -> 
         with pytest.raises(HorologError) as refused:
             world.broker.ask(BeginAdoption("load", version, "t", fingerprint))
         assert (refused.value.code, refused.value.field) == (code, "fingerprint")
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_rows_of_a_deleted_topic_are_not_those_of_its_successor(make_world, inline: bool) -> None:
+    world = open_world(make_world)
+    now = world.clock.wall_ms()
+    transaction = begun(world)
+    transaction.stage([named([5_000, 9_000], now)])
+    command = transaction.prepare(now, inline=inline)
+    world.broker.ask(DeleteTopic("t"))
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    with pytest.raises(HorologError, match="deleted and made anew") as refused:
+        world.broker.ask(command)
+    assert (refused.value.code, refused.value.field) == (ErrorCode.BAD_REQUEST, "topic")
+    adopt(world, [named([5_000], now)], version=2, inline=inline)
+    world.clock.advance(10_000)
+    world.broker.settle()
+    assert take_all(world) == ["m0"]

@@ -106,6 +106,32 @@ def test_a_group_that_may_not_consume(broker) -> None:
     assert refused.value.code is ErrorCode.GROUP_NOT_FOUND
 
 
+def test_whoever_waits_for_a_group_hears_that_it_may_not_consume(broker) -> None:
+    broker.ask(PutGroup("g"))
+    broker.ask(CommitOffsets("g", "t", {0: 3}))
+    waiting = [Answer(receive("g", "t", 20_000), 0)]
+    waiting += [Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group=name), 0) for name in ("g", "")]
+    broker.step(waiting)
+    broker.settle()
+    assert not any(answer.done for answer in waiting)
+    broker.ask(PutGroup("g", GroupSettings(consume_enable=False)))
+    assert [each.result.code for each in waiting[:2]] == [ErrorCode.FORBIDDEN] * 2
+    broker.ask(SendMessages("t", [encode(topic="t", body=b"x", message_id="late")]))
+    broker.settle()
+    assert waiting[2].done, "of no group"
+    broker.ask(PutGroup("g", GroupSettings()))
+    assert len(broker.ask(receive("g")).messages) == 1
+
+
+def test_a_pull_of_a_deleted_group_waits_no_more(broker) -> None:
+    broker.ask(PutGroup("g"))
+    waiting = Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group="g"), 0)
+    broker.step([waiting])
+    broker.settle()
+    broker.ask(DeleteGroup("g"))
+    assert waiting.result.code is ErrorCode.GROUP_NOT_FOUND
+
+
 def test_groups_are_listed_in_pages(world) -> None:
     names = [f"g{i:05d}" for i in range(TURN_GROUPS_MAX + 5)]
     answers = [Answer(PutGroup(name), 0) for name in reversed(names)]

@@ -160,6 +160,32 @@ def test_a_deletion_waits_for_what_is_under_way(world) -> None:
     assert again.result.code is ErrorCode.FORBIDDEN
 
 
+def test_no_turn_follows_the_other_while_messages_cannot_be_filed(world) -> None:
+    broker = world.broker
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    broker.ask(CreateTopic("other", TopicType.MIXED, 1))
+    broker.settle()
+    used = world.disk.used_bytes()
+    late = Answer(send("late", due_ms=world.clock.wall_ms() + 4_000), 0)
+    broker.step([late])
+    world.disk.capacity_bytes = used
+    broker.settle()
+    assert broker.shard.stalled
+    broker.want_checkpoint()
+    for topic in ("t", "other"):
+        gone = Answer(DeleteTopic(topic), 0)
+        broker.step([gone])
+        broker.settle()
+        assert gone.result.code is ErrorCode.DISK_FULL
+        assert gone.result.retriable
+        assert not broker._opened.broker._has_more()
+    world.disk.capacity_bytes = None
+    world.clock.advance(1_001)
+    broker.settle()
+    assert broker.ask(DeleteTopic("other")) is None
+    assert refused(broker, DeleteTopic("t")).code is ErrorCode.FORBIDDEN
+
+
 def test_files_go_when_no_checkpoint_needs_them(tmp_path, make_world) -> None:
     world = make_world(root=tmp_path)
     world.broker.open()

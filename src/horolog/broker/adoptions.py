@@ -189,6 +189,11 @@ class Adoptions:
         topic = _checked(shard, command)
         if is_repeat(shard, command):
             return Adopted(True)
+        if (command.files or command.records) and command.topic_number != topic.number:
+            raise _refused(
+                "topic",
+                f"{topic.name!r} was deleted and made anew since the files were written; they are of the former one",
+            )
         if len(command.files) > ADOPTION_FILES_MAX:
             raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")
         heads, queues = _heads(command.records, wall_ms)

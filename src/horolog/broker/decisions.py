@@ -107,7 +107,7 @@ class Decisions:
                 self._shard, command
             ),
             ReadMessage: lambda _item, command, _now, _: read_message(self._shard, command),
-            PutGroup: lambda _item, command, _now, _: self.groups.put(command),
+            PutGroup: self._put_group,
             FindGroup: lambda _item, command, _now, _: self.groups.find(command),
             ListGroups: lambda _item, command, _now, _: self.groups.page(command),
             DeleteGroup: self._delete_group,
@@ -202,6 +202,11 @@ class Decisions:
         self.offsets.seal()
         return self.receives.change(command, now)
 
+    def _put_group(self, _: Input, command: PutGroup, _now: Now, effects: Effects) -> object:
+        view, ended = self.groups.put(command)
+        effects.prompt += ended
+        return view
+
     def _delete_group(self, _: Input, command: DeleteGroup, _now: Now, effects: Effects) -> None:
         self.offsets.seal()
         self.receives.renewals.release_group(self.groups.known(command.name))
@@ -234,8 +239,12 @@ class Decisions:
         return view
 
     def _delete_topic(self, item: Input, command: DeleteTopic, _: Now, effects: Effects) -> object:
-        """Held back while something of the topic is under way, or a checkpoint is half made."""
+        """Held back while something of the topic is under way, or a checkpoint is half made.
+
+        Refused while the disk is full and messages cannot be filed: that may last.
+        """
         self.offsets.seal()
+        self.topics.check_may_delete(command)
         if (
             self.topics.is_under_way(command.name)
             or self.sends.has_topic(command.name)

@@ -22,6 +22,7 @@ from horolog.protocol.queue_commands import (
 )
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.groups import settings_row
+from horolog.ready.polls import Waiter
 
 _INT_MAX = (1 << 31) - 1
 
@@ -42,11 +43,7 @@ class Groups:
         """The number of a group, or GROUP_NOT_FOUND."""
         number = self._shard.ready.groups.numbers.get(name)
         if number is None:
-            raise HorologError(
-                ErrorCode.GROUP_NOT_FOUND,
-                f"consumer group {name!r} does not exist",
-                field="consumer group",
-            )
+            raise _not_found(name)
         return number
 
     def check_may_consume(self, number: int) -> None:
@@ -74,8 +71,8 @@ class Groups:
         self._records.append(encode_group(number, name))
         return number
 
-    def put(self, command: PutGroup) -> GroupView:
-        """Make a group, or give it other settings."""
+    def put(self, command: PutGroup) -> tuple[GroupView, list[Reply]]:
+        """Make a group, or give it other settings; gives also the ends of polls that may not go on."""
         settings = command.settings
         if settings is not None:
             _check(settings)
@@ -84,7 +81,12 @@ class Groups:
         if settings is not None and settings != groups.settings_of(number):
             groups.put(number, command.name, settings)
             self._records.append(encode_group(number, command.name, settings_row(settings)))
-        return self._view(number, self._topics({number}))
+        ended: list[Reply] = []
+        try:
+            self.check_may_consume(number)
+        except HorologError as error:
+            ended = [Reply(waiter.token, error) for waiter in self._left(command.name)]
+        return self._view(number, self._topics({number})), ended
 
     def find(self, command: FindGroup) -> GroupView:
         """One group."""
@@ -101,15 +103,21 @@ class Groups:
         return [self._view(number, topics) for number in numbers]
 
     def delete(self, command: DeleteGroup) -> list[Reply]:
-        """Forget a group and its progress; its parked polls end empty."""
-        ready = self._shard.ready
+        """Forget a group and its progress; its parked receives end empty, and its pulls as later ones will."""
         number = self.known(command.name)
-        waiting = ready.polls.of_group(number)
-        for waiter in waiting:
-            ready.polls.leave(waiter)
-        ready.drop_group(number)
+        waiting = self._left(command.name)
+        self._shard.ready.drop_group(number)
         self._records.append(encode_group_end(number, command.name))
-        return [Reply(waiter.token, Received([])) for waiter in waiting]
+        gone = _not_found(command.name)
+        return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
+
+    def _left(self, name: str) -> list[Waiter]:
+        """All parked polls of a group, which wait no more."""
+        polls = self._shard.ready.polls
+        waiting = polls.of_group(name)
+        for waiter in waiting:
+            polls.leave(waiter)
+        return waiting
 
     def _topics(self, numbers: set[int]) -> dict[int, list[str]]:
         """Names of the topics that these groups have progress in."""
@@ -124,6 +132,12 @@ class Groups:
         groups = self._shard.ready.groups
         settings = groups.settings_of(number)
         return GroupView(groups.names[number], settings, sorted(topics[number]))
+
+
+def _not_found(name: str) -> HorologError:
+    return HorologError(
+        ErrorCode.GROUP_NOT_FOUND, f"consumer group {name!r} does not exist", field="consumer group"
+    )
 
 
 def _check(settings: GroupSettings) -> None:

@@ -69,11 +69,20 @@ class TopicChanges:
             polls.leave(waiter)
         return [Reply(waiter.token, error) for waiter in waiting]
 
+    def check_may_delete(self, command: DeleteTopic) -> None:
+        """TOPIC_NOT_FOUND; DISK_FULL while there are messages that cannot be filed, perhaps of this topic."""
+        topic = self._shard.topics.get(command.name)
+        if self._shard.stalled:
+            raise HorologError(
+                ErrorCode.DISK_FULL,
+                f"disk: full; messages cannot be filed, so topic {topic.name!r} cannot be deleted just now",
+            )
+
     def is_under_way(self, name: str) -> bool:
-        """Whether frames that are not applied yet, or not filed, have something of a topic."""
+        """Whether frames that are not applied yet have something of a topic."""
         topic, shard = self._shard.topics.get(name), self._shard
         number = topic.number
-        unfiled = [*shard.stalled, *(each.unfiled for each in shard.uncommitted if each.unfiled)]
+        unfiled = [each.unfiled for each in shard.uncommitted if each.unfiled]
         if any(bool((each.heads["topic"] == number).any()) for each in unfiled):
             return True
         return any(

@@ -194,9 +194,9 @@ class Polls:
         """The parked polls for a topic: whoever asks looks at all that are parked."""
         return [waiter for waiter in self._waiters.values() if waiter.topic == topic]
 
-    def of_group(self, group: int) -> list[Waiter]:
-        """The same for a group."""
-        return [waiter for waiter in self._waiters.values() if waiter.group == group]
+    def of_group(self, name: str) -> list[Waiter]:
+        """The same for a group: its receives, and the pulls of its members."""
+        return [waiter for waiter in self._waiters.values() if waiter.command.group == name]
 
     def waits(self, group: int, topic: int) -> bool:
         """Whether somebody of that group waits for that topic."""

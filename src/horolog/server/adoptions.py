@@ -187,11 +187,12 @@ class Adoptions:
                     field=f"files.{number}.last_ms",
                     limit=f"{begun.max_due_ms}",
                 )
+        command = Adopt(found.app, found.version, found.topic, topic_number=begun.topic_number)
         if sum(claim.bytes for claim in claims) <= self.inline_bytes:
             records = staging.read_records(place, claims, checked, begun.queues)
-            return Adopt(found.app, found.version, found.topic, records=records)
+            return replace(command, records=records)
         staging.move(place, claims, checked)
-        return Adopt(found.app, found.version, found.topic, checked.files, [], checked.soon_bytes)
+        return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     async def abort(self, app: str, version: int, token: str) -> bool:
         """Remove what a transaction has staged, unless it is committed; whether it is."""

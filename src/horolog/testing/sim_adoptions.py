@@ -8,7 +8,7 @@ command = transaction.prepare()  # what the broker does in a thread; then Adopt 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from horolog.broker import staging
@@ -62,13 +62,14 @@ class Transaction:
 
     def prepare(self, now_ms: int, *, inline: bool = False) -> Adopt:
         """Check the files, then read or move them; gives the command that commits them."""
-        begun = staging.find(self.place, self.begun.token)
-        checked = staging.check(self.place, begun, self.claims, self._topic, self._queues, now_ms)
+        begun, number = staging.find(self.place, self.begun.token), self._topic
+        checked = staging.check(self.place, begun, self.claims, number, self._queues, now_ms)
+        command = Adopt(begun.app, begun.version, begun.topic, topic_number=number)
         if inline:
             records = staging.read_records(self.place, self.claims, checked, self._queues)
-            return Adopt(begun.app, begun.version, begun.topic, records=records)
+            return replace(command, records=records)
         staging.move(self.place, self.claims, checked)
-        return Adopt(begun.app, begun.version, begun.topic, checked.files, [], checked.soon_bytes)
+        return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     def end(self) -> None:
         """It is committed."""
