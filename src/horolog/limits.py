@@ -94,6 +94,11 @@ UNFINISHED_SMALL = 8 * KIB  # always has room: at most 160 MiB on all connection
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one frame to come; the largest, through a slow tunnel
 KV_BYTES_MAX = MIB  # of the name server's table of values: it is written whole
 UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
+ANSWER_BYTES_MAX = (
+    8 * MIB
+)  # of messages in the answer to a 4.x pop or query; one more if they are less.  Clients read 16 MiB
+REMARK_MAX = 4 * KIB  # characters of what an answer to a 4.x client says of a failure
+ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
 PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only with one message
 QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s
 REMOTING_CLIENT_EXPIRY_MS = 2 * MINUTE_MS  # four missed heartbeats of a 4.x client

@@ -116,7 +116,7 @@ class Receives:
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
         order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues), only)
         leased = _Leased([], [])
-        left = RECEIVE_SCAN_MAX
+        left, room = RECEIVE_SCAN_MAX, command.bytes_max
         for queue_id in order:
             queue = topic.queues[queue_id]
             if not ready.has_for(group, topic.number, queue_id, queue, now.mono_ms):
@@ -128,7 +128,10 @@ class Receives:
                     leased.unseen.append(queue_id)
                     break
                 count, first = limit - len(leased.messages), progress.next
-                chosen = ready.pick(progress, queue_id, queue, tags, count, now.mono_ms, record_at)
+                chosen = ready.pick(
+                    progress, queue_id, queue, tags, count, now.mono_ms, record_at, room
+                )
+                room -= chosen.size
                 left -= chosen.upto - first
                 self._scan_left -= chosen.upto - first
                 granted = self._grant(topic, group, queue_id, progress, chosen, command, now)
@@ -139,7 +142,7 @@ class Receives:
                 if chosen.picked or chosen.unreadable or is_through:
                     break
             ready.watch(group, topic.number, queue_id)
-            if len(leased.messages) >= limit:
+            if len(leased.messages) >= limit or room <= 0:
                 break
         return leased
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from horolog.errors import HorologError
+from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.offload_commands import OffloadCommand
 from horolog.protocol.queue_commands import QueueCommand
@@ -51,6 +52,7 @@ class Receive:
     poll_ms: int  # how long to wait for a first message; 0: answer at once
     client_id: str
     attempt_id: str = ""
+    bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
 
 
 class Delivered(NamedTuple):

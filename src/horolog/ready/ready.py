@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX, REDELIVERY_MIN_MS, SCAN_MAX
+from horolog.limits import (
+    INVISIBLE_MAX_MS,
+    LEASES_MAX,
+    REDELIVERY_MIN_MS,
+    REQUEST_BYTES_MAX,
+    SCAN_MAX,
+)
 from horolog.log.consume_queue import NO_UNITS, ConsumeQueue
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq import layout, properties
@@ -46,6 +52,7 @@ class Chosen:
     upto        queue offset up to which new messages were looked at
     lost        holes that were given out before, and can't be again
     holes       those among the new ones
+    size        bytes of the records that were picked
     unreadable  why the queue's own files cannot be read where it was looked last; "": they can
     """
 
@@ -53,6 +60,7 @@ class Chosen:
     picked: list[Picked] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     holes: list[int] = field(default_factory=list)
+    size: int = 0
     unreadable: str = ""
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> npt.NDArray[Any]:
@@ -188,15 +196,22 @@ class Ready:
         limit: int,
         mono_ms: int,
         record_at: RecordAt,
+        room: int = REQUEST_BYTES_MAX,
     ) -> Chosen:
         """Choose up to `limit` messages: first those whose lease is over, then new ones that match.
+
+        The one that takes the last of `room` bytes is the last one.
 
         `record_at(offset, position, size)` reads a message; what it cannot read is a hole, and is not chosen.
         Nothing is changed but the list of ended leases.
         """
         chosen = Chosen(progress.next)
         progress.expire(mono_ms)
-        while len(chosen.picked) < limit and (offset := progress.first_free()) is not None:
+        while (
+            len(chosen.picked) < limit
+            and chosen.size < room
+            and (offset := progress.first_free()) is not None
+        ):
             units = chosen.units(queue, offset, 1)
             if not len(units):
                 return chosen
@@ -207,8 +222,9 @@ class Ready:
             else:
                 attempt = progress.leases[offset].attempt + 1
                 chosen.picked.append(Picked(queue_id, offset, attempt, record))
+                chosen.size += len(record)
         fresh = min(limit, len(chosen.picked) + self.room)  # what is given out again takes no room
-        self._choose_new(chosen, progress, queue_id, queue, tags, fresh, record_at)
+        self._choose_new(chosen, progress, queue_id, queue, tags, fresh, record_at, room)
         if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < queue.length:
             self.is_short = True
         return chosen
@@ -222,9 +238,10 @@ class Ready:
         tags: TagFilter,
         limit: int,
         record_at: RecordAt,
+        room: int,
     ) -> None:
         picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX)
-        while len(picked) < limit and chosen.upto < stop:
+        while len(picked) < limit and chosen.size < room and chosen.upto < stop:
             first, wants_all = chosen.upto, tags.tags is None
             count = stop - first
             units = chosen.units(
@@ -246,7 +263,8 @@ class Ready:
                     chosen.holes.append(offset)
                 elif wants_all or tags.matches(_tag_of(record)):
                     picked.append(Picked(queue_id, offset, 1, record))
-                    if len(picked) == limit:
+                    chosen.size += len(record)
+                    if len(picked) == limit or chosen.size >= room:
                         chosen.upto = offset + 1
                         return
             chosen.upto = first + len(units)

@@ -71,7 +71,7 @@ _ANSWER_HEADER = (
 
 
 class FrameFault(Exception):
-    """Bytes that are no frame; the text says why."""
+    """Bytes that are no frame, or what no frame can hold; the text says why."""
 
 
 class Frame(NamedTuple):
@@ -209,7 +209,7 @@ def _integer(header: dict[str, Any], name: str, default: int | None = None) -> i
     value = header.get(name, default)
     if type(value) is int and -_CODE_MAX <= value + 1 <= _CODE_MAX + 1:
         return value
-    if isinstance(value, str) and len(value) <= 11 and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and len(value) <= 11 and value.removeprefix("-").isdecimal():
         value = int(value)
     if (
         not isinstance(value, int)
@@ -283,7 +283,10 @@ def _piece(header: bytes, at: int, length: int) -> tuple[str, int]:
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame as it travels.  JSON is compact and has all values as text: some clients read it so only."""
+    """A frame as it travels.  JSON is compact and has all values as text: some clients read it so only.
+
+    FrameFault: it would be too long, or its header has what the serializer cannot express.
+    """
     return encode_head(frame, len(frame.body)) + frame.body
 
 
@@ -305,16 +308,13 @@ def encode_head(frame: Frame, body_bytes: int) -> bytes:
         if frame.fields:
             told["extFields"] = frame.fields
         header = orjson.dumps(told)
-    mark = frame.serializer << 24 | len(header)
-    length = 4 + len(header) + body_bytes
-    assert length <= FRAME_BYTES_MAX
-    return b"".join((_LENGTH.pack(length), _LENGTH.pack(mark), header))
+    return _prefix(frame.serializer, header, body_bytes) + header
 
 
 def encode_answer(
     request: Frame, code: int, fields: Mapping[str, str], remark: str, body_bytes: int
 ) -> bytes:
-    """The answer to a request, but for its body, which has so many bytes and follows."""
+    """The answer to a request, but for its body, which has so many bytes and follows.  FrameFault as of `encode`."""
     if request.serializer is Serializer.ROCKETMQ:
         header = _binary_header(
             Frame(
@@ -334,12 +334,24 @@ def encode_answer(
         if fields:
             header += b',"extFields":' + orjson.dumps(fields)
         header += b"}"
+    return _prefix(request.serializer, header, body_bytes) + header
+
+
+def _prefix(serializer: int, header: bytes, body_bytes: int) -> bytes:
     length = 4 + len(header) + body_bytes
-    assert length <= FRAME_BYTES_MAX
-    return _PREFIX.pack(length, request.serializer << 24 | len(header)) + header
+    if length > FRAME_BYTES_MAX or len(header) > 0xFF_FFFF:
+        raise FrameFault(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX} are allowed")
+    return _PREFIX.pack(length, serializer << 24 | len(header))
 
 
 def _binary_header(frame: Frame) -> bytes:
+    try:
+        return _pack_header(frame)
+    except struct.error:
+        raise FrameFault("a code or a name that a binary header cannot have") from None
+
+
+def _pack_header(frame: Frame) -> bytes:
     remark = frame.remark.encode()
     pieces: list[bytes] = []
     for name, value in frame.fields.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import RECEIVE_BATCH_MAX
+from horolog.limits import ACKS_PER_REQUEST_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.rocketmq import layout, properties
 
@@ -58,42 +58,46 @@ def fields_of(messages: Sequence[Delivered], popped_ms: int, invisible_ms: int) 
 def handles_of_batch(body: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
     """(Group, topic, handles) of each entry of a batch of acknowledgements; BAD_REQUEST."""
     entries = body.get("acks")
-    if not isinstance(entries, list) or len(entries) > 32 * RECEIVE_BATCH_MAX:
-        raise _wrong("acks", f"no list of at most {32 * RECEIVE_BATCH_MAX} entries")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise _wrong("acks", "a list of JSON objects is needed")
+    bits = [_set_of_bits(entry) for entry in entries]
+    count = sum(each.bit_count() for each in bits)
+    if max(count, len(entries)) > ACKS_PER_REQUEST_MAX:
+        raise _wrong("acks", f"{count} messages; at most {ACKS_PER_REQUEST_MAX} are allowed")
     broker = body.get("brokerName")
-    return [_entry(entry, broker if isinstance(broker, str) else "") for entry in entries]
+    name = broker.replace(" ", "") if isinstance(broker, str) else ""
+    return [_entry(entry, each, name or "-") for entry, each in zip(entries, bits, strict=True)]
 
 
-def _entry(entry: object, broker: str) -> tuple[str, str, list[str]]:
-    if not isinstance(entry, dict):
-        raise _wrong("acks", "an entry is no object")
+def _entry(entry: dict[str, Any], bits: int, broker: str) -> tuple[str, str, list[str]]:
     group, topic = entry.get("c"), entry.get("t")
     if not isinstance(group, str) or not isinstance(topic, str):
         raise _wrong("acks", "an entry names no group, or no topic")
-    numbers = [number for word in _WORDS if isinstance(number := entry.get(word), int)]
+    numbers = [number for word in _WORDS if type(number := entry.get(word)) is int]
     if len(numbers) != len(_WORDS) or min(numbers) < 0:
         raise _wrong("acks", f"{', '.join(_WORDS)} of an entry are no numbers")
     invisible_ms, popped_ms, queue, revive, start = numbers
-    name = broker.replace(" ", "") or "-"
     return (
         group,
         topic,
         [
-            f"{start} {popped_ms} {invisible_ms} {revive} {_NORMAL} {name} {queue} {start + bit}"
-            for bit in _bits(entry.get("b"))
+            f"{start} {popped_ms} {invisible_ms} {revive} {_NORMAL} {broker} {queue} {start + bit}"
+            for bit in range(bits.bit_length())
+            if bits >> bit & 1
         ],
     )
 
 
-def _bits(told: object) -> list[int]:
-    """The set bits of a Java BitSet, as its bytes in Base64."""
+def _set_of_bits(entry: dict[str, Any]) -> int:
+    """A Java BitSet, as its bytes in Base64."""
+    told = entry.get("b")
     try:
         packed = b64decode(told, validate=True) if isinstance(told, str) else b""
     except (Base64Error, ValueError):
         packed = b""
     if not packed or len(packed) > 1_024:
         raise _wrong("b", "no set of bits")
-    return [8 * at + bit for at, byte in enumerate(packed) for bit in range(8) if byte & (1 << bit)]
+    return int.from_bytes(packed, "little")
 
 
 def _wrong(field: str, why: str) -> HorologError:

@@ -63,6 +63,7 @@ _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 _FIXED = (
     HEAD_AS_SENT.size + layout.HEAD.size + 1 + 2
 )  # of a record, without body, topic, properties
+_TAG_CACHED_MAX = 256  # bytes; longer ones are rare, and are not kept
 _STORED_FLAGS = 0x703  # of the sender's flags: compressed and how, several tags
 _TRANSACTION, _PREPARED = 0xC, 0x4
 _I32 = 1 << 31
@@ -222,14 +223,11 @@ class _Building:
         at, count = 0, 0
         while at < len(body):
             count += 1
+            if count > MESSAGES_PER_SEND_MAX:
+                raise _wrong_count(f"more than {MESSAGES_PER_SEND_MAX}")
             at = self._add_item(body, at, count, sender)
-        if not count or count > MESSAGES_PER_SEND_MAX:
-            raise HorologError(
-                ErrorCode.MESSAGE_CORRUPTED,
-                f"messages: {count} in one batch; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
-                field="messages",
-                limit=f"1 to {MESSAGES_PER_SEND_MAX}",
-            )
+        if not count:
+            raise _wrong_count("none")
 
     def _add_item(self, body: bytes, at: int, number: int, sender: _Sender) -> int:
         """Take up the item there; gives where the next one begins."""
@@ -350,7 +348,7 @@ def gather(
                 get(batch),
             )
             born_ms = get(born, "0")
-            if not born_ms.isdigit() or len(born_ms) > 18:
+            if not born_ms.isdecimal() or len(born_ms) > 18:
                 born_ms = str(integer(frame, born, 0))
             middle = _middle(shared.sys_flag, born_ms, *born_host, shared.attempts)
             sender = _Sender(shared, middle, site.levels, new_id)
@@ -392,7 +390,7 @@ def _shared(code: int, *given: str | None) -> _Shared:
         sys_flag & _STORED_FLAGS,
         integer(frame, flags, 0, low=-_I32, high=_I32 - 1),
         integer(frame, attempts, 0, low=0, high=_I32 - 1),
-        code == Code.SEND_BATCH_MESSAGE or flag(frame, batch),
+        flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # what is kept was looked at
         real,
         name + b"\0",
         bytes((len(name),)) + name,
@@ -404,9 +402,23 @@ def _middle(sys_flag: int, born_ms: str, host: bytes, port: int, attempts: int) 
     return _MIDDLE.pack(0, 0, sys_flag, int(born_ms), host, port, 0, bytes(4), 0, attempts, 0)
 
 
-@lru_cache(maxsize=4096)
 def _tags_code(tag: bytes) -> int:
+    return _known_tag(tag) if len(tag) <= _TAG_CACHED_MAX else tags_code(tag.decode())
+
+
+@lru_cache(maxsize=4_096)
+def _known_tag(tag: bytes) -> int:
     return tags_code(tag.decode())
+
+
+def _wrong_count(count: str) -> HorologError:
+    limit = f"1 to {MESSAGES_PER_SEND_MAX}"
+    return HorologError(
+        ErrorCode.MESSAGE_CORRUPTED,
+        f"messages: {count} in one batch; {limit} are allowed",
+        field="messages",
+        limit=limit,
+    )
 
 
 def _half() -> HorologError:

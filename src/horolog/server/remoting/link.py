@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from horolog.errors import HorologError
-from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
+from horolog.limits import REMARK_MAX, UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import Status, status_of
 from horolog.protocol.remoting.frame import (
     OTHER,
@@ -158,13 +158,20 @@ class RemotingLink(Link):
         if pieces and self._untaken() > UNTAKEN_BYTES_MAX:
             answer, pieces = _TOO_SLOW, ()
         status, fields, body, remark = answer
+        size = sum([len(piece) for piece in pieces]) if pieces else len(body)
+        if len(remark) > REMARK_MAX:
+            remark = remark[:REMARK_MAX]
+        try:
+            head = encode_answer(frame, status, fields, remark, size)
+        except FrameFault as fault:
+            head = encode_answer(frame, Status.SYSTEM_ERROR, {}, f"answer: {fault}", 0)
+            size, pieces, body = 0, (), b""
         if pieces:
-            size = sum([len(piece) for piece in pieces])
-            self._say(encode_answer(frame, status, fields, remark, size))
+            self._say(head)
             self._out += pieces
             self._out_bytes += size
         else:
-            self._say(encode_answer(frame, status, fields, remark, len(body)) + body)
+            self._say(head + body)
 
     def answer_all(self, frames: list[Frame], answers: list[bytes]) -> None:
         """The answers of many requests as they travel; one-way ones have none."""

@@ -19,7 +19,7 @@ from horolog.protocol.remoting import client_bodies as bodies
 from horolog.protocol.remoting import group_bodies, object_keys
 from horolog.protocol.remoting.client_bodies import Connected
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame import Frame, FrameFault
 from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
@@ -209,6 +209,8 @@ async def _ask(member: Member, code: int, fields: Mapping[str, str], body: bytes
         return _failed(Status.CONSUME_MSG_TIMEOUT, member, f"has not answered within {_ASK_S:g} s")
     except ConnectionError:
         return _failed(Status.CONSUMER_NOT_ONLINE, member, "has gone")
+    except FrameFault as fault:
+        return _failed(Status.SYSTEM_ERROR, member, f"cannot be asked: {fault}")
 
 
 def _failed(status: Status, member: Member, why: str) -> Frame:

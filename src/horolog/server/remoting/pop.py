@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import INVISIBLE_MAX_MS, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.limits import ANSWER_BYTES_MAX, INVISIBLE_MAX_MS, POLL_MAX_MS, RECEIVE_BATCH_MAX
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -79,6 +79,7 @@ class PopCodes:
             max(0, min(integer(frame, "pollTime", 0), POLL_MAX_MS)),
             "",
             text(frame, "attemptId", ""),
+            ANSWER_BYTES_MAX,
         )
         if command.poll_ms:
             request.park()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from horolog.admin.engine import found_messages
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import FindMessages, MessageState
+from horolog.limits import ANSWER_BYTES_MAX
+from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, flag, integer, text
@@ -44,7 +45,8 @@ class QueryCodes:
     async def query(self, request: Request) -> Answer:
         """Messages of a topic that have a key, or an id, and were stored within a time.
 
-        Those that wait for their due time are told too: their queue offset is not decided yet.
+        Those that wait for their due time are told too: their queue offset is not decided yet.  Of too many for one
+        answer it tells the newest.
         """
         frame = request.frame
         topic, key = text(frame, "topic"), text(frame, "key")
@@ -60,7 +62,7 @@ class QueryCodes:
             for message in await found_messages(self._node.engine, query)
             if message.state in _SHOWN and begin_ms <= message.store_ms <= end_ms
         ]
-        newest = found[-min(most, _FOUND_MAX) :]
+        newest = _that_fit(found[-min(most, _FOUND_MAX) :])
         if not newest:
             return Answer(Status.QUERY_NOT_FOUND, remark=f"key: {key[:200]!r} has no message")
         fields = {
@@ -68,3 +70,12 @@ class QueryCodes:
             "indexLastUpdatePhyoffset": str(newest[-1].origin),
         }
         return Answer(fields=fields, body=b"".join([message.layout for message in newest]))
+
+
+def _that_fit(found: list[FoundMessage]) -> list[FoundMessage]:
+    """The newest ones that one answer has room for, at least one."""
+    room, first = ANSWER_BYTES_MAX, len(found)
+    while first and (room > 0 or first == len(found)):
+        first -= 1
+        room -= len(found[first].layout)
+    return found[first:]

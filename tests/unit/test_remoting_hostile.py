@@ -1,0 +1,182 @@
+"""The remoting doors under requests that ask for too much, or say nonsense: each has its answer, others go on."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import remoting_door
+from tests.unit.test_remoting_members import join, of
+from tests.unit.test_remoting_messages import batch, layouts, sending
+from tests.unit.test_remoting_pop import popping
+
+from horolog.errors import HorologError
+from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import (
+    FRAME_BYTES_MAX,
+    Flag,
+    Frame,
+    FrameFault,
+    Reader,
+    Serializer,
+)
+from horolog.protocol.remoting.request import Answer
+from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
+
+SITE = Site("broker-a", b"\x7f\0\0\1\0\0\x2a\x9f", parse_levels(DEFAULT_LEVELS))
+
+
+def send_large(client: RemotingClient, count: int) -> set[bytes]:
+    """So many messages of a megabyte with the key `k`; gives their first bytes."""
+    sent = {b"%04d" % number for number in range(count)}
+    for start in sorted(sent):
+        body = start + bytes(MIB)
+        client.done(Code.SEND_MESSAGE_V2, sending(properties={"KEYS": "k"}), body)
+    return sent
+
+
+def gathered(*frames: Frame) -> tuple[list[Any], list[tuple[Frame, HorologError]]]:
+    """What becomes of sends that come together."""
+    return gather(frames, (b"\x7f\0\0\1", 1), SITE, lambda: "0" * 32)
+
+
+def sends(**fields: Any) -> Frame:
+    """A send with a body."""
+    told = {name: str(value) for name, value in sending(**fields).items()}
+    return Frame(Code.SEND_MESSAGE_V2, 1, fields=told | {"k": "false", "m": "false"}, body=b"x")
+
+
+# --- answers that would be too large ----------------------------------------------------------------
+
+
+def test_large_messages_are_popped_a_few_at_a_time(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        sent = send_large(client, 20)
+        got: list[bytes] = []
+        while len(got) < len(sent):
+            answer = client.call(Code.POP_MESSAGE, popping())
+            assert answer.code == Status.SUCCESS
+            messages = layouts(answer.body)
+            assert len(answer.body) <= FRAME_BYTES_MAX
+            assert {message.reconsume_times for message in messages} == {0}
+            got += [message.body[:4] for message in messages]
+        assert sorted(got) == sorted(sent)
+
+
+def test_a_query_gives_the_newest_messages_that_an_answer_holds(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        sent = sorted(send_large(client, 20))
+        asked = {"topic": "orders", "key": "k", "maxNum": 32}
+        found = [m.body[:4] for m in layouts(client.done(Code.QUERY_MESSAGE, asked).body)]
+        assert 4 <= len(found) < 20
+        assert found == sent[-len(found) :]
+
+
+def test_an_answer_that_is_too_large_is_told(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        client.done(Code.GET_BROKER_CLUSTER_INFO)
+        link = door.within(lambda: next(iter(door.front._doors[1]._links)))
+        for number, told in enumerate(
+            (Answer(body=bytes(FRAME_BYTES_MAX)), Answer(fields={"f": "x" * FRAME_BYTES_MAX})), 100
+        ):
+            link._open += 1
+            link._open_bytes += 512
+            door.within(lambda told=told, n=number: link.answer(Frame(21, n), told))
+            answer = client.answer(number)
+            assert answer.code == Status.SYSTEM_ERROR
+            assert "bytes" in answer.remark
+
+
+def test_a_long_remark_is_cut(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        answer = client.call(Code.GET_TOPICS_BY_CLUSTER, {"cluster": "\x01" * MIB})
+        assert answer.code == Status.INVALID_PARAMETER
+        assert answer.remark.startswith(r"cluster: '\x01\x01")
+        assert len(answer.remark) <= 4 * KIB
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"code": 100_000},
+        {"fields": {"x" * 70_000: "y"}},
+        {"fields": {"x": "y" * 9 * MIB}, "body": bytes(7 * MIB - 4 * KIB)},
+    ],
+)
+@pytest.mark.parametrize("serializer", list(Serializer))
+def test_what_a_client_says_is_passed_on_or_refused(
+    tmp_path: Path, serializer: Serializer, said: dict[str, Any]
+) -> None:
+    asked = {"consumerGroup": "workers", "clientId": "c1"}
+    with (
+        remoting_door(tmp_path) as door,
+        door.client() as client,
+        door.client(serializer=serializer) as tool,
+    ):
+        join(client, "c1")
+        number = tool.ask(Code.GET_CONSUMER_RUNNING_INFO, asked)
+        request = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        client.send(Frame(**{"code": 0, "opaque": request.opaque, "flag": Flag.ANSWER, **said}))
+        answer = tool.answer(number)
+        assert answer.code == said.get("code", answer.code) or answer.code == Status.SYSTEM_ERROR
+        tool.done(Code.GET_BROKER_CLUSTER_INFO)
+
+
+# --- nonsense ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["--5", "-", "", "5-", "٣-"])
+def test_a_number_that_is_none_is_a_fault(number: str) -> None:
+    header = b'{"code":10,"opaque":"%b"}' % number.encode()
+    raw = struct.pack(">II", 4 + len(header), len(header)) + header
+    with pytest.raises(FrameFault):
+        Reader().receive(raw)
+
+
+@pytest.mark.parametrize("born", ["²", "-", "1" * 30])
+def test_a_time_that_is_none_refuses_its_send_alone(born: str) -> None:
+    good, bad = sends(), sends(g=born)
+    found, refused = gathered(good, bad)
+    assert [request.frame for each in found for request in each.requests] == [good]
+    assert [(frame, error.field) for frame, error in refused] == [(bad, "g")]
+
+
+def test_no_field_is_kept_that_was_not_looked_at() -> None:
+    frame = Frame(
+        Code.SEND_BATCH_MESSAGE, 1, fields={"b": "t", "m": "x" * MIB}, body=batch((b"x", ""))
+    )
+    found, [(_, error)] = gathered(frame)
+    assert (found, error.field) == ([], "m")
+
+
+def test_a_batch_of_too_many_is_not_read_to_its_end() -> None:
+    item = batch((b"x", ""))
+    frame = Frame(
+        Code.SEND_BATCH_MESSAGE,
+        1,
+        fields={"b": "t"},
+        body=item * MESSAGES_PER_SEND_MAX + item + b"?",
+    )
+    found, [(_, error)] = gathered(frame)
+    assert (found, error.field) == ([], "messages")
+
+
+def test_a_batch_of_acknowledgements_is_bounded(tmp_path: Path) -> None:
+    entry = {
+        "c": "g", "t": "orders", "r": "0", "it": 60_000, "pt": 1, "q": 0, "rq": 0, "so": 0,
+        "b": "/" * 1_364,
+    }  # fmt: skip
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        answer = client.call(
+            Code.BATCH_ACK_MESSAGE, body={"brokerName": "b", "acks": [entry] * 500}
+        )
+        assert answer.code == Status.INVALID_PARAMETER
+        assert "messages" in answer.remark
