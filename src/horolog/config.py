@@ -54,12 +54,12 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(Path("horolog-data"), description="directory that keeps everything")
-    host: str = Field("127.0.0.1", description="address that clients connect to and routes name")
+    host: str = Field("127.0.0.1", description="address that clients connect to")
     grpc_port: int = Field(
         8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port"
     )
     remoting: bool = Field(
-        default=True, description="whether RocketMQ 4.x clients can connect, by the next two ports"
+        default=True, description="whether RocketMQ 4.x clients can connect, on the next two ports"
     )
     namesrv_port: int = Field(
         9876, ge=0, le=65_535, description="name server of RocketMQ 4.x clients; 0: a free port"
@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         10911,
         ge=0,
         le=65_535,
-        description="broker of RocketMQ 4.x clients, named in routes; 0: a free port",
+        description="broker of RocketMQ 4.x clients, which routes name; 0: a free port",
     )
     advertised_host: str = Field(
         "",
@@ -89,13 +89,13 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="about how many clients may be connected; fewer where the limit on open files is low",
     )
-    flush: Literal["sync", "interval", "os"] = Field(
-        "sync",
-        description="when the log is synced: before every reply, twice a second, or by the kernel",
+    tls_cert: Path | None = Field(
+        None,
+        description="PEM file with the certificate for clients that ask for TLS; without, one is made "
+        "at each start, signed by itself",
     )
-    clock: Literal["system", "simulated"] = Field(
-        "system",
-        description="the machine's clock, or one that moves only by `horolog clock advance`",
+    tls_key: Path | None = Field(
+        None, description="PEM file with its private key; without, it is in the same file"
     )
     broker_name: str = Field(
         "broker-a", min_length=1, max_length=127, description="name in routes and handles"
@@ -108,11 +108,11 @@ class Settings(BaseSettings):
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="whether a route or send of an unknown topic by a 5.x client makes it, as a normal one",
+        description="whether a 5.x client creates a topic by asking for its route, or by a send: a normal one",
     )
     remoting_auto_create: bool = Field(
         default=True,
-        description="whether a send of an unknown topic by a 4.x client makes it, as a mixed one",
+        description="whether a 4.x client creates a topic by a send: a mixed one",
     )
     max_delay: str = Field(
         "3653d", description="how far ahead a message may be due: 24h, 90d; at most ten years"
@@ -127,6 +127,14 @@ class Settings(BaseSettings):
         description="how long a message id that is sent again is answered with the first result; "
         "0s: never",
     )
+    flush: Literal["sync", "interval", "os"] = Field(
+        "sync",
+        description="when the log is synced: before every reply, twice a second, or by the kernel",
+    )
+    clock: Literal["system", "simulated"] = Field(
+        "system",
+        description="the machine's clock, or one that moves only by `horolog clock advance`",
+    )
     retention: str = Field(
         "72h",
         description="how long the log keeps what was delivered: 24h, 7d; what waits is never dropped",
@@ -139,14 +147,6 @@ class Settings(BaseSettings):
         ge=FAR_BUFFER_BYTES_MIN,
         le=FAR_BUFFER_BYTES_MAX,
         description="bytes of messages due after the near window that gather before they become a run",
-    )
-    tls_cert: Path | None = Field(
-        None,
-        description="PEM file with the certificate for clients that ask for TLS; without, one is made "
-        "at each start, signed by itself",
-    )
-    tls_key: Path | None = Field(
-        None, description="PEM file with its private key; without, it is in the same file"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from horolog import __version__
 from horolog.admin.status import UnreachableError
@@ -46,8 +47,19 @@ Examples:
 """
 
 
+class _InOrder(typer.core.TyperGroup):
+    """Lists commands in the order in which one meets them; typer would put groups of commands last."""
+
+    def list_commands(self, _: object) -> list[str]:
+        """All names."""
+        first = ("serve", "topic")
+        last = ("clock", "pipeline")
+        return [*first, *(name for name in self.commands if name not in first + last), *last]
+
+
 app = typer.Typer(
     name="horolog",
+    cls=_InOrder,
     help=_HELP,
     epilog=EXIT_HELP,
     no_args_is_help=True,
@@ -57,18 +69,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 register(app, "serve", serve.serve)
-app.add_typer(topic.app, name="topic")
 register(app, "send", send.send)
 register(app, "receive", receive.receive)
 register(app, "pending", pending.pending)
 register(app, "message", message.message)
 register(app, "recall", recall.recall)
 register(app, "reschedule", reschedule.reschedule)
-register(app, "inspect", inspect.inspect)
 register(app, "broker", broker.broker)
 register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
+register(app, "inspect", inspect.inspect)
+app.add_typer(topic.app, name="topic")
 app.add_typer(clock.app, name="clock")
 app.add_typer(pipeline.app, name="pipeline")
 

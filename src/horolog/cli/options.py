@@ -37,7 +37,9 @@ def register(app: typer.Typer, name: str, command: Callable[..., object]) -> Non
     text = inspect.cleandoc(command.__doc__ or "")
     # \b on a line of its own tells the help formatter not to re-wrap the paragraph
     text = re.sub(r"^(Examples?:)$", "\b\n\\1", text, flags=re.MULTILINE)
-    app.command(name, help=text, epilog=EPILOG)(command)
+    # In a list of commands: the first sentence as far as a narrow terminal shows it.
+    short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
+    app.command(name, help=text, short_help=short, epilog=EPILOG)(command)
 
 
 def connect(admin: str) -> AdminClient:

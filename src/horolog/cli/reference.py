@@ -137,8 +137,9 @@ def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]
     )
     text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     yield path, text
-    for name, member in getattr(command, "commands", {}).items():
-        yield from _commands(member, f"{path} {name}", context)
+    members = getattr(command, "commands", {})
+    for name in command.list_commands(context) if members else ():
+        yield from _commands(members[name], f"{path} {name}", context)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ def send(
         str, typer.Option("--in", metavar="DURATION", help="Due after 90s, 24h, 1500ms, 1h30m …")
     ] = "",
     tag: Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="A key; may be repeated.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="A key; may be repeated.")
+    ] = None,
     property_: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),

@@ -35,19 +35,24 @@ DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"),
 ]
-GrpcPort = Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients; 0: a free one.")]
+Host = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address that clients connect to.  [default: 127.0.0.1]"),
+]
+GrpcPort = Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients, gRPC; 0: a free one.")]
 Remoting = Annotated[
     bool | None,
     typer.Option(
         "--remoting/--no-remoting",
-        help="Whether RocketMQ 4.x clients can connect, by the next two ports.  [default: remoting]",
+        help="Whether RocketMQ 4.x clients can connect, on the next two ports.  [default: remoting]",
     ),
 ]
 NamesrvPort = Annotated[
-    int | None, _port(9876, "Name server of RocketMQ 4.x clients; 0: a free one.")
+    int | None, _port(9876, "Port of the name server for RocketMQ 4.x clients; 0: a free one.")
 ]
 BrokerPort = Annotated[
-    int | None, _port(10911, "Broker of RocketMQ 4.x clients, named in routes; 0: a free one.")
+    int | None,
+    _port(10911, "Port of the broker for RocketMQ 4.x clients, which routes name; 0: a free one."),
 ]
 AdvertisedHost = Annotated[
     str | None,
@@ -56,7 +61,9 @@ AdvertisedHost = Annotated[
         help="Name or address of this machine in routes of 4.x clients.  [default: what the client has dialled]",
     ),
 ]
-AdminPort = Annotated[int | None, _port(8090, "Admin API over HTTP on 127.0.0.1; 0: a free one.")]
+AdminPort = Annotated[
+    int | None, _port(8090, "Port of the admin API, HTTP on 127.0.0.1; 0: a free one.")
+]
 AdminHosts = Annotated[
     str | None,
     typer.Option(
@@ -71,87 +78,6 @@ Connections = Annotated[
         metavar="N",
         help="About how many clients may be connected; fewer where the limit on open files is low."
         "  [default: 20000]",
-        show_default=False,
-    ),
-]
-FlushWhen = Annotated[
-    Flush | None,
-    typer.Option(
-        help="When the log is synced: before every reply (sync), twice a second (interval),"
-        " or by the kernel (os).  [default: sync]"
-    ),
-]
-WhichClock = Annotated[
-    ClockKind | None,
-    typer.Option(
-        help="The machine's clock, or one that moves only by `horolog clock advance`;"
-        " fixed for the life of a data directory.  [default: system]"
-    ),
-]
-Host = Annotated[
-    str | None, typer.Option(help="Address for clients, also told to them.  [default: 127.0.0.1]")
-]
-BrokerName = Annotated[
-    str | None, typer.Option(help="Name in routes and recall handles.  [default: broker-a]")
-]
-ClusterName = Annotated[
-    str | None,
-    typer.Option(help="Name of the cluster, for 4.x clients.  [default: DefaultCluster]"),
-]
-AutoCreateTopics = Annotated[
-    bool | None,
-    typer.Option(
-        "--auto-create-topics",
-        help="A route or send of an unknown topic by a 5.x client makes it, as a normal one.  [default: off]",
-    ),
-]
-RemotingAutoCreate = Annotated[
-    bool | None,
-    typer.Option(
-        "--remoting-auto-create/--no-remoting-auto-create",
-        help="A send of an unknown topic by a 4.x client makes it, as a mixed one.  [default: on]",
-    ),
-]
-MaxDelay = Annotated[
-    str | None,
-    typer.Option(help="How far ahead a message may be due, such as 24h.  [default: 3653d]"),
-]
-MessageDelayLevel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LEVELS",
-        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'.  [default: 1s 5s 10s 30s"
-        " 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
-        show_default=False,
-    ),
-]
-DedupWindow = Annotated[
-    str | None,
-    typer.Option(
-        help="How long a message id that is sent again is answered with the first result, without"
-        " storing the message twice; 0s: never.  [default: 120s]"
-    ),
-]
-Retention = Annotated[
-    str | None,
-    typer.Option(
-        help="How long the log keeps what was delivered, such as 24h or 7d; what waits is never"
-        " dropped.  [default: 72h]"
-    ),
-]
-RetentionBytes = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Bytes of log above which its oldest part goes sooner; 0: no bound.  [default: 0]",
-        show_default=False,
-    ),
-]
-FarBufferBytes = Annotated[
-    int | None,
-    typer.Option(
-        help="Bytes of messages due after the near window that gather before they become a run.  "
-        "[default: 134217728]",
         show_default=False,
     ),
 ]
@@ -170,9 +96,98 @@ TlsKey = Annotated[
         help="Its private key (PEM); without, it is in the same file.  [default: none]",
     ),
 ]
+BrokerName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Name in routes and recall handles.  [default: broker-a]"),
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Name of the cluster, for 4.x clients.  [default: DefaultCluster]"
+    ),
+]
+AutoCreateTopics = Annotated[
+    bool | None,
+    typer.Option(
+        "--auto-create-topics",
+        help="Let a 5.x client create a topic by asking for its route, or by a send: a normal one.  [default: off]",
+    ),
+]
+RemotingAutoCreate = Annotated[
+    bool | None,
+    typer.Option(
+        "--remoting-auto-create/--no-remoting-auto-create",
+        help="Let a 4.x client create a topic by a send: a mixed one.  [default: on]",
+    ),
+]
+MaxDelay = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How far ahead a message may be due, such as 24h.  [default: 3653d]",
+    ),
+]
+MessageDelayLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVELS",
+        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'.  [default: 1s 5s 10s 30s"
+        " 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
+        show_default=False,
+    ),
+]
+DedupWindow = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How long a message id that is sent again is answered with the first result, without"
+        " storing the message twice; 0s: never.  [default: 120s]",
+    ),
+]
+FlushWhen = Annotated[
+    Flush | None,
+    typer.Option(
+        help="When the log is synced: before every reply (sync), twice a second (interval),"
+        " or by the kernel (os).  [default: sync]"
+    ),
+]
+WhichClock = Annotated[
+    ClockKind | None,
+    typer.Option(
+        help="The machine's clock, or one that moves only by `horolog clock advance`;"
+        " fixed for the life of a data directory.  [default: system]"
+    ),
+]
+Retention = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How long the log keeps what was delivered, such as 24h or 7d; what waits is never"
+        " dropped.  [default: 72h]",
+    ),
+]
+RetentionBytes = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Bytes of log above which its oldest part goes sooner; 0: no bound.  [default: 0]",
+        show_default=False,
+    ),
+]
+FarBufferBytes = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Bytes of messages due after the near window that gather before they become a run.  "
+        "[default: 134217728]",
+        show_default=False,
+    ),
+]
 LogLevel = Annotated[
     str | None,
-    typer.Option(help="debug, info, warning or error; logs go to stderr.  [default: info]"),
+    typer.Option(
+        metavar="LEVEL", help="debug, info, warning or error; logs go to stderr.  [default: info]"
+    ),
 ]
 Config = Annotated[
     Path | None,
@@ -183,6 +198,7 @@ Config = Annotated[
 def serve(
     *,
     data_dir: DataDir = None,
+    host: Host = None,
     grpc_port: GrpcPort = None,
     remoting: Remoting = None,
     namesrv_port: NamesrvPort = None,
@@ -191,9 +207,8 @@ def serve(
     admin_port: AdminPort = None,
     admin_hosts: AdminHosts = None,
     connections: Connections = None,
-    flush: FlushWhen = None,
-    clock: WhichClock = None,
-    host: Host = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     broker_name: BrokerName = None,
     cluster_name: ClusterName = None,
     auto_create_topics: AutoCreateTopics = None,
@@ -201,11 +216,11 @@ def serve(
     max_delay: MaxDelay = None,
     message_delay_level: MessageDelayLevel = None,
     dedup_window: DedupWindow = None,
+    flush: FlushWhen = None,
+    clock: WhichClock = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     far_buffer_bytes: FarBufferBytes = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
     log_level: LogLevel = None,
     config: Config = None,
 ) -> int:
@@ -231,13 +246,13 @@ def serve(
         {
             **ports,
             "data_dir": data_dir,
+            "host": host,
             "remoting": remoting,
             "advertised_host": advertised_host,
             "admin_hosts": admin_hosts,
             "connections": connections,
-            "flush": flush and flush.value,
-            "clock": clock and clock.value,
-            "host": host,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
             "broker_name": broker_name,
             "cluster_name": cluster_name,
             "auto_create_topics": auto_create_topics,
@@ -245,11 +260,11 @@ def serve(
             "max_delay": max_delay,
             "message_delay_level": message_delay_level,
             "dedup_window": dedup_window,
+            "flush": flush and flush.value,
+            "clock": clock and clock.value,
             "retention": retention,
             "retention_bytes": retention_bytes,
             "far_buffer_bytes": far_buffer_bytes,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
             "log_level": log_level,
         },
         config_file=config,

@@ -69,7 +69,7 @@ def _consumer_policy(language: str) -> pb.RetryPolicy:
     """How long a push consumer waits before it takes a failed message again, attempt by attempt.
 
     The official clients give up after `max_attempts` for FIFO consumers only, and leave the others to the broker.
-    This one has no dead letters yet and ends nothing, so it must not name a number that it does not keep.
+    This one ends nothing for consumers over gRPC, so it must not name a number that it does not keep.
     """
     if language == "HTTP":  # the Node client knows only this one
         return pb.RetryPolicy(
