@@ -11,7 +11,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import batch, layouts, sending
 
-from horolog.protocol.commands import Receive
+from horolog.protocol.commands import CreateTopic, Receive, TopicType
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout, properties
@@ -125,6 +125,21 @@ def test_what_is_refused(door, client) -> None:
     assert (batched.code, batched.remark[:6]) == (Status.INVALID_PARAMETER, "batch:")
     unknown = client.call(Code.SEND_MESSAGE_V2, sending("%RETRY%nobody"), b"x")
     assert unknown.code == Status.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_copy_that_is_refused_is_not_said_to_be_there(door: RemotingDoor) -> None:
+    door.submit(CreateTopic(RETRY, TopicType.NORMAL, 1))
+    with door.client() as client:
+        beat(client)
+        send(client)
+        (message,) = pull(client, "orders")
+        answer = send_back(client, message)
+        assert answer.code != Status.SUCCESS
+        assert RETRY in answer.remark
+        door.advance(60_000)
+        assert pull(client, RETRY) == []
+        assert send_back(client, message, delayLevel=-1).code == Status.SUCCESS
+        assert len(pull(client, DEAD)) == 1
 
 
 # --- copies that clients send themselves ------------------------------------------------------------

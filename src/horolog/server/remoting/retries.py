@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import Sent
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import DONE, Answer, integer, text
@@ -37,7 +38,9 @@ class RetryCodes:
             integer(frame, "delayLevel", 0, low=-_I32, high=_I32 - 1),
             _retry_max(frame, "maxReconsumeTimes"),
         )
-        await self._node.engine.submit(command)
+        sent: Sent = await self._node.engine.submit(command)
+        for refusal in sent.refused.values():
+            raise refusal  # else the consumer would go on, and nobody would have the message
         return DONE
 
 
