@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from work import bytecodes
 
+from horolog.broker.queue_times import earliest_store_time, search_offset
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOLES_READ_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
 from horolog.protocol.queue_commands import EarliestStoreTime, Pull, ReadMessage, SearchOffset
@@ -81,6 +85,31 @@ def test_holes_say_nothing(world) -> None:
     assert search(world.broker, times[12]) in range(9, 13)
     assert search(world.broker, times[13] + 1) == 15
     assert search(world.broker, times[20] + 1) == 20
+
+
+def test_a_search_reads_no_more_holes_than_a_turn_may(world) -> None:
+    """Where a segment has rotted a queue may have a million of them in a row."""
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    times = filled(world, world.broker)
+    shard = world.broker.shard
+    topic, lost = shard.topics.get("t"), 40 * HOLES_READ_MAX
+    queue = topic.queues[0]
+    holes = np.zeros(lost, UNIT)
+    holes["position"] = 8  # of the segment, and of no record
+    holes["size"] = 100
+    queue._tail = [np.concatenate([queue.read(0, 9), holes])]
+    queue.length = topic.tails[0] = 9 + lost
+    for offset in range(9, 9 + lost):
+        shard.queued._found[1, 0, offset] = (0, 0)
+    newest = times[20]  # of the segment
+    for asked, expected in ((times[6], 6), (times[8] + 1, 9), (newest, 9), (newest + 1, 9 + lost)):
+        command = SearchOffset("t", 0, asked)
+        assert bytecodes(lambda it=command: search_offset(shard, it)) < 1_000 * HOLES_READ_MAX
+        assert world.broker.ask(command) == expected
+    queue.first = 9
+    command = EarliestStoreTime("t", 0)
+    assert bytecodes(lambda: earliest_store_time(shard, command)) < 1_000 * HOLES_READ_MAX
+    assert earliest_store_time(shard, command) == newest
 
 
 def test_a_message_by_its_log_position(any_world, broker) -> None:

@@ -1,7 +1,9 @@
 """Which messages of a queue were stored when, and one message by its log position.
 
 Store times never go back in the log, and so not in a queue: they are searched by halves, each look at one message.  A
-hole says nothing, so the next message that can be read stands for it.
+hole says nothing, so the next message that can be read stands for it.  Where too many holes follow each other for one
+turn, the newest frame of their segment stands for the rest of them: an answer is then too low rather than too high, so
+whoever goes on there gets more than was asked for, and misses nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import HOLES_READ_MAX
 from horolog.log.frame_reader import Hole
 from horolog.log.queue_runs import VISIBLE_KINDS
 from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT
@@ -22,9 +25,10 @@ def search_offset(shard: Shard, command: SearchOffset) -> int:
     queue = queue_of(topic, command.queue_id)
     wanted = command.store_ms + command.upper  # of `upper` the one before the first that is later
     low, high = queue.first, queue.length
+    looks = _Looks(shard, topic, command.queue_id)
     while low < high:
         middle = (low + high) // 2
-        found = _stored(shard, topic, command.queue_id, middle, high)
+        found = looks.stored(middle, high)
         if found is None:
             high = middle  # nothing but holes up to there
         elif found[1] < wanted:
@@ -38,21 +42,33 @@ def earliest_store_time(shard: Shard, command: EarliestStoreTime) -> int:
     """When the first message was stored that a queue still has; −1 if it has none."""
     topic = shard.topics.get(command.topic)
     queue = queue_of(topic, command.queue_id)
-    found = _stored(shard, topic, command.queue_id, queue.first, queue.length)
+    found = _Looks(shard, topic, command.queue_id).stored(queue.first, queue.length)
     return -1 if found is None else found[1]
 
 
-def _stored(
-    shard: Shard, topic: Topic, queue_id: int, first: int, stop: int
-) -> tuple[int, int] | None:
-    """(Offset, store ms) of the first message in [first, stop) that can be read."""
-    queue = topic.queues[queue_id]
-    for offset in range(first, stop):
-        position, size, _ = queue.read(offset, 1)[0].tolist()
-        record = shard.queued.record(topic, queue_id, offset, position, size)
-        if record is not None:
-            return offset, layout.store_ms_of(memoryview(record)[HEAD_BYTES:])
-    return None
+class _Looks:
+    """The messages that one search of a queue looks at."""
+
+    def __init__(self, shard: Shard, topic: Topic, queue_id: int) -> None:
+        self._shard = shard
+        self._topic = topic
+        self._queue_id = queue_id
+        self._left = HOLES_READ_MAX
+
+    def stored(self, first: int, stop: int) -> tuple[int, int] | None:
+        """(Offset, store ms) of the first message in [first, stop) that can be read, or what stands for it."""
+        queue = self._topic.queues[self._queue_id]
+        for offset in range(first, stop):
+            position, size, _ = queue.read(offset, 1)[0].tolist()
+            record = self._shard.queued.record(self._topic, self._queue_id, offset, position, size)
+            if record is not None:
+                return offset, layout.store_ms_of(memoryview(record)[HEAD_BYTES:])
+            self._left -= 1
+            if self._left <= 0:
+                log = self._shard.log
+                newest_ms = log.newest_ms.get(position - position % log.segment_bytes)
+                return None if newest_ms is None else (offset, newest_ms)
+        return None
 
 
 def read_message(shard: Shard, command: ReadMessage) -> bytes:
