@@ -205,7 +205,7 @@ def test_a_deleted_topic_is_gone_unless_messages_of_it_wait(tmp_path: Path) -> N
             answer = client.call(code, {"topic": "later"})
             assert answer.code == Status.NO_PERMISSION
             assert answer.remark.startswith(
-                "topic 'later' cannot be deleted: 1 messages of it wait"
+                "topic 'later' cannot be deleted: messages of it wait to be handed over (1);"
             )
             assert client.call(code, {"topic": "a b"}).code == Status.INVALID_PARAMETER
         assert client.json(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": ["later"]}

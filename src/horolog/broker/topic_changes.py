@@ -99,8 +99,8 @@ class TopicChanges:
         if waiting:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"topic {topic.name!r} cannot be deleted: {waiting} messages of it wait to be handed "
-                "over; recall them first, or let them become due",
+                f"topic {topic.name!r} cannot be deleted: messages of it wait to be handed over "
+                f"({waiting}); recall them first, or let them become due",
                 field="topic",
             )
         gone = HorologError(

@@ -16,8 +16,8 @@ _REMOTING = """# Remoting: request codes
 {made}
 
 Both ports of the remoting protocol, the name server's and the broker's, answer all of these codes.
-Any other is answered with `REQUEST_CODE_NOT_SUPPORTED` (3) and a sentence. What RocketMQ's command
-line makes of them is told in [mqadmin.md](../guides/mqadmin.md).
+Any other is answered with `REQUEST_CODE_NOT_SUPPORTED` (3) and a sentence. [mqadmin.md](../guides/mqadmin.md)
+lists the commands of RocketMQ's own tools that use them.
 
 | code | name | answer |
 |---|---|---|
