@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from admin_api import answering, exchange, serve
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import ADMIN_READ_MAX, TURN_READ_BYTES, TURN_READ_MAX
+from horolog.limits import ADMIN_READ_MAX, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
+from horolog.log.consume_queue import UNIT
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
@@ -121,3 +123,18 @@ def test_what_retention_has_dropped_is_404() -> None:
     gone = HorologError(ErrorCode.NOT_FOUND, "queue offset 1 is older than the retention")
     status, answer, _ = exchange("GET", PATH, None, answering(ReadQueue, gone))
     assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+def test_a_turn_passes_over_some_holes_and_the_next_one_over_more(world) -> None:
+    broker = world.broker
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    broker.ask(SendMessages("t", [message(0)]))
+    topic = broker.shard.topics.get("t")
+    queue, lost = topic.queues[0], SCAN_MAX + 10
+    queue._tail = [np.concatenate([queue.read(0, 1), np.zeros(lost, UNIT)])]
+    queue.length = topic.tails[0] = 1 + lost
+    for offset in range(1, 1 + lost):
+        broker.shard.queued._found[1, 0, offset] = (0, 0)
+    found = read(broker)
+    assert (offsets(found), found.next_offset) == ([0], SCAN_MAX)
+    assert read(broker, SCAN_MAX) == QueueRead([], 1 + lost, 0, 1 + lost)

@@ -8,7 +8,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS, TURN_READ_MAX, TURN_TOPICS_MAX
+from horolog.limits import DAY_MS, HOUR_MS, SCAN_MAX, TURN_READ_MAX, TURN_TOPICS_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
@@ -194,13 +194,14 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
 
 
 def _read(shard: Shard, query: ReadQueue) -> QueueRead:
-    """As much as a turn may take; the caller asks again for the rest."""
+    """As much as a turn may take, of messages and of holes; the caller asks again for the rest."""
     topic = shard.topics.get(query.topic)
     queue = queue_of(topic, query.queue_id)
     records: list[bytes] = []
     size, at = 0, query.first
-    while at < queue.length and len(records) < query.limit:
-        units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX))
+    stop = min(queue.length, query.first + SCAN_MAX)
+    while at < stop and len(records) < query.limit:
+        units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX, stop - at))
         for position, length, _ in units.tolist():
             record = shard.queued.record(topic, query.queue_id, at, position, length)
             if record is not None:  # not a hole
