@@ -300,6 +300,21 @@ def test_a_client_sends_the_copy_itself(world, broker) -> None:
         assert stored(message).reconsume_times == attempt
 
 
+def test_a_send_back_and_the_copy_of_its_client_in_one_turn(world, broker) -> None:
+    """The broker was so slow that it found both at once."""
+    send(world)
+    message = one(world, "t")
+    position = stored(message).position
+    asked = [SendBack("g", position), sent_by_client(message, 1), SendBack("g", position)]
+    asked.append(sent_by_client(message, 1, origin_id="another"))
+    answers = [Answer(each, 0) for each in asked]
+    broker.step(answers)
+    broker.settle()
+    assert len({answer.result.origins[0] for answer in answers[:3]}) == 1
+    pass_time(world, 10_000)
+    assert len(take(world, RETRY)) == 2, "of another message with the same id"
+
+
 def test_a_client_sends_what_it_thinks_was_not_sent_back(world, broker) -> None:
     """The broker was slow to answer the send-back; Java consumers send the copy themselves then."""
     send(world)

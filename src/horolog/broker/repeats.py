@@ -108,11 +108,17 @@ class Repeats:
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
         if not twice:
             return
-        firsts: dict[tuple[int, _Same], int] = {}
+        firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # and by `origin_id`
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found:
-                first = firsts.setdefault((int(topics[row]), _same(record(row))), row)
-                if first != row:
+                same = _same(record(row))
+                rows = firsts.setdefault((int(topics[row]), *same[:3]), {})
+                first = rows.get(same.origin_id, rows.get(same.message_id or ""))
+                if first is None and same.origin_id == same.message_id:
+                    first = next(iter(rows.values()), None)
+                if first is None:
+                    rows[same.origin_id] = row
+                else:
                     found[row] = first
 
     # --- earlier turns --------------------------------------------------------------------------
