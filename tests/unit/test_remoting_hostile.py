@@ -13,8 +13,8 @@ from tests.unit.test_remoting_members import join, of
 from tests.unit.test_remoting_messages import batch, layouts, sending
 from tests.unit.test_remoting_pop import popping
 
-from horolog.errors import HorologError
-from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import (
     FRAME_BYTES_MAX,
@@ -24,9 +24,19 @@ from horolog.protocol.remoting.frame import (
     Reader,
     Serializer,
 )
+from horolog.protocol.remoting.heartbeat import read_heartbeat
+from horolog.protocol.remoting.queue_locks import LockedQueue, QueueLocks
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
+from horolog.server.remoting.registry import Registry
+
+
+class FakeLink:
+    """What the registry knows of a connection."""
+
+    language, version = "JAVA", 401
+
 
 SITE = Site("broker-a", b"\x7f\0\0\1\0\0\x2a\x9f", parse_levels(DEFAULT_LEVELS))
 
@@ -180,3 +190,157 @@ def test_a_batch_of_acknowledgements_is_bounded(tmp_path: Path) -> None:
         )
         assert answer.code == Status.INVALID_PARAMETER
         assert "messages" in answer.remark
+
+
+# --- many clients -----------------------------------------------------------------------------------
+
+
+def beat(client_id: str, group: str = "g", *, topic: str = "t", version: Any = 0) -> dict[str, Any]:
+    """A heartbeat of a consumer."""
+    wanted = [{"topic": topic, "subString": "*", "subVersion": version}]
+    return {
+        "clientID": client_id,
+        "consumerDataSet": [{"groupName": group, "subscriptionDataSet": wanted}],
+    }
+
+
+def test_members_are_told_once_of_many_changes(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as one, door.client() as many:
+        one.done(Code.HEART_BEAT, body=beat("one"))
+        assert one.push().fields == {"consumerGroup": "g"}
+        for number in range(200):
+            many.done(Code.HEART_BEAT, body=beat(f"c{number}"))
+        many.close()
+        while (
+            one.push(5).code and len(door.within(lambda: door.front.node.registry.members("g"))) > 1
+        ):
+            pass
+        assert len(one.pushed) < 50
+        door.within(door.front.node.registry.check_invariants)
+
+
+def test_a_good_bye_behind_a_heartbeat_is_the_last_word(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        hello = client.request(Code.HEART_BEAT, body=beat("c"), opaque=1)
+        bye = client.request(
+            Code.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "g"}, opaque=2
+        )
+        client.send(hello, bye)
+        assert (client.answer(1).code, client.answer(2).code) == (0, 0)
+        assert door.within(lambda: door.front.node.registry.members("g")) == []
+
+
+def test_the_end_of_a_connection_looks_at_its_own_clients() -> None:
+    """However many others there are: all of a network may go at once."""
+    registry: Any = Registry()
+    others, link = [FakeLink() for _ in range(300)], FakeLink()
+    for number, other in enumerate(others):
+        registry.beat(other, read_heartbeat(beat(f"c{number}")), 0)
+    registry.beat(link, read_heartbeat(beat("mine", "mine")), 0)
+    registry.beat(link, read_heartbeat(beat("c0")), 0)  # it has come over
+    registry.check_invariants()
+    assert registry.lost(others[0]) == set()
+    assert registry.lost(link) == {"g", "mine"}
+    assert registry.lost(link) == set()
+    registry.check_invariants()
+    members = registry._groups["g"]
+    registry._groups["g"] = None
+    assert registry.lost(FakeLink()) == set()
+    registry._groups["g"] = members
+    assert len(registry.members("g")) == 299
+
+
+def test_what_clients_want_is_bounded() -> None:
+    registry: Any = Registry()
+    link = FakeLink()
+    wanted = [
+        {"topic": f"t{number}", "subString": "x" * 16_000, "subVersion": 1}
+        for number in range(1_000)
+    ]
+    large = beat("c")
+    large["consumerDataSet"][0]["subscriptionDataSet"] = wanted
+    for number in range(4):
+        registry.beat(link, read_heartbeat(large | {"clientID": f"c{number}"}), 0)
+    with pytest.raises(HorologError, match="subscriptionDataSet") as refused:
+        registry.beat(link, read_heartbeat(large | {"clientID": "c4"}), 0)
+    assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
+    registry.check_invariants()
+    registry.beat(link, read_heartbeat(large | {"clientID": "c0"}), 0)  # who is known stays
+    registry.lost(link)
+    registry.check_invariants()
+    assert registry._told_bytes == 0
+
+
+def test_a_group_wants_what_its_newest_member_says() -> None:
+    registry: Any = Registry()
+    one, two = FakeLink(), FakeLink()
+    registry.beat(one, read_heartbeat(beat("one", version=1)), 0)
+    assert registry.subscription("g", "t").version == 1
+    registry.beat(two, read_heartbeat(beat("two", version=2)), 0)
+    assert registry.subscription("g", "t").version == 2
+    registry.lost(two)
+    assert registry.subscription("g", "t").version == 1
+    registry.lost(one)
+    assert registry.subscription("g", "t") is None
+    registry.check_invariants()
+
+
+@pytest.mark.parametrize("version", ["--5", "9" * 20, 1 << 63, None, True, [1]])
+def test_a_version_that_is_no_number_is_refused(version: Any) -> None:
+    if version is True:
+        assert read_heartbeat(beat("c", version=version))
+        return
+    with pytest.raises(HorologError, match="subVersion"):
+        read_heartbeat(beat("c", version=version))
+
+
+def test_locks_are_bounded() -> None:
+    locks = QueueLocks(maximum=3)
+    queues = [LockedQueue("t", "b", number) for number in range(5)]
+    assert locks.lock("g", "one", queues, 0) == queues[:3]
+    assert locks.lock("h", "two", queues, 0) == []
+    assert locks.lock("g", "one", queues, 1) == queues[:3]
+    locks.unlock("g", "one", queues[:1])
+    assert locks.lock("h", "two", queues, 1) == queues[:1]
+    locks.check_invariants()
+    locks.sweep(100_000)
+    locks.check_invariants()
+    assert locks.lock("h", "two", queues, 100_000) == queues[:3]
+
+
+def test_a_client_that_reads_nothing_is_told_nothing(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        client.done(Code.GET_BROKER_CLUSTER_INFO)
+
+        def push_much() -> int:
+            (link,) = door.front._doors[1]._links
+            for _ in range(100):
+                link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, bytes(MIB))
+            return link._untaken()
+
+        assert door.within(push_much) <= UNTAKEN_BYTES_MAX + 2 * MIB
+
+
+# --- routes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("%RETRY%new", 0),
+        ("%DLQ%new", 17),
+        ("%RETRY%", 17),
+        ("%RETRY%TOOLS_CONSUMER", 17),
+        ("%RETRY%a b", 17),
+    ],
+)
+def test_a_new_consumer_learns_where_its_retries_will_be(
+    tmp_path: Path, topic: str, code: int
+) -> None:
+    """Before its first heartbeat, which makes the topic: it asks again only 30 s later."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        answer = client.call(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        assert answer.code == code
+        client.done(Code.HEART_BEAT, body=beat("c", "new"))
+        if code == 0:
+            assert client.done(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).body == answer.body

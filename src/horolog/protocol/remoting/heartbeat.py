@@ -150,9 +150,9 @@ def _choice(entry: dict[str, Any], name: str, choices: type[_Choice], default: _
 
 def _integer(entry: dict[str, Any], name: str) -> int:
     value = entry.get(name, 0)
-    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
         value = int(value)
-    if not isinstance(value, int):
+    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
         raise _wrong(name, f"{str(value)[:40]!r} is no number")
     return value
 

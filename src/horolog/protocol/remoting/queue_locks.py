@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from horolog.limits import QUEUE_LOCK_MS
+from horolog.limits import QUEUE_LOCK_MS, QUEUE_LOCKS_MAX
 
 
 class LockedQueue(NamedTuple):
@@ -30,9 +30,11 @@ class _Lock(NamedTuple):
 
 
 class QueueLocks:
-    """By group, then by queue."""
+    """By group, then by queue; not more than a maximum of all groups together."""
 
-    def __init__(self) -> None:
+    def __init__(self, maximum: int = QUEUE_LOCKS_MAX) -> None:
+        self._maximum = maximum
+        self._count = 0
         self._groups: dict[str, dict[LockedQueue, _Lock]] = {}
 
     def lock(
@@ -43,6 +45,10 @@ class QueueLocks:
         granted = []
         for queue in queues:
             held = locks.get(queue)
+            if held is None:
+                if self._count >= self._maximum:
+                    continue
+                self._count += 1
             if held is None or held.client_id == client_id or held.until_ms <= now_ms:
                 locks[queue] = _Lock(client_id, now_ms + QUEUE_LOCK_MS)
                 granted.append(queue)
@@ -57,6 +63,7 @@ class QueueLocks:
             held = locks.get(queue)
             if held is not None and held.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
 
@@ -66,13 +73,16 @@ class QueueLocks:
 
     def sweep(self, now_ms: int) -> None:
         """Forget locks that are over."""
+        self._count = 0
         for group, locks in list(self._groups.items()):
             left = {queue: lock for queue, lock in locks.items() if lock.until_ms > now_ms}
             if left:
                 self._groups[group] = left
+                self._count += len(left)
             else:
                 del self._groups[group]
 
     def check_invariants(self) -> None:
-        """No group is there for nothing."""
+        """No group is there for nothing, and all locks are counted."""
         assert all(self._groups.values())
+        assert self._count == sum(map(len, self._groups.values()))

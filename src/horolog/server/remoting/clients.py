@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Awaitable, Iterable
 
 import orjson
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import NOTIFIED_AT_ONCE, NOTIFY_MS
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.queue_commands import PutGroup
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.heartbeat import read_heartbeat, read_subscription
+from horolog.protocol.remoting.heartbeat import Heartbeat, read_heartbeat, read_subscription
 from horolog.protocol.remoting.request import DONE, Answer, content, text
 from horolog.protocol.rocketmq.names import is_system_group
 from horolog.server.remoting.family import Handler
@@ -28,6 +31,9 @@ class ClientCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._changed: dict[str, None] = {}  # groups whose members are not told yet, in their order
+        self._to_tell: deque[tuple[RemotingLink, str]] = deque()
+        self._telling: asyncio.TimerHandle | None = None
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -38,17 +44,22 @@ class ClientCodes:
             Code.CHECK_CLIENT_CONFIG: self.check,
         }
 
-    async def heartbeat(self, request: Request) -> Answer:
-        """A client lives, with these groups, which are made if they are not there, with their topics for retries."""
+    def heartbeat(self, request: Request) -> Awaitable[Answer]:
+        """A client lives, with these groups, which are made if they are not there, with their topics for retries.
+
+        It is noted at once: a good-bye, or the end of the connection, may come while the groups are made.
+        """
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
-        changed = self._node.registry.beat(request.link, heartbeat, now_ms)
+        self._notify(self._node.registry.beat(request.link, heartbeat, now_ms))
+        return self._make_groups(heartbeat)
+
+    async def _make_groups(self, heartbeat: Heartbeat) -> Answer:
         for consumer in heartbeat.consumers:
             if is_system_group(consumer.group):
                 continue  # of a tool: it reads, and nothing is kept of it
             await self._node.engine.submit(PutGroup(consumer.group))
             await self._make(RETRY_PREFIX + consumer.group)
-        self._notify(changed)
         return _SEEN
 
     async def _make(self, topic: str) -> None:
@@ -103,7 +114,28 @@ class ClientCodes:
         self._notify(self._node.registry.expire(now_ms))
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of groups that have changed, so that they share the queues anew at once."""
-        for group in groups:
-            for member in self._node.registry.members(group):
-                member.link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+        """Tell the members of groups that have changed, so that they share the queues anew at once.
+
+        A little later, and so many in one go: where a thousand clients come back, each change told to each of them
+        would be a million pushes.
+        """
+        self._changed.update(dict.fromkeys(groups))
+        if self._changed and self._telling is None:
+            self._tell_later()
+
+    def _tell_later(self) -> None:
+        self._telling = asyncio.get_running_loop().call_later(NOTIFY_MS / 1_000, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        for _ in range(NOTIFIED_AT_ONCE):
+            while not self._to_tell and self._changed:
+                group = next(iter(self._changed))
+                del self._changed[group]
+                members = self._node.registry.members(group)
+                self._to_tell.extend((member.link, group) for member in members)
+            if not self._to_tell:
+                return
+            link, group = self._to_tell.popleft()
+            link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+        self._tell_later()

@@ -107,6 +107,10 @@ class RemotingLink(Link):
         except FrameFault as fault:
             self._end(fault)
             return
+        if frames:
+            last = frames[-1]
+            self.language, self.version = last.language, last.version
+            self._serializer = last.serializer
         sends: list[Frame] = []
         for frame in frames:
             if frame.is_answer:
@@ -118,12 +122,8 @@ class RemotingLink(Link):
                 sends.append(frame)
             else:
                 self._service.asked(Request(self, frame))
-        if frames:
-            last = frames[-1]
-            self.language, self.version = last.language, last.version
-            self._serializer = last.serializer
-            if sends:
-                self._service.sent(self, sends)
+        if sends:
+            self._service.sent(self, sends)
         self._hold(now_ms, new=bool(frames))
 
     def _end(self, fault: Exception) -> None:
@@ -202,8 +202,8 @@ class RemotingLink(Link):
     # --- what the broker asks ---------------------------------------------------------------------
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Ask the client for something that it does not answer."""
-        if not self._lost:
+        """Ask the client for something that it does not answer; nothing if it does not even take its answers."""
+        if not self._lost and self._untaken() <= UNTAKEN_BYTES_MAX:
             self._say(self._request(code, fields, body, Flag.ONE_WAY))
             self.owes()
 

@@ -18,6 +18,8 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
+_NAME_MAX = 255  # characters, of topics and brokers: neither can have more
+
 
 class LockCodes:
     """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
@@ -61,14 +63,15 @@ def _read_queues(entries: object) -> Iterator[LockedQueue]:
     if not isinstance(entries, list) or len(entries) > QUEUES_MAX:
         raise _wrong("mqSet", f"no list of at most {QUEUES_MAX} queues")
     for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("queueId"), int):
+        if not isinstance(entry, dict) or type(entry.get("queueId")) is not int:
             raise _wrong("mqSet", "an entry is no queue")
-        yield LockedQueue(_named(entry, "topic"), _named(entry, "brokerName"), entry["queueId"])
+        topic, broker = _named(entry, "topic", _NAME_MAX), _named(entry, "brokerName", _NAME_MAX)
+        yield LockedQueue(topic, broker, entry["queueId"])
 
 
-def _named(entry: dict[str, Any], name: str) -> str:
+def _named(entry: dict[str, Any], name: str, limit: int = 1_024) -> str:
     value = entry.get(name)
-    if not isinstance(value, str) or not value.strip() or len(value) > 1_024:
+    if not isinstance(value, str) or not value.strip() or len(value) > limit:
         raise _wrong(name, "missing, blank or too long")
     return value
 

@@ -6,12 +6,16 @@ heard of it for 120 s.  Nothing here outlives the process: clients tell it all a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import CLIENTS_REMEMBERED_MAX, REMOTING_CLIENT_EXPIRY_MS
+from horolog.limits import (
+    CLIENTS_REMEMBERED_MAX,
+    REMOTING_CLIENT_EXPIRY_MS,
+    SUBSCRIPTIONS_BYTES_MAX,
+)
 from horolog.protocol.remoting.heartbeat import ConsumerData, Heartbeat, Subscription
 
 if TYPE_CHECKING:
@@ -40,6 +44,15 @@ class Member(Client):
 
 
 _Entry = TypeVar("_Entry", bound=Client)
+_SUBSCRIPTION_BYTES = 200  # about what one takes besides its text
+
+
+class _Place(NamedTuple):
+    """Where a client stands."""
+
+    consumes: bool
+    group: str
+    client_id: str
 
 
 class Registry:
@@ -49,6 +62,11 @@ class Registry:
         self._producers: dict[str, dict[str, Client]] = {}
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # in both
+        self._told_bytes = 0  # of all subscriptions
+        self._on: dict[RemotingLink, set[_Place]] = {}  # who registered on a connection
+        self._wanted: dict[
+            str, dict[str, Subscription]
+        ] = {}  # of groups that were asked for since they changed
 
     # --- what clients say -------------------------------------------------------------------------
 
@@ -61,24 +79,57 @@ class Registry:
         client_id, language, version = heartbeat.client_id, link.language, link.version
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
-            self._entries += client_id not in members
-            members[client_id] = Client(client_id, link, language, version, now_ms)
+            self._put(members, Client(client_id, link, language, version, now_ms), group)
         changed = set()
         for consumer in heartbeat.consumers:
             group = consumer.group
             known = self._groups.setdefault(group, {})
-            before = known.get(client_id)
-            self._entries += before is None
-            known[client_id] = Member(client_id, link, language, version, now_ms, consumer)
-            if (
-                before is None
-                or before.link is not link
-                or before.consumer.subscriptions != consumer.subscriptions
-            ):
+            member = Member(client_id, link, language, version, now_ms, consumer)
+            before = self._put(known, member, group)
+            if before is None or before.consumer.subscriptions != consumer.subscriptions:
+                self._told_bytes += _bytes_of(consumer) - (
+                    _bytes_of(before.consumer) if before else 0
+                )
+                self._wanted.pop(group, None)
+                changed.add(group)
+            elif before.link is not link:
                 changed.add(group)
         return changed
 
+    def _put(self, members: dict[str, _Entry], client: _Entry, group: str) -> _Entry | None:
+        """Note a client, and on which connection it is; gives what was known of it."""
+        before = members.get(client.client_id)
+        members[client.client_id] = client
+        place = _Place(isinstance(client, Member), group, client.client_id)
+        if before is None:
+            self._entries += 1
+        elif before.link is not client.link:
+            self._leave_link(before.link, place)
+        self._on.setdefault(client.link, set()).add(place)
+        return before
+
+    def _leave_link(self, link: RemotingLink, place: _Place) -> None:
+        places = self._on[link]
+        places.remove(place)
+        if not places:
+            del self._on[link]
+
     def _check_room(self, heartbeat: Heartbeat) -> None:
+        self._check_entries(heartbeat)
+        told = sum(map(_bytes_of, heartbeat.consumers))
+        if self._told_bytes + told > SUBSCRIPTIONS_BYTES_MAX:
+            known = (self.member(c.group, heartbeat.client_id) for c in heartbeat.consumers)
+            told -= sum(_bytes_of(member.consumer) for member in known if member)
+            if told > 0 and self._told_bytes + told > SUBSCRIPTIONS_BYTES_MAX:
+                raise HorologError(
+                    ErrorCode.TOO_MANY_REQUESTS,
+                    f"subscriptionDataSet: those of all clients would take {self._told_bytes + told} bytes;"
+                    f" at most {SUBSCRIPTIONS_BYTES_MAX} are allowed",
+                    field="subscriptionDataSet",
+                    limit=f"{SUBSCRIPTIONS_BYTES_MAX} bytes",
+                )
+
+    def _check_entries(self, heartbeat: Heartbeat) -> None:
         more = len(heartbeat.producers) + len(heartbeat.consumers)
         if self._entries + more > CLIENTS_REMEMBERED_MAX and not self._knows_all(heartbeat):
             raise HorologError(
@@ -96,17 +147,25 @@ class Registry:
 
     def leave(self, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
         """A client leaves these groups ("": none); gives the consumer groups that have changed."""
-        self._remove(self._producers, producer_group, client_id)
-        gone = self._remove(self._groups, consumer_group, client_id)
+        self._remove(_Place(False, producer_group, client_id))
+        gone = self._remove(_Place(True, consumer_group, client_id))
         return {consumer_group} if gone else set()
 
     def lost(self, link: RemotingLink) -> set[str]:
         """A connection has ended; gives the consumer groups that have changed."""
-        return self._remove_all(lambda client: client.link is link)
+        return self._remove_all(list(self._on.get(link, ())))
 
     def expire(self, now_ms: int) -> set[str]:
         """Forget whom nobody has heard of for too long; gives the consumer groups that have changed."""
-        return self._remove_all(lambda client: now_ms - client.seen_ms > REMOTING_CLIENT_EXPIRY_MS)
+        since_ms = now_ms - REMOTING_CLIENT_EXPIRY_MS
+        silent = [
+            _Place(consumes, group, client.client_id)
+            for consumes, groups in ((False, self._producers), (True, self._groups))
+            for group, members in groups.items()
+            for client in members.values()
+            if client.seen_ms < since_ms
+        ]
+        return self._remove_all(silent)
 
     # --- who is there -----------------------------------------------------------------------------
 
@@ -134,22 +193,26 @@ class Registry:
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """What a group wants of a topic: what its member says that has changed it last."""
-        found = [
-            member.consumer.subscriptions[topic]
-            for member in self._groups.get(group, {}).values()
-            if topic in member.consumer.subscriptions
-        ]
-        return max(found, key=lambda subscription: subscription.version, default=None)
+        return self._wanted_by(group).get(topic)
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
         """What a group wants, by topic."""
-        topics = {
-            topic
-            for member in self._groups.get(group, {}).values()
-            for topic in member.consumer.subscriptions
-        }
-        found = {topic: self.subscription(group, topic) for topic in sorted(topics)}
-        return {topic: subscription for topic, subscription in found.items() if subscription}
+        return dict(sorted(self._wanted_by(group).items()))
+
+    def _wanted_by(self, group: str) -> dict[str, Subscription]:
+        """Made once for all pulls until the group changes."""
+        members = self._groups.get(group)
+        if members is None:
+            return {}
+        wanted = self._wanted.get(group)
+        if wanted is None:
+            wanted = self._wanted[group] = {}
+            for member in members.values():
+                for topic, subscription in member.consumer.subscriptions.items():
+                    known = wanted.get(topic)
+                    if known is None or known.version < subscription.version:
+                        wanted[topic] = subscription
+        return wanted
 
     def groups_of(self, topic: str) -> list[str]:
         """Consumer groups with a member that wants something of a topic."""
@@ -157,36 +220,35 @@ class Registry:
 
     # --- within -----------------------------------------------------------------------------------
 
-    def _remove(self, groups: dict[str, dict[str, _Entry]], group: str, client_id: str) -> bool:
-        members = groups.get(group)
-        if members is None or client_id not in members:
+    def _remove(self, place: _Place) -> bool:
+        groups: Mapping[str, dict[str, Any]] = self._groups if place.consumes else self._producers
+        members = groups.get(place.group, {})
+        client = members.pop(place.client_id, None)
+        if client is None:
             return False
-        del members[client_id]
         self._entries -= 1
+        self._leave_link(client.link, place)
+        if isinstance(client, Member):
+            self._told_bytes -= _bytes_of(client.consumer)
+            self._wanted.pop(place.group, None)
         if not members:
-            del groups[group]
+            self._groups.pop(place.group) if place.consumes else self._producers.pop(place.group)
         return True
 
-    def _remove_all(self, goes: Callable[[Client], bool]) -> set[str]:
-        self._remove_from(self._producers, goes)
-        return self._remove_from(self._groups, goes)
-
-    def _remove_from(
-        self, groups: dict[str, dict[str, _Entry]], goes: Callable[[Client], bool]
-    ) -> set[str]:
-        leaving = [
-            (group, client.client_id)
-            for group, members in groups.items()
-            for client in members.values()
-            if goes(client)
-        ]
-        for group, client_id in leaving:
-            self._remove(groups, group, client_id)
-        return {group for group, _ in leaving}
+    def _remove_all(self, places: list[_Place]) -> set[str]:
+        return {place.group for place in places if self._remove(place) and place.consumes}
 
     def check_invariants(self) -> None:
-        """No group is empty, and all entries are counted."""
+        """No group is empty, and all entries are counted and known by their connection."""
         sizes = [len(members) for members in self._producers.values()]
         sizes += [len(members) for members in self._groups.values()]
         assert all(sizes)
-        assert self._entries == sum(sizes)
+        assert self._entries == sum(sizes) == sum(map(len, self._on.values()))
+        members = [member for group in self._groups.values() for member in group.values()]
+        assert self._told_bytes == sum(_bytes_of(member.consumer) for member in members)
+
+
+def _bytes_of(consumer: ConsumerData) -> int:
+    """About what its subscriptions take."""
+    told = consumer.subscriptions.values()
+    return sum(_SUBSCRIPTION_BYTES + len(each.topic) + len(each.expression) for each in told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import DescribeTopic, TopicView
-from horolog.protocol.queue_commands import FindGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.routes import (
@@ -16,6 +15,7 @@ from horolog.protocol.remoting.routes import (
     cluster,
     route,
 )
+from horolog.protocol.rocketmq.names import check_group
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.kv import ORDER_TOPICS
 from horolog.server.remoting.node import (
@@ -74,22 +74,9 @@ class RouteCodes:
         if topic in self._defaults:
             queues, perm = self._defaults[topic]
             return Answer(body=route(broker, queues, queues, perm))
-        if await self._is_of_retries(topic):
+        if _is_of_retries(topic):
             return Answer(body=route(broker, 1, 1, READ_WRITE))
         return Answer(Status.TOPIC_NOT_EXIST, remark=f"topic: {topic[:200]!r} does not exist")
-
-    async def _is_of_retries(self, topic: str) -> bool:
-        """Whether it is the retry topic of a group: tools find a group by it, also before there is anything in it."""
-        group = topic.removeprefix(RETRY_PREFIX)
-        if group == topic:
-            return False
-        try:
-            await self._node.engine.submit(FindGroup(group))
-        except HorologError as error:
-            if error.code is not ErrorCode.GROUP_NOT_FOUND:
-                raise
-            return False
-        return True
 
     def cluster(self, request: Request) -> Answer:
         """All brokers, and which cluster they are of."""
@@ -98,3 +85,18 @@ class RouteCodes:
     def _broker(self, request: Request) -> dict[str, object]:
         node = self._node
         return broker_entry(node.broker_name, node.cluster_name, node.address(request))
+
+
+def _is_of_retries(topic: str) -> bool:
+    """Whether it is the retry topic of a group, be there anything in it or not.
+
+    Tools find a group by it.  A consumer asks for it before its first heartbeat, which makes it, and then not for
+    30 s: what it fails on would have to wait for that.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return False
+    try:
+        check_group(topic.removeprefix(RETRY_PREFIX))
+    except HorologError:
+        return False
+    return True
