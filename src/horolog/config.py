@@ -15,6 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
 ENVIRONMENT_PREFIX = "HOROLOG_"
+_ADVERTISED = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
@@ -164,6 +166,16 @@ class Settings(BaseSettings):
             if not _HOST.fullmatch(name):
                 raise ValueError(f"{name!r} is neither a name nor NAME:PORT")
         return text
+
+    @field_validator("advertised_host")
+    @classmethod
+    def _advertised_host_is_one(cls, host: str) -> str:
+        if host and not _ADVERTISED.fullmatch(host):
+            try:
+                IPv6Address(host)
+            except ValueError:
+                raise ValueError("a name or an address is needed, without a port") from None
+        return host
 
     @property
     def retention_ms(self) -> int:

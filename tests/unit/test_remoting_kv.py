@@ -39,14 +39,6 @@ def test_a_table_too_large_changes_nothing(tmp_path: Path) -> None:
         assert client.done(Code.GET_KV_CONFIG, ONE).fields == {"value": "broker-a:4"}
 
 
-def test_a_table_that_is_none_is_told(tmp_path: Path) -> None:
-    with remoting_door(tmp_path) as door, door.client() as client:
-        (tmp_path / "data" / "namesrv-kv.json").write_text("[]")
-        answer = client.call(Code.GET_KV_CONFIG, ONE)
-        assert answer.code == Status.SYSTEM_ERROR
-        assert answer.remark.startswith("namesrv-kv.json: no table")
-
-
 def test_a_route_has_the_permission_and_the_queues_of_its_topic(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         settings = TopicSettings(perm=4, read_queues=3, write_queues=2)

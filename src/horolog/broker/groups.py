@@ -155,6 +155,7 @@ def _check(settings: GroupSettings) -> None:
             )
     try:
         size = len(orjson.dumps(settings.attributes))
+        orjson.dumps(_within(settings.attributes))
     except TypeError as error:
         raise HorologError(
             ErrorCode.BAD_REQUEST, f"attributes: {error}", field="attributes"
@@ -166,3 +167,10 @@ def _check(settings: GroupSettings) -> None:
             field="attributes",
             limit=f"{GROUP_ATTRIBUTES_MAX} bytes",
         )
+
+
+def _within(attributes: object) -> object:
+    """As deep as they are where they are told with all groups: deeper than 254 nothing can be written."""
+    for _ in range(8):
+        attributes = [attributes]
+    return attributes

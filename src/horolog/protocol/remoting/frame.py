@@ -28,6 +28,7 @@ import orjson
 
 FRAME_BYTES_MAX = 16 << 20  # of what follows the length: the official limit
 _PREFIX_BYTES = 8
+_LONG_HEADER = 4_096  # bytes; most are some hundreds
 _LENGTH = struct.Struct(">I")
 _PREFIX = struct.Struct(">II")
 _BINARY = struct.Struct(">hBhiiI")
@@ -103,6 +104,15 @@ class Frame(NamedTuple):
         return self.flag & _ONE_WAY != 0
 
 
+class LongFields(dict[str, str]):
+    """Fields of a header so long that it counts among what a request keeps.
+
+    header_bytes  of all of it
+    """
+
+    header_bytes = 0
+
+
 class Reader:
     """Cuts the bytes of a connection into frames.
 
@@ -144,7 +154,12 @@ class Reader:
                 wanted = 4 + length
                 break
             header = chunk[at + _PREFIX_BYTES : body_at]
-            found.append(_read(mark >> 24, header, chunk[body_at:stop]))
+            frame = _read(mark >> 24, header, chunk[body_at:stop])
+            if len(header) > _LONG_HEADER:
+                fields = LongFields(frame.fields)
+                fields.header_bytes = len(header)
+                frame = frame._replace(fields=fields)
+            found.append(frame)
             at = stop
         self._wanted = wanted
         if at < end:

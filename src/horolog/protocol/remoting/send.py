@@ -257,6 +257,8 @@ class _Building:
         shared, middle, levels, new_id = sender
         if not 0 < len(body) <= BODY_MAX:
             check_body(body)
+        if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
+            check_stored_size(len(stored))
         marked = b"\x02" + stored
         if _POP in marked:  # of a message that was received: it is not leased any more
             marked = without(marked, _POP)

@@ -120,10 +120,19 @@ def ended(text: bytes) -> bytes:
 
 def without(text: bytes, name: bytes) -> bytes:
     """Stored properties behind a separator, without that one; both separators stand around its name."""
-    while (at := text.find(name)) >= 0:
+    at = text.find(name)
+    if at < 0:
+        return text
+    kept: list[bytes] = []
+    start = 0
+    while at >= 0:
+        kept.append(text[start : at + 1])
         end = text.find(b"\x02", at + len(name))
-        text = text[: at + 1] + text[end + 1 :] if end >= 0 else text[: at + 1]
-    return text
+        if end < 0:
+            return b"".join(kept)
+        start = end + 1
+        at = text.find(name, end)
+    return b"".join((*kept, text[start:]))
 
 
 def _number(text: bytes, name: bytes) -> int | None:

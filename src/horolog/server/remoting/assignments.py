@@ -13,6 +13,7 @@ from horolog.protocol.queue_commands import FindGroup, GroupView, PutGroup
 from horolog.protocol.remoting.assignment import ANY_QUEUE, POP, PULL, check_mode, share
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.request import DONE, Answer, content
+from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -61,7 +62,7 @@ class AssignmentCodes:
     async def set_mode(self, request: Request) -> Answer:
         """Let a group pop the messages of a topic, or pull them; kept with the group."""
         wanted = content(request.frame)
-        topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
+        topic, group = check_topic(_text(wanted, "topic")), _text(wanted, "consumerGroup")
         mode = check_mode(wanted.get("mode"))
         if topic.startswith(RETRY_PREFIX):
             raise _wrong("topic", "retry topics are always pulled")

@@ -116,7 +116,8 @@ class RemotingFront:
     # --- doors ------------------------------------------------------------------------------------
 
     async def start(self) -> Ports:
-        """Listen; gives the real ports.  CONFIG if one is taken."""
+        """Listen; gives the real ports.  CONFIG if one is taken, DAMAGED if the name server's table cannot be read."""
+        _ = self.node.kv
         broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")
         try:
             namesrv = bind(self._host, self._namesrv_port, "--namesrv-port")

@@ -20,6 +20,7 @@ from horolog.protocol.remoting.frame import (
     Flag,
     Frame,
     FrameFault,
+    LongFields,
     Reader,
     Serializer,
     encode,
@@ -43,6 +44,9 @@ _TOO_SLOW = Answer(
 
 def size_of(frame: Frame) -> int:
     """Bytes that a request keeps while it is under way."""
+    fields = frame.fields
+    if type(fields) is LongFields:
+        return fields.header_bytes + len(frame.body)
     return _HEADER_BYTES + len(frame.body)
 
 
@@ -172,6 +176,13 @@ class RemotingLink(Link):
             self._out_bytes += size
         else:
             self._say(head + body)
+
+    def park(self, frame: Frame) -> Frame:
+        """A request waits for something to happen; gives what is kept of it, which is what its answer needs."""
+        self.parked += 1
+        kept = frame._replace(fields={}, body=b"", remark="")
+        self._open_bytes -= size_of(frame) - size_of(kept)
+        return kept
 
     def answer_all(self, frames: list[Frame], answers: list[bytes]) -> None:
         """The answers of many requests as they travel; one-way ones have none."""

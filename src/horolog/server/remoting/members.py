@@ -9,10 +9,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import MIB
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage, SearchOffset
 from horolog.protocol.remoting import client_bodies as bodies
@@ -31,6 +33,7 @@ from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_told
 
 _ASK_S = 5.0  # tools wait as long, or give up before
+_OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes the broker's time
 _TO_THE_END = -1  # as a time: behind the newest message
 _CPP = "CPP"
 
@@ -120,7 +123,7 @@ class MemberCodes:
         fields = {
             "topic": topic,
             "group": group,
-            "timestamp": text(frame, "timestamp", "0"),
+            "timestamp": str(integer(frame, "timestamp", 0)),
             "isForce": "true",
         }
         broker = self._node.broker_name
@@ -148,7 +151,7 @@ class MemberCodes:
     async def offsets_of_clients(self, request: Request) -> Answer:
         """Where the clients of a group are, as they say."""
         frame = request.frame
-        topic, group = text(frame, "topic"), check_group(text(frame, "group"))
+        topic, group = check_topic(text(frame, "topic")), check_group(text(frame, "group"))
         only = text(frame, "clientAddr", "")  # it is a client id
         everybody = self._registry.members(group)
         members = [each for each in everybody if not only or each.client_id == only]
@@ -162,8 +165,7 @@ class MemberCodes:
         table = {}
         for member, said in zip(members, answers, strict=True):
             if said.code == Status.SUCCESS:
-                found = object_keys.read(said.body).get("messageQueueTable", {})
-                table[member.client_id] = object_keys.table(object_keys.rows(found))
+                table[member.client_id] = object_keys.table(_offsets_in(said.body))
         return Answer(body=orjson.dumps({"consumerTable": table}))
 
     # --- what only a client knows -----------------------------------------------------------------
@@ -196,6 +198,17 @@ class MemberCodes:
             return _not_online(f"clientId: {client_id[:200]!r} is no client of {group!r} just now")
         said = await _ask(member, frame.code, frame.fields, body)
         return Answer(said.code, said.fields, said.body, said.remark)
+
+
+def _offsets_in(body: bytes) -> list[tuple[dict[str, Any], Any]]:
+    """What a client says of its offsets; nothing, if it says something else."""
+    if len(body) > _OFFSETS_BYTES_MAX:
+        return []
+    try:
+        found = object_keys.read(body).get("messageQueueTable")
+    except HorologError:
+        return []
+    return object_keys.rows(found) if isinstance(found, dict) else []
 
 
 def _not_online(why: str) -> Answer:

@@ -77,4 +77,6 @@ class Node:
 
     def address(self, request: Request) -> str:
         """host:port under which the client who asks reaches the broker's door."""
+        if ":" in self.advertised:  # of IPv6
+            return f"[{self.advertised}]:{self.broker_port}"
         return f"{self.advertised or request.link.dialled}:{self.broker_port}"

@@ -78,8 +78,7 @@ class PopCodes:
             False,
             max(0, min(integer(frame, "pollTime", 0), POLL_MAX_MS)),
             "",
-            text(frame, "attemptId", ""),
-            ANSWER_BYTES_MAX,
+            bytes_max=ANSWER_BYTES_MAX,
         )
         if command.poll_ms:
             request.park()

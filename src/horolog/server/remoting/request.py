@@ -32,10 +32,10 @@ class Request:
         return self.link.peer
 
     def park(self) -> None:
-        """It waits for something to happen: a door that closes does not wait for it."""
+        """It waits for something to happen: a door that closes does not wait for it, and its fields are forgotten."""
         assert not self.parked
         self.parked = True
-        self.link.parked += 1
+        self.frame = self.link.park(self.frame)
 
     def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> None:
         """How it went; `pieces` stand for the body of the answer."""
