@@ -28,6 +28,7 @@ from horolog.protocol.remoting.heartbeat import read_heartbeat
 from horolog.protocol.remoting.queue_locks import LockedQueue, QueueLocks
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.server.remoting.registry import Registry
 
@@ -77,6 +78,19 @@ def test_large_messages_are_popped_a_few_at_a_time(tmp_path: Path) -> None:
             assert {message.reconsume_times for message in messages} == {0}
             got += [message.body[:4] for message in messages]
         assert sorted(got) == sorted(sent)
+
+
+def test_a_popped_message_without_room_for_its_handle_leaves_the_others_readable(
+    tmp_path: Path,
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        known = {"UNIQ_KEY": "A", "x": "y" * (32_767 - len("UNIQ_KEY.A.x..."))}
+        client.done(Code.SEND_MESSAGE_V2, sending(properties=known), b"full")
+        client.done(Code.SEND_MESSAGE_V2, sending(properties={"UNIQ_KEY": "B"}), b"usual")
+        full, usual = layouts(client.done(Code.POP_MESSAGE, popping()).body)
+        assert (full.body, len(full.properties)) == (b"full", 32_766)
+        assert "POP_CK" in properties.decode(usual.properties)
 
 
 def test_a_query_gives_the_newest_messages_that_an_answer_holds(tmp_path: Path) -> None:

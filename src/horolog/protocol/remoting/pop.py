@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import ACKS_PER_REQUEST_MAX
+from horolog.limits import ACKS_PER_REQUEST_MAX, STORED_PROPERTIES_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.rocketmq import layout, properties
 
@@ -29,7 +29,11 @@ def popped(messages: Sequence[Delivered], handle_of: Callable[[str], str]) -> li
 
 def _with_handle(message: Delivered, handle: str) -> bytes:
     topic, stored = layout.topic_and_properties(message.layout)
-    stored = properties.replaced(stored, POP_CK, handle)
+    named = properties.replaced(stored, POP_CK, handle)
+    if len(named) <= STORED_PROPERTIES_MAX:
+        stored = named
+    # Else clients would read a negative length, and nothing of the messages behind it: it comes without its handle,
+    # and comes again.
     queue_id = layout.queue_id_of(message.layout)
     return layout.readdressed(message.layout, topic, stored, message.attempt - 1, queue_id)
 
