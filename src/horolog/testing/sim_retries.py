@@ -87,8 +87,10 @@ class Retries:
             self._held += [_held(command.topic, each) for each in result.messages]
 
     def stepped(self) -> None:
-        """The clock steps: what is asked for again may be older than it seems."""
+        """The clock steps: a broker that starts then takes what was asked for as older than it is."""
         self._held.clear()
+        for position, (_, level, copy) in self._asked.items():
+            self._asked[position] = (-DEDUP_MS, level, copy)
 
     def finish(self, *, lost_allowed: bool) -> None:
         """Everything is handed over: compare."""
