@@ -111,10 +111,9 @@ class Rot:
         if kind == ".run":
             return self._hurt_in_run(self._runs.setdefault(path, content), offset)
         if kind == ".cq":
-            unit = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)[offset // UNIT_BYTES]
-            position = int(unit["position"])
-            keys = [key for key, at in self._broker.watch.positions.items() if at == position]
-            return self._ids(keys)
+            units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
+            hit = units["position"][offset // UNIT_BYTES : offset // UNIT_BYTES + 1].tolist()
+            return self._ids(key for key, at in self._broker.watch.positions.items() if at in hit)
         names = self._disk.names()
         if kind == "/keys/":
             self._history.lost_keys = True
