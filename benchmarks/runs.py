@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.run import Run
-from horolog.delay.run_format import run_path
-from horolog.delay.run_merge import Part, flush, merge
+from horolog.delay.run.format import run_path
+from horolog.delay.run.merge import Part, flush, merge
+from horolog.delay.run.reader import Run
 from horolog.limits import DAY_MS, MIB
 from horolog.storage.disk import Disk
 

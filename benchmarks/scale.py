@@ -30,8 +30,8 @@ import uvloop
 
 from benchmarks.load import TOPIC, send_all
 from horolog.delay.entry import ENTRY, record_crcs
-from horolog.delay.far_run import FarRun
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.far.run import FarRun
+from horolog.delay.run.writer import RunWriter
 from horolog.limits import DAY_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import CreateTopic, MessageType, Recall, TopicType

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from horolog.delay.run import Run
+from horolog.delay.run.reader import Run
 from horolog.storage.disk import Disk
 
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "spark_due"

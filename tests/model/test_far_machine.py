@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from horolog.delay import far_checkpoint, pending
-from horolog.delay.far import FarSettings
+from horolog.delay import pending
+from horolog.delay.far import checkpoint as far_checkpoint
+from horolog.delay.far.store import FarSettings
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.run import Run
-from horolog.delay.run_merge import Part, flush, merge
+from horolog.delay.run.merge import Part, flush, merge
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.testing.disk import FaultyDisk, Killed
 

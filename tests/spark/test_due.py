@@ -14,7 +14,7 @@ from deltalake import WriterProperties, write_deltalake
 from due_rows import START, all_due, numbered, three_runs
 from pyspark.sql.types import StringType, StructField, StructType
 
-from horolog.delay.run import Run
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.due_pieces import DueMessages
 from horolog.spark.due_runs import RunDirectory, grouped, read_piece, tasks_for

@@ -11,7 +11,7 @@ import pytest
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.row_sum import MASK, row_sum
-from horolog.delay.run_merge import flush
+from horolog.delay.run.merge import flush
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind

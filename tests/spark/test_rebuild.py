@@ -20,8 +20,8 @@ from audited import (
     open_directory,
 )
 
-from horolog.delay.far_names import state_file
-from horolog.delay.far_state import RunState, decode_run_state
+from horolog.delay.far.names import state_file
+from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS
 from horolog.log.checkpoint import Checkpoint, newest_checkpoint

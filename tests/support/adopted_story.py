@@ -11,9 +11,9 @@ import numpy as np
 from audited import START_MS, TOPICS, message, message_id, open_directory, send
 
 from horolog.broker.staging import Begun, Place
-from horolog.delay.adopted import is_adopted_name
+from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.offload import promotion_app
-from horolog.delay.run import Run
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_merge import flush
+from horolog.delay.run.merge import flush
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.errors import ErrorCode, HorologError
 from horolog.testing.disk import FaultyDisk
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from horolog.delay.far import FarSettings
+from horolog.delay.far.store import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentWriter, Write
 from horolog.protocol.commands import (

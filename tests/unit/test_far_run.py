@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from run_rows import HOUR_MS, LOG_ID, Source, new_disk, opened
 
-from horolog.delay.far_run import FarRun
-from horolog.delay.far_state import decode_run_state, encode_run_state
+from horolog.delay.far.run import FarRun
+from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.state import EntryState
 from horolog.testing.disk import FaultyDisk
 from horolog.verify.adoptions import AdoptionCheck

@@ -16,7 +16,7 @@ from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay import lake
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.far_state import RunState, encode_run_state
+from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import record

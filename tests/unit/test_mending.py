@@ -7,8 +7,8 @@ import pytest
 from worlds import checkpoint, take_all
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
-from horolog.delay.far import FarSettings
-from horolog.delay.run_format import HEADER_BYTES
+from horolog.delay.far.store import FarSettings
+from horolog.delay.run.format import HEADER_BYTES
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     CreateTopic,

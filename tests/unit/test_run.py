@@ -21,17 +21,17 @@ from run_rows import (
 
 from horolog.cli.inspection.files import inspect_file
 from horolog.delay.entry import record_crcs
-from horolog.delay.run import RunInfo
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FENCE_ROWS,
     GROUP_ROWS,
     HEADER_BYTES,
     layout_of,
 )
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     RunInfo as FormatRunInfo,
 )
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.run.reader import RunInfo
+from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode
 
 # --- what is written is read ------------------------------------------------------------------------

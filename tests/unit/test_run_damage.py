@@ -23,8 +23,7 @@ from run_rows import (
 )
 
 from horolog.delay.entry import record_crcs
-from horolog.delay.run import PROBLEMS_MAX, Run
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FENCE_ROWS,
     FOOTER_BYTES,
     GROUP_ROWS,
@@ -32,6 +31,7 @@ from horolog.delay.run_format import (
     layout_of,
     run_path,
 )
+from horolog.delay.run.reader import PROBLEMS_MAX, Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.testing.disk import FaultyDisk, Killed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from worlds import checkpoint, take_all
 
-from horolog.delay import run as run_module
-from horolog.delay.far import FarSettings
-from horolog.delay.run_format import FOOTER_BYTES, HEADER_BYTES, TOPIC_HOUR
+from horolog.delay.far.store import FarSettings
+from horolog.delay.run import reader as run_module
+from horolog.delay.run.format import FOOTER_BYTES, HEADER_BYTES, TOPIC_HOUR
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import (
     CountPending,

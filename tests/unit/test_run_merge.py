@@ -22,13 +22,13 @@ from run_rows import (
     sorted_rows,
 )
 
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FOOTER_BYTES,
     HEADER_BYTES,
     decode_footer,
     decode_header,
 )
-from horolog.delay.run_merge import Part, merge
+from horolog.delay.run.merge import Part, merge
 from horolog.errors import ErrorCode
 from horolog.testing.disk import FaultyDisk
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horolog.delay import run_writer
 from horolog.delay.entry import ENTRY, record_crcs
-from horolog.delay.run import Run
+from horolog.delay.run import writer as run_writer
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.staged_runs import _StagedWriter
 from horolog.storage.disk import Disk, DiskFile

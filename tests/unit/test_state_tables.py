@@ -10,7 +10,7 @@ import pytest
 from horolog.broker import adoption_life, checkpoint_life
 from horolog.broker.adoptions import stage_of
 from horolog.delay import lake_stages
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.lake import COUNT, Lake
 from horolog.delay.lake_stages import Event, Stage
 from horolog.limits import HOUR_MS

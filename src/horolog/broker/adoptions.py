@@ -1,9 +1,9 @@
 """Adoptions: whole transactions of scheduled messages, written by somebody else, committed by one record.
 
     begin     is (app, version) new, and may the topic take it?  A staging directory is made (`server.adoptions`)
-    …         somebody writes runs into it (`delay.run_format`, adopted)
+    …         somebody writes runs into it (`delay.run.format`, adopted)
     commit    in a thread: check, sync and move the files (`broker.staging`); then in a step: append ADOPT
-    apply     when that frame is committed the files are sources like all runs (`delay.adopted`)
+    apply     when that frame is committed the files are sources like all runs (`delay.far.adopted`)
 
 What that means for each version of an app is a table: `broker.adoption_life`.
 
@@ -24,7 +24,7 @@ from horolog.broker.effects import Reply
 from horolog.broker.sends import append_messages, too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
-from horolog.delay.adopted import AdoptedFile, Adoption
+from horolog.delay.far.adopted import AdoptedFile, Adoption
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     ADOPTION_APP_MAX,

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from horolog.broker.effects import Reply
 from horolog.broker.shard import Settled, Shard
 from horolog.delay.entry import entry_sums
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_run import FarRun
-from horolog.delay.hour import Hour
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.run import FarRun
 from horolog.delay.lanes import lanes_of
+from horolog.delay.near.hour import Hour
 from horolog.delay.source import Rows, refs_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError

@@ -19,7 +19,7 @@ from horolog.log.segment import Write
 
 if TYPE_CHECKING:
     from horolog.broker.snapshot import CheckpointJob
-    from horolog.delay.far_jobs import FarJob
+    from horolog.delay.far.jobs import FarJob
 
 
 class Now(NamedTuple):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from horolog.broker.shard import Shard
-from horolog.delay.adopted import AdoptedRun
 from horolog.delay.entry import entry_sums
+from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.state import EntryState
 from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FIND_MAX, KEY_RECALL_MAX
 from horolog.log.record import HAS_KEYS, HEAD_BYTES

@@ -18,7 +18,7 @@ import numpy as np
 
 from horolog.broker.recalls import instant
 from horolog.broker.shard import Applied, Shard
-from horolog.delay.adopted import AdoptedRun
+from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.lake import Lake, Offload
 from horolog.delay.lake_stages import TABLE, Event, Stage
 from horolog.delay.offload import (

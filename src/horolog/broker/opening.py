@@ -19,10 +19,10 @@ from horolog.broker.replay import Replay, index_frame
 from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import restore
 from horolog.broker.staging import Place, sweep_moved, sweep_staging
-from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged
-from horolog.delay.far_buffer import is_buffer
-from horolog.delay.far_names import named_files
+from horolog.delay.far.adopted import is_adopted_name
+from horolog.delay.far.buffer import is_buffer
+from horolog.delay.far.names import named_files
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name
 from horolog.log.commit_log import CommitLog

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.offload import promotion_of
-from horolog.delay.run_search import is_readable
+from horolog.delay.run.search import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
 from horolog.limits import ADOPTION_APPS_MAX

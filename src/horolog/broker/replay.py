@@ -18,7 +18,7 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.snapshot import restored_lease
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.offload import Step, step_of
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState

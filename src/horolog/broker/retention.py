@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from horolog.broker.shard import Named, Shard
-from horolog.delay.far_names import named_files
+from horolog.delay.far.names import named_files
 from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
 from horolog.log.segment import bases_on_disk, segment_name

@@ -18,7 +18,7 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.repeats import First, Repeats
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX

@@ -20,8 +20,8 @@ from horolog.broker.log_times import LogTimes
 from horolog.broker.problems import Problems
 from horolog.broker.queued import QueuedMessages
 from horolog.broker.topics import Topic, Topics
-from horolog.delay.adopted import Adoption
-from horolog.delay.far import FarSettings
+from horolog.delay.far.adopted import Adoption
+from horolog.delay.far.store import FarSettings
 from horolog.delay.lanes import Lanes
 from horolog.delay.offload import Step, apply_step, note_recalled, promotion_of
 from horolog.delay.state import EntryState

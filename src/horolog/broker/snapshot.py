@@ -17,12 +17,12 @@ import numpy as np
 from horolog.broker import retention
 from horolog.broker.shard import Named, Shard
 from horolog.broker.topics import Dropped
-from horolog.delay import far_checkpoint
-from horolog.delay.adopted import is_adopted_name
 from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key
-from horolog.delay.far_buffer import is_buffer
-from horolog.delay.far_names import files_of_job
-from horolog.delay.far_run import unreadable_key
+from horolog.delay.far import checkpoint as far_checkpoint
+from horolog.delay.far.adopted import is_adopted_name
+from horolog.delay.far.buffer import is_buffer
+from horolog.delay.far.names import files_of_job
+from horolog.delay.far.run import unreadable_key
 from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
 from horolog.errors import NO_ROOM, ErrorCode, HorologError

@@ -21,16 +21,16 @@ import numpy.typing as npt
 import orjson
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.adopted import (
+from horolog.delay.entry import entry_sums, record_crcs
+from horolog.delay.far.adopted import (
     AdoptedRun,
     Origin,
     adopted_name,
     is_adopted_name,
     stamp_of,
 )
-from horolog.delay.entry import entry_sums, record_crcs
-from horolog.delay.run import Run
-from horolog.delay.run_format import FOOTER_BYTES
+from horolog.delay.run.format import FOOTER_BYTES
+from horolog.delay.run.reader import Run
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import StagedFile

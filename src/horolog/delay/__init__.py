@@ -1,1 +1,4 @@
-"""Scheduled messages at rest: hours, their indexes and state, and where each one is filed."""
+"""Scheduled messages at rest: `near` (hours), `far` (buffers and runs), `run` (run files); `store` joins them.
+
+Any of them gives rows that the wheel loads (`source`, `span`), in the form of `entry`, in the states of `state`.
+"""

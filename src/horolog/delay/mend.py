@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.adopted import AdoptedRun
 from horolog.delay.damage import Repair
 from horolog.delay.entry import entry_sums, origin_seed, record_crcs
-from horolog.delay.far_run import FarRun
+from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.run import FarRun
 from horolog.errors import HorologError
 from horolog.log.frame_reader import Hole
 from horolog.storage.api import Storage

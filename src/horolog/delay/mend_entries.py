@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.adopted import AdoptedRun
 from horolog.delay.damage import Repair
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed
-from horolog.delay.hour import Hour
+from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.mend import from_log, reread, rewrite
+from horolog.delay.near.hour import Hour
 from horolog.delay.source import Rows
 from horolog.limits import HOUR_MS, MEND_ROWS_MAX
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.rocketmq import layout
 
 if TYPE_CHECKING:
-    from horolog.delay.far_buffer import FarBuffer
-    from horolog.delay.far_run import FarRun
+    from horolog.delay.far.buffer import FarBuffer
+    from horolog.delay.far.run import FarRun
     from horolog.delay.store import DelayStore
 
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.adopted import AdoptedRun
-from horolog.delay.far import FarStore
-from horolog.delay.far_run import FarRun
+from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.run import FarRun
+from horolog.delay.far.store import FarStore
 from horolog.delay.lake import COUNT, Offload
 from horolog.delay.lake_gone import GONE
 from horolog.delay.lake_stages import Event, Stage

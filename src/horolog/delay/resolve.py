@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import entry_sums
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_run import FarRun
-from horolog.delay.hour import Hour
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.run import FarRun
 from horolog.delay.mend_entries import mend_rows
+from horolog.delay.near.hour import Hour
 from horolog.delay.source import Rows, refs_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from horolog.delay.chain import ChainLoad
-from horolog.delay.hour import Hour
+from horolog.delay.near.chain import ChainLoad
+from horolog.delay.near.hour import Hour
 from horolog.delay.source import NOTHING, FarSource, Loaded, PartLoad, Rows, merged
 from horolog.delay.state import SECONDS
 from horolog.errors import Problem

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay import far_checkpoint
-from horolog.delay.adopted import Adoption
 from horolog.delay.damage import Damaged, Repair, quarantine_problem
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.far import FarSettings, FarStore
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_run import FarRun
-from horolog.delay.hour import Filing, Hour
+from horolog.delay.far import checkpoint as far_checkpoint
+from horolog.delay.far.adopted import Adoption
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.run import FarRun
+from horolog.delay.far.store import FarSettings, FarStore
 from horolog.delay.mend import ReadLog, are_intact, mend_records
 from horolog.delay.mend_entries import mend_rows
-from horolog.delay.near_far import damaged_hour, hour_groups
+from horolog.delay.near.hour import Filing, Hour
+from horolog.delay.near.hours import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name

@@ -37,7 +37,7 @@ ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below is consumed, and of what lies
              behind an offset that is lower than before nothing is known any more
 EPOCH        nothing: the first frame of an epoch
-ADOPT        JSON: app, version, topic, queues, rows, files (`delay.adopted`); its log position is the origin of
+ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position is the origin of
              all rows.  Without files the messages themselves follow in the same frame
 OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `delay.lake.COUNT` rows,
              of a recall `delay.lake_gone.GONE` rows; the only record of its frame, but for a reschedule

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from horolog.delay.adopted import Adoption
 from horolog.delay.entry import ENTRY
-from horolog.delay.run_format import HEADER_BYTES as RUN_HEADER_BYTES
-from horolog.delay.run_format import decode_header, run_path
+from horolog.delay.far.adopted import Adoption
+from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER_BYTES
+from horolog.delay.run.format import decode_header, run_path
 from horolog.errors import HorologError
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import (

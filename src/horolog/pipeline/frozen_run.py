@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import entry_sums, record_crcs
-from horolog.delay.run import Run
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.lake import Lake, Offload, restore_lake
 from horolog.delay.lake_stages import Stage
 from horolog.delay.offload import promotion_of, step_of

@@ -25,8 +25,8 @@ from zlib_ng.zlib_ng import crc32
 from horolog.admin.client import AdminClient
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.offload import promotion_app
-from horolog.delay.run_format import FOOTER_BYTES
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.run.format import FOOTER_BYTES
+from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.pipeline import lake, lake_broker

@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 
 from horolog.broker.adoptions import note
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.lake import Lake, state_name
 from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError

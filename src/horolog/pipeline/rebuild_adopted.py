@@ -15,12 +15,12 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from horolog.delay.adopted import AdoptedRun, Adoption, Origin
-from horolog.delay.far_names import registry_row, state_file
-from horolog.delay.far_state import encode_run_state
+from horolog.delay.far.adopted import AdoptedRun, Adoption, Origin
+from horolog.delay.far.names import registry_row, state_file
+from horolog.delay.far.run_state import encode_run_state
 from horolog.delay.offload import rows_of
-from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_format import run_path
+from horolog.delay.run.format import run_path
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError
 from horolog.pipeline.data_files import LogPlan, files_of, plan_of

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.lake import Lake
 from horolog.delay.lake_gone import GONE
 from horolog.delay.lake_stages import Event

@@ -19,7 +19,7 @@ from horolog.broker.effects import Effects, Reply
 from horolog.broker.opening import Opened
 from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
-from horolog.delay.far_jobs import FarJob
+from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import (
     FLUSH_INTERVAL_MS,

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.entry import record_crcs
-from horolog.delay.run import Run
-from horolog.delay.run_format import END_MAGIC
-from horolog.delay.run_search import is_readable
+from horolog.delay.run.format import END_MAGIC
+from horolog.delay.run.reader import Run
+from horolog.delay.run.search import is_readable
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_decode import Records
 from horolog.spark.values import values_of

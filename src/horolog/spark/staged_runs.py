@@ -22,8 +22,8 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.run_format import FOOTER_BYTES
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.run.format import FOOTER_BYTES
+from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.row_checks import described, refusals
 from horolog.spark.row_sums import RowSum, sum_of, summed

@@ -10,8 +10,8 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.broker.staging import Claim
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.run_format import FOOTER_BYTES, run_path
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.run.format import FOOTER_BYTES, run_path
+from horolog.delay.run.writer import RunWriter
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import NewMessage
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.run import RunInfo
-from horolog.delay.run_writer import RunWriter
+from horolog.delay.run.reader import RunInfo
+from horolog.delay.run.writer import RunWriter
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.rocketmq.layout import HEAD as LAYOUT_HEAD
 from horolog.protocol.rocketmq.message import encode, key_hash

@@ -17,8 +17,8 @@ from horolog.broker.shard import Settings, Shard
 from horolog.broker.snapshot import CheckpointJob
 from horolog.broker.staging import Place
 from horolog.clock import SimulatedClock
-from horolog.delay.far import FarSettings
-from horolog.delay.far_jobs import FarJob
+from horolog.delay.far.jobs import FarJob
+from horolog.delay.far.store import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command

@@ -19,7 +19,7 @@ from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.lake_gone import GONE
 from horolog.delay.lake_stages import Stage
 from horolog.delay.offload import promotion_app
-from horolog.delay.run import Run
+from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES

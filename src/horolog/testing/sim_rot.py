@@ -27,7 +27,7 @@ from random import Random
 import numpy as np
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
-from horolog.delay.run_format import HEADER_BYTES as RUN_HEADER
+from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.consume_queue import UNIT, UNIT_BYTES
 from horolog.protocol.rocketmq.message import key_hash

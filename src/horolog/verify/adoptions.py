@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.adopted import AdoptedFile, Adoption
-from horolog.delay.run_format import run_path
+from horolog.delay.far.adopted import AdoptedFile, Adoption
+from horolog.delay.run.format import run_path
 from horolog.verify.balance import mixed
 from horolog.verify.findings import Findings
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY_BYTES
-from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.state import (
     RECALLED_STATES,
     SECONDS,

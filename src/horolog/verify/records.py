@@ -11,7 +11,7 @@ import numpy.typing as npt
 import orjson
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.adopted import Adoption
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.offload import step_of
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FENCE_ROWS,
     FOOTER_BYTES,
     GROUP_ROWS,

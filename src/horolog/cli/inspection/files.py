@@ -19,8 +19,10 @@ from horolog.cli.inspection import (
     shard_files,
 )
 from horolog.cli.inspection.report import Report
-from horolog.delay import far_state, lake, run_format, state
-from horolog.delay.hour import INDEX_NAME, LOG_NAME
+from horolog.delay import lake, state
+from horolog.delay.far import run_state
+from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import checkpoint, frame, key_rows, keys
 
@@ -80,7 +82,7 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return run_file.read_run(path, content, limit=limit)
     if name.startswith("lake.state.") or magic == lake.MAGIC:
         return lake_file.read_lake_state(path, content, limit=limit)
-    if ".state." in name or magic == far_state.MAGIC:
+    if ".state." in name or magic == run_state.MAGIC:
         return run_file.read_run_state(path, content, limit=limit)
     if name.endswith(".keys") or magic == key_rows.MAGIC:
         return key_files.read_key_chunk(path, content, limit=limit)

@@ -13,8 +13,8 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.report import Report, instant, verdict
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.far_state import decode_run_state
-from horolog.delay.run_format import (
+from horolog.delay.far.run_state import decode_run_state
+from horolog.delay.run.format import (
     FOOTER_BYTES,
     HEADER_BYTES,
     KEY_GROUP,

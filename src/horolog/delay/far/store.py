@@ -20,21 +20,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.damage import Repair
-from horolog.delay.far_buffer import FarBuffer, buffer_name
-from horolog.delay.far_jobs import (
+from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
+from horolog.delay.far.buffer import FarBuffer, buffer_name
+from horolog.delay.far.jobs import (
     FarJob,
     FlushJob,
     MergeJob,
 )
-from horolog.delay.far_run import FarRun
-from horolog.delay.far_upkeep import finish_flush, finish_merge, flush_job, merge_job
-from horolog.delay.hour import Filing, MendRows
+from horolog.delay.far.run import FarRun
+from horolog.delay.far.upkeep import finish_flush, finish_merge, flush_job, merge_job
 from horolog.delay.lake import Lake
-from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_format import run_path
-from horolog.delay.run_mend import remake
+from horolog.delay.near.hour import Filing, MendRows
+from horolog.delay.run.format import run_path
+from horolog.delay.run.mend import remake
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
 from horolog.limits import (

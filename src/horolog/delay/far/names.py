@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.delay.adopted import AdoptedRun
 from horolog.delay.damage import Damaged
-from horolog.delay.far_buffer import buffer_name
-from horolog.delay.far_jobs import FarJob, run_name
-from horolog.delay.far_run import FarRun
+from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.buffer import buffer_name
+from horolog.delay.far.jobs import FarJob, run_name
+from horolog.delay.far.run import FarRun
 from horolog.delay.lake import lake_files
 from horolog.limits import HOUR_MS
 

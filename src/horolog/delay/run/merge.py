@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, entry_sums
-from horolog.delay.run import Run
-from horolog.delay.run_format import RunInfo, damaged, run_path
-from horolog.delay.run_writer import RunWriter, is_sorted, sort_key
+from horolog.delay.run.format import RunInfo, damaged, run_path
+from horolog.delay.run.reader import Run
+from horolog.delay.run.writer import RunWriter, is_sorted, sort_key
 from horolog.errors import HorologError
 from horolog.storage.api import Storage
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
-from horolog.delay.hour import INDEX_NAME, LOG_NAME, Filing, MendRows
 from horolog.delay.mapped import Mapped
+from horolog.delay.near.hour import INDEX_NAME, LOG_NAME, Filing, MendRows
 from horolog.delay.source import Loaded, Rows, loaded
 from horolog.delay.state import SECONDS, EntryState, check_event
 from horolog.errors import Problem

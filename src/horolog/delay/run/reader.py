@@ -1,6 +1,6 @@
-"""Reading a run (format in `run_format`): rows of a second, of an origin, of a key; always mapped, never loaded.
+"""Reading a run (format in `delay.run.format`): rows of a second, of an origin, of a key; always mapped, never loaded.
 
-Rows that are damaged are left out, and said in `problems`; how a search is not misled by them says `run_search`.
+Rows that are damaged are left out, and said in `problems`; how a search is not misled by them says `delay.run.search`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FENCE_ROWS,
     FOOTER_BYTES,
     GROUP_ROWS,
@@ -30,8 +30,8 @@ from horolog.delay.run_format import (
     is_adopted,
     run_path,
 )
-from horolog.delay.run_keys import KeyGroups, Rows, spread
-from horolog.delay.run_search import RowSearch, is_readable
+from horolog.delay.run.keys import KeyGroups, Rows, spread
+from horolog.delay.run.search import RowSearch, is_readable
 from horolog.errors import Problem
 from horolog.limits import HOUR_MS, MIB
 from horolog.storage.api import Storage

@@ -13,7 +13,7 @@ from horolog.delay.state import EntryState
 from horolog.errors import Problem
 
 if TYPE_CHECKING:
-    from horolog.delay.far_run import FarRun
+    from horolog.delay.far.run import FarRun
 
 
 class RunLoad:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.far_state import MAPPED_STATES
+from horolog.delay.far.run_state import MAPPED_STATES
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
 

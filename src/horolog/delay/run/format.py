@@ -62,7 +62,7 @@ offset  bytes  field                 meaning
 
 An *adopted* run was written by somebody else for the broker to take over (`broker.adoptions`).  When it is written
 nobody knows where in the log the record of its adoption will stand, so every origin in it is 0, with the rows
-numbered 0, 1, 2 …, and the CRCs of its records start from that.  `delay.adopted` shows its rows with their real
+numbered 0, 1, 2 …, and the CRCs of its records start from that.  `delay.far.adopted` shows its rows with their real
 origins.
 
 What a flipped byte does: in header, footer, fences or a directory the run is refused; a key group is not used and

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from horolog.delay.damage import Damaged
 from horolog.delay.entry import entry_sums
-from horolog.delay.far_run import FarRun
-from horolog.delay.run import Run, RunInfo
+from horolog.delay.far.run import FarRun
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.limits import HOUR_MS
 from horolog.log.record import HEAD_BYTES, Kind, heads_of

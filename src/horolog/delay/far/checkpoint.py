@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.adopted import AdoptedRun, Origin
 from horolog.delay.damage import Damaged
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_names import damaged_buffer, damaged_run, registry_row, state_file
-from horolog.delay.far_run import FarRun
-from horolog.delay.far_state import decode_run_state, encode_run_state
+from horolog.delay.far.adopted import AdoptedRun, Origin
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.names import damaged_buffer, damaged_run, registry_row, state_file
+from horolog.delay.far.run import FarRun
+from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.lake import restore_lake, state_name
-from horolog.delay.run import RunInfo
+from horolog.delay.run.reader import RunInfo
 from horolog.errors import NO_ROOM, HorologError
 from horolog.log.checkpoint import FAR_SETTLED
 from horolog.storage.api import read_file
 
 if TYPE_CHECKING:
-    from horolog.delay.far import FarStore
+    from horolog.delay.far.store import FarStore
 
 
 class FarCaptured(NamedTuple):

@@ -1,7 +1,7 @@
 """Making runs in the background: a far buffer becomes a run, many runs become runs of days and months.
 
 A job reads files that do not change any more and writes new ones, in a thread of the server; it touches no live
-state.  When it is done the core exchanges the sources in a step (`delay.far`), and the next checkpoint names the
+state.  When it is done the core exchanges the sources in a step (`delay.far.store`), and the next checkpoint names the
 new set.  What a job wrote and no checkpoint names is swept at the next start.
 """
 
@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY, entry_sums
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_run import FarRun
-from horolog.delay.hour import INDEX_NAME, LOG_NAME
-from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_merge import Part, flush, merge
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.run import FarRun
+from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.run.merge import Part, flush, merge
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import entry_sums
-from horolog.delay.hour import Hour
+from horolog.delay.near.hour import Hour
 from horolog.delay.source import Loaded, loaded
 from horolog.delay.state import SECONDS, EntryState
 from horolog.errors import Problem

@@ -1,7 +1,7 @@
 """Which job the far store wants next, and what changes in it when one has been carried out.
 
 A sealed buffer becomes a run; above the settings' number of runs they become one for each day or month.  The jobs
-themselves, which touch no live state, are in `far_jobs`.
+themselves, which touch no live state, are in `delay.far.jobs`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horolog.delay.adopted import AdoptedRun
 from horolog.delay.entry import entry_sums
-from horolog.delay.far_buffer import FarBuffer
-from horolog.delay.far_jobs import (
+from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.jobs import (
     FlushJob,
     MergeInput,
     MergeJob,
@@ -23,13 +23,13 @@ from horolog.delay.far_jobs import (
     first_merged_ms,
     partition_of,
 )
-from horolog.delay.far_run import FarRun
+from horolog.delay.far.run import FarRun
 from horolog.delay.state import EntryState
 from horolog.errors import Problem
 from horolog.limits import HOUR_KEEP_MS
 
 if TYPE_CHECKING:
-    from horolog.delay.far import FarStore
+    from horolog.delay.far.store import FarStore
 
 _SETTLED_MAX = 65_536  # rows of a buffer that need not stay in it any longer
 

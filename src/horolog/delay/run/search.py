@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import entry_sums
-from horolog.delay.run_format import FENCE_ROWS
-from horolog.delay.run_keys import Rows
+from horolog.delay.run.format import FENCE_ROWS
+from horolog.delay.run.keys import Rows
 
 _Column = npt.NDArray[Any]
 Columns = tuple[_Column, _Column, _Column]  # due ms, origins, rows of the origins

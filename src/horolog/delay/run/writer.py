@@ -1,4 +1,4 @@
-"""Writing a run: rows in order, once through, with constant memory (format in `run_format`).
+"""Writing a run: rows in order, once through, with constant memory (format in `delay.run.format`).
 
 The number of rows is told first, so the index has its place and index and records grow side by side.  `finish`
 reads the index back in groups of 65 536 rows for the parts behind the records.  The footer comes last: a file that
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums
-from horolog.delay.run_format import (
+from horolog.delay.run.format import (
     FENCE_BYTES,
     FENCE_ROWS,
     GROUP_ROWS,
@@ -67,7 +67,7 @@ class RunWriter:
 
     A file of that name is replaced; nobody may have it open.
 
-    adopted  it is made for adoption: origins are 0, their rows 0, 1, 2 … (`run_format`)
+    adopted  it is made for adoption: origins are 0, their rows 0, 1, 2 … (`delay.run.format`)
     """
 
     def __init__(

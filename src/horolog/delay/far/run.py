@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY_BYTES, entry_sums
-from horolog.delay.far_state import RunState
-from horolog.delay.hour import MendRows
-from horolog.delay.row_states import RowStates, bits_of
-from horolog.delay.run import Run, RunInfo
-from horolog.delay.run_format import HEADER_BYTES, TOPIC_HOUR
-from horolog.delay.run_load import RunLoad
-from horolog.delay.run_mend import BlankRun
+from horolog.delay.far.row_states import RowStates, bits_of
+from horolog.delay.far.run_load import RunLoad
+from horolog.delay.far.run_state import RunState
+from horolog.delay.near.hour import MendRows
+from horolog.delay.run.format import HEADER_BYTES, TOPIC_HOUR
+from horolog.delay.run.mend import BlankRun
+from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS, EntryState
 from horolog.errors import ErrorCode, HorologError, Problem

@@ -1,4 +1,4 @@
-"""The key groups of a run: sorted key hashes of 65 536 rows each (format in `run_format`), mapped."""
+"""The key groups of a run: sorted key hashes of 65 536 rows each (format in `delay.run.format`), mapped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.run_format import KEY_ROW_BYTES
+from horolog.delay.run.format import KEY_ROW_BYTES
 
 Rows = npt.NDArray[np.int64]
 _UNKNOWN, _GOOD, _BAD = 0, 1, 2

@@ -1,0 +1,1 @@
+"""Run files: their format, and how they are read, searched, written, merged and made whole again."""
