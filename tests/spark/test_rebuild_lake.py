@@ -9,12 +9,12 @@ from audited import message
 
 from horolog.delay.far.adopted import Adoption, Origin
 from horolog.delay.far.run_state import decode_run_state
-from horolog.delay.lake import COUNT, Lake
-from horolog.delay.lake_gone import GONE
-from horolog.delay.lake_stages import Stage
-from horolog.delay.offload import promotion_app, step_of
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.held import COUNT, Lake
+from horolog.lake.core.stages import Stage
+from horolog.lake.core.steps import promotion_app, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.pipeline.data_files import LogPlan, plan_text
 from horolog.pipeline.rebuild import _Filed

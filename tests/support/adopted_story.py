@@ -12,9 +12,9 @@ from audited import START_MS, TOPICS, message, message_id, open_directory, send
 
 from horolog.broker.staging import Begun, Place
 from horolog.delay.far.adopted import is_adopted_name
-from horolog.delay.offload import promotion_app
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption

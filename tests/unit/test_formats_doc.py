@@ -13,10 +13,11 @@ import pytest
 
 from horolog.backup import manifest
 from horolog.broker import quarantine
-from horolog.delay import entry, lake, state
+from horolog.delay import entry, state
 from horolog.delay.far import buffer as far_buffer
 from horolog.delay.far import run_state as far_state
 from horolog.delay.run import format as run_format
+from horolog.lake.core import held as lake
 from horolog.log import checkpoint, consume_queue, frame, key_index, key_rows, key_run, record
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import USER_KEY_SEED

@@ -14,11 +14,11 @@ from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, write_m
 from horolog.broker.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
-from horolog.delay import lake
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core import held as lake
 from horolog.log import record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
 from horolog.log.consume_queue import UNIT, queue_file_name

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from horolog.broker.broker import Broker
-from horolog.delay.lake import Offload
-from horolog.delay.lake_stages import Stage
 from horolog.delay.state import EntryState
+from horolog.lake.core.held import Offload
+from horolog.lake.core.stages import Stage
 from horolog.limits import DAY_MS
 from horolog.log.segment import Write
 from horolog.protocol.commands import (

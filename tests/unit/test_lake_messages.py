@@ -1,4 +1,4 @@
-"""A recall by window that meets promotions and offloads on its way (`server.lake_messages`)."""
+"""A recall by window that meets promotions and offloads on its way (`lake.serve.reader`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
+from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
 from horolog.pipeline import lake
 from horolog.protocol.commands import RecalledMany, RecallMany
@@ -22,7 +23,6 @@ from horolog.protocol.offload_commands import (
     OffloadView,
     RecallManyFromLake,
 )
-from horolog.server.lake_messages import LakeMessages
 
 WINDOW = RecallMany("t", HOUR_MS + 5, 4 * HOUR_MS)
 

@@ -9,8 +9,8 @@ from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, killed_at
 
 from horolog.broker.staging import Begun, Place
-from horolog.delay.offload import promotion_app
 from horolog.errors import HorologError
+from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (

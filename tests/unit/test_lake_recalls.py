@@ -10,8 +10,8 @@ from offloads import begin, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, killed_at
 
 from horolog.broker import bulk_recalls, lake_recalls
-from horolog.delay.lake_gone import GONE, GoneRows
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE, GoneRows
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     FindMessages,

@@ -9,10 +9,10 @@ import pytest
 
 from horolog.broker import adoption_life, checkpoint_life
 from horolog.broker.adoptions import stage_of
-from horolog.delay import lake_stages
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.lake import COUNT, Lake
-from horolog.delay.lake_stages import Event, Stage
+from horolog.lake.core import stages as lake_stages
+from horolog.lake.core.held import COUNT, Lake
+from horolog.lake.core.stages import Event, Stage
 from horolog.limits import HOUR_MS
 from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import CreateTopic, TopicType

@@ -13,6 +13,8 @@ import pytest
 from horolog.broker.staging import Place
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.lake.serve.late import LatePromotion
+from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
 from horolog.pipeline import lake, promote
 from horolog.protocol.commands import Recall
@@ -24,8 +26,6 @@ from horolog.protocol.offload_commands import (
     TellLakeProblem,
 )
 from horolog.server.adoptions import Adoptions
-from horolog.server.lake import LatePromotion
-from horolog.server.lake_messages import LakeMessages
 from horolog.server.threads import in_pool, in_thread
 from horolog.testing.disk import FaultyDisk
 

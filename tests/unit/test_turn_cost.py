@@ -12,8 +12,8 @@ from work import bytecodes
 from horolog.broker.queries import answer
 from horolog.broker.sends import Sends
 from horolog.broker.topic_changes import plan
-from horolog.delay.lake import Lake
-from horolog.delay.lake_counts import LakeCounts
+from horolog.lake.core.counts import LakeCounts
+from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
     NOT_COUNTED,

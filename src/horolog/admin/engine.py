@@ -66,7 +66,7 @@ class AdoptionMaker(Protocol):
 
 
 class LakeReader(Protocol):
-    """Looks for messages in the lake (`server.lake_messages.LakeMessages`)."""
+    """Looks for messages in the lake (`lake.serve.reader.LakeMessages`)."""
 
     async def recall(self, command: Recall) -> Recalled:
         """Recall a message that may be in the lake."""
@@ -90,7 +90,7 @@ class LakeReader(Protocol):
 
 
 class OffloadMaker(Protocol):
-    """Moves what is due far ahead to the lake (`server.offloads.Offloads`)."""
+    """Moves what is due far ahead to the lake (`lake.serve.offloads.Offloads`)."""
 
     async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
         """Freeze runs; returns when they may be read."""

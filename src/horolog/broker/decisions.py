@@ -27,8 +27,8 @@ from horolog.broker.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.broker.waiting import Waiting
-from horolog.delay.offload import frozen_runs
 from horolog.errors import HorologError
+from horolog.lake.core.steps import frozen_runs
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
     Ack,

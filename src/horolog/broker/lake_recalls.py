@@ -16,8 +16,8 @@ from horolog.broker.bulk_recalls import check_space
 from horolog.broker.offloads import append_step
 from horolog.broker.reschedules import FromLake, reschedule
 from horolog.broker.shard import Shard
-from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
 from horolog.limits import HOUR_MS, LAKE_GONE_MAX
 from horolog.protocol.commands import (
     Recall,

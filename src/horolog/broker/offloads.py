@@ -1,6 +1,6 @@
 """Offloads: what is due from an hour on leaves the disk for the lake, and comes back in time.
 
-    begin     BEGIN record: what is in the far store is frozen (`delay.offload`); far buffers become runs
+    begin     BEGIN record: what is in the far store is frozen (`lake.core.steps`); far buffers become runs
     freeze    FROZEN record, when that is done; somebody reads the runs and writes Parquet (`pipeline.offload`)
     commit    the caller has compared count and checksum of what the table has with the runs: COMMIT record, the
               atomic point.  Its frame says what waits of each hour and topic; the runs are cut
@@ -19,9 +19,10 @@ import numpy as np
 from horolog.broker.recalls import instant
 from horolog.broker.shard import Applied, Shard
 from horolog.delay.far.adopted import AdoptedRun
-from horolog.delay.lake import Lake, Offload
-from horolog.delay.lake_stages import TABLE, Event, Stage
-from horolog.delay.offload import (
+from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.held import Lake, Offload
+from horolog.lake.core.stages import TABLE, Event, Stage
+from horolog.lake.core.steps import (
     Step,
     adopted_rows,
     frozen_gone,
@@ -32,7 +33,6 @@ from horolog.delay.offload import (
     step_of,
     waiting_counts,
 )
-from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     ADOPTION_APP_MAX,
     HOUR_MS,

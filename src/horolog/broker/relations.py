@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.offload import promotion_of
 from horolog.delay.run.search import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
+from horolog.lake.core.steps import promotion_of
 from horolog.limits import ADOPTION_APPS_MAX
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from horolog.broker.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.snapshot import restored_lease
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.offload import Step, step_of
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.lake.core.steps import Step, step_of
 from horolog.log.consume_queue import UNIT
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (

@@ -18,11 +18,11 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.recalls import Copies, find_copies, instant, was_delivered, why_not_found
 from horolog.broker.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
-from horolog.delay.lake_gone import GONE
 from horolog.delay.lanes import lanes_of
-from horolog.delay.offload import Step, step_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.steps import Step, step_of
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.log.consume_queue import UNIT
 from horolog.log.record import (

@@ -23,10 +23,10 @@ from horolog.broker.topics import Topic, Topics
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.store import FarSettings
 from horolog.delay.lanes import Lanes
-from horolog.delay.offload import Step, apply_step, note_recalled, promotion_of
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.steps import Step, apply_step, note_recalled, promotion_of
 from horolog.limits import (
     CONTROL_RESERVE_BYTES,
     DEDUP_MS,

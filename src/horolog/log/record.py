@@ -39,8 +39,8 @@ OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everythi
 EPOCH        nothing: the first frame of an epoch
 ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position is the origin of
              all rows.  Without files the messages themselves follow in the same frame
-OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `delay.lake.COUNT` rows,
-             of a recall `delay.lake_gone.GONE` rows; the only record of its frame, but for a reschedule
+OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `lake.core.held.COUNT` rows,
+             of a recall `lake.core.gone.GONE` rows; the only record of its frame, but for a reschedule
 ===========  ==================================================================================
 
 An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from horolog.delay.lake_gone import GONE
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
 from horolog.limits import HOUR_MS
 from horolog.pipeline.lake_rows import SCHEMA, LakeFile, day_of
 from horolog.places import local_place

@@ -24,10 +24,10 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.admin.client import AdminClient
 from horolog.delay.entry import ENTRY, record_crcs
-from horolog.delay.offload import promotion_app
 from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.steps import promotion_app
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.pipeline import lake, lake_broker
 from horolog.pipeline.lake_broker import LakeHour

@@ -22,9 +22,9 @@ import orjson
 
 from horolog.broker.adoptions import note
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.lake import Lake, state_name
-from horolog.delay.lake_gone import GONE
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.held import Lake, state_name
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (
     COLUMNS,

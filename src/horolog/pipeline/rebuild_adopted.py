@@ -18,11 +18,11 @@ import pyarrow as pa
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Origin
 from horolog.delay.far.names import registry_row, state_file
 from horolog.delay.far.run_state import encode_run_state
-from horolog.delay.offload import rows_of
 from horolog.delay.run.format import run_path
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError
+from horolog.lake.core.steps import rows_of
 from horolog.pipeline.data_files import LogPlan, files_of, plan_of
 from horolog.pipeline.rebuild_lake import Cut
 from horolog.pipeline.rebuild_tasks import (
@@ -222,7 +222,7 @@ def _settle(run: AdoptedRun, row: npt.NDArray[np.int64], state: EntryState) -> N
 
 
 def _cut(run: AdoptedRun, from_ms: int) -> None:
-    """As a commit does it (`delay.offload`)."""
+    """As a commit does it (`lake.core.steps`)."""
     first, stop = rows_of(run, from_ms)
     if first < stop:
         run.cut(first, from_ms if first else 0)

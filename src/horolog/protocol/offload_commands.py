@@ -111,7 +111,7 @@ class RescheduleFromLake:
 class RecallManyFromLake:
     """Recall those of these rows of the table that wait; gives which, as `npt.NDArray[np.bool_]`.
 
-    rows     `delay.lake_gone.GONE`, at most `LAKE_RECALL_ROWS`
+    rows     `lake.core.gone.GONE`, at most `LAKE_RECALL_ROWS`
     dry_run  only say which
     done     how many were recalled before them, for the error
     """

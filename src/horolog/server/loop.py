@@ -21,6 +21,7 @@ from horolog.broker.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.lake.serve.offloads import Offloads
 from horolog.limits import (
     FLUSH_INTERVAL_MS,
     SECOND_MS,
@@ -34,7 +35,6 @@ from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.failures import why_failed
 from horolog.server.inputs import Inputs
-from horolog.server.offloads import Offloads
 from horolog.server.threads import Worker
 from horolog.server.ticket import Ticket
 from horolog.storage.api import Storage, replace_file

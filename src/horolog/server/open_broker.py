@@ -17,11 +17,11 @@ from horolog.broker.shard import Settings
 from horolog.broker.staging import Place
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.serve.offloads import Offloads
 from horolog.limits import SEGMENT_BYTES
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups, Source
 from horolog.server.loop import CLOCK_NAME, Engine, Flush
-from horolog.server.offloads import Offloads
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
 from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta

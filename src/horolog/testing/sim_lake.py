@@ -16,11 +16,11 @@ import numpy as np
 
 from horolog.broker.staging import Begun, Place
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.lake_gone import GONE
-from horolog.delay.lake_stages import Stage
-from horolog.delay.offload import promotion_app
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.stages import Stage
+from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted
@@ -290,7 +290,7 @@ class LakeJobs:
         return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows"
 
     def _recall_window(self, view: LakeView, now_ms: int) -> tuple[Answer | None, str]:
-        """As `server.lake_messages` does: what is in the lake, row by row, then what is here."""
+        """As `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))

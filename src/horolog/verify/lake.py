@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.delay.lake import Lake, lake_files
-from horolog.delay.lake_stages import Stage
+from horolog.lake.core.held import Lake, lake_files
+from horolog.lake.core.stages import Stage
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
 from horolog.verify.reading import Reading

@@ -12,8 +12,8 @@ import orjson
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.offload import step_of
 from horolog.errors import HorologError
+from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (

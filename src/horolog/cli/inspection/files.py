@@ -19,11 +19,12 @@ from horolog.cli.inspection import (
     shard_files,
 )
 from horolog.cli.inspection.report import Report
-from horolog.delay import lake, state
+from horolog.delay import state
 from horolog.delay.far import run_state
 from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core import held as lake
 from horolog.log import checkpoint, frame, key_rows, keys
 
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)

@@ -15,9 +15,9 @@ from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.names import damaged_buffer, damaged_run, registry_row, state_file
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.run_state import decode_run_state, encode_run_state
-from horolog.delay.lake import restore_lake, state_name
 from horolog.delay.run.reader import RunInfo
 from horolog.errors import NO_ROOM, HorologError
+from horolog.lake.core.held import restore_lake, state_name
 from horolog.log.checkpoint import FAR_SETTLED
 from horolog.storage.api import read_file
 

@@ -9,7 +9,7 @@ from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.jobs import FarJob, run_name
 from horolog.delay.far.run import FarRun
-from horolog.delay.lake import lake_files
+from horolog.lake.core.held import lake_files
 from horolog.limits import HOUR_MS
 
 

@@ -30,13 +30,13 @@ from horolog.delay.far.jobs import (
 )
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.upkeep import finish_flush, finish_merge, flush_job, merge_job
-from horolog.delay.lake import Lake
 from horolog.delay.near.hour import Filing, MendRows
 from horolog.delay.run.format import run_path
 from horolog.delay.run.mend import remake
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
+from horolog.lake.core.held import Lake
 from horolog.limits import (
     FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,

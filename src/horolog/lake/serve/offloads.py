@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horolog.delay.lake import Lake
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.held import Lake
+from horolog.lake.serve.late import LatePromotion
+from horolog.lake.serve.reader import LakeMessages
 from horolog.pipeline.frozen_run import FrozenRun
 from horolog.protocol.offload_commands import (
     AbortOffload,
@@ -33,8 +35,6 @@ from horolog.protocol.offload_commands import (
     OffloadView,
 )
 from horolog.server.adoptions import Core
-from horolog.server.lake import LatePromotion
-from horolog.server.lake_messages import LakeMessages
 from horolog.server.threads import in_pool
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from horolog.admin.status import UnreachableError
 from horolog.clock import Clock
-from horolog.delay.lake import Lake
 from horolog.errors import HorologError, first_line
+from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS, PROMOTE_LATE_MS
 from horolog.protocol.offload_commands import TellLakeProblem
 from horolog.server.adoptions import Core

@@ -39,10 +39,10 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Damaged
-from horolog.delay.lake_counts import LakeCounts
-from horolog.delay.lake_gone import GONE, GoneRows
-from horolog.delay.lake_stages import TABLE, Event, Stage
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.counts import LakeCounts
+from horolog.lake.core.gone import GONE, GoneRows
+from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.limits import HOUR_MS
 from horolog.state_table import after, allows
 from horolog.storage.api import Storage, read_file
@@ -177,7 +177,7 @@ class Lake:
         return Stage.NONE if offload is None else offload.stage
 
     def happened(self, number: int, event: Event) -> None:
-        """An event of the table (`delay.lake_stages`) that changes nothing but the stage."""
+        """An event of the table (`lake.core.stages`) that changes nothing but the stage."""
         self.offloads[number].stage = after(TABLE, self.stage_of(number), event)
 
     def begin(self, number: int, app: str, from_ms: int, *, is_whole: bool = True) -> None:

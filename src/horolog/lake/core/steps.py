@@ -14,12 +14,12 @@ import numpy.typing as npt
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
-from horolog.delay.lake import COUNT, Offload
-from horolog.delay.lake_gone import GONE
-from horolog.delay.lake_stages import Event, Stage
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.held import COUNT, Offload
+from horolog.lake.core.stages import Event, Stage
 from horolog.limits import HOUR_MS
 
 PROMOTION = (

@@ -1,0 +1,1 @@
+"""The lake beside the running broker: reads its table in threads, and asks the core."""
