@@ -32,6 +32,15 @@ class JavaScenarios(RemotingScenarios):
             (e["queue"], e["offset"], e["id"]) for e in seen
         }
 
+    def test_a_message_object_that_is_sent_again_is_another_message(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "again")
+        name = self.push(driver, running, "again")
+        sent = self.send(driver, "again", [{"body": "one object"}], how="again", times=50)
+        assert len({receipt["id"] for receipt in sent}) == 1
+        self.exactly(driver, ["one object"] * 50, name)
+
     def test_pulls_say_where_a_queue_begins_and_ends(
         self, driver: Driver, running: BrokerProcess
     ) -> None:

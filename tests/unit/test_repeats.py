@@ -403,3 +403,80 @@ def test_a_step_of_the_wall_clock_begins_a_span() -> None:
     for wall_ms, position in former.captured(100):
         times.remember(wall_ms, position, 1_000_200 + HOUR, 50_000)
     assert times.since(50_000) == 20
+
+
+# --- clients that reuse ids ---------------------------------------------------------------------
+
+
+def by_object(message_id: str, born_ms: int, port: int = 4_711, due_ms: int = 0):
+    """A message as a 4.x client sends it over one connection."""
+    return encode(
+        topic="t",
+        body=b"x",
+        message_id=message_id,
+        type=MessageType.DELAY if due_ms else MessageType.NORMAL,
+        due_ms=due_ms,
+        born_ms=born_ms,
+        born_host=(b"\x7f\0\0\1", port),
+    )
+
+
+def reuse(world, *messages):
+    return world.broker.ask(SendMessages("t", list(messages), reuses_ids=True))
+
+
+@pytest.mark.parametrize("due_in", [0, 5_000, 40 * 24 * HOUR])
+def test_a_message_object_is_sent_again_after_its_answer(world, broker, due_in: int) -> None:
+    due = world.clock.wall_ms() + due_in if due_in else 0
+    origins = set()
+    for born in (1_000, 1_001, 3_000, 90_000):
+        sent = reuse(world, by_object("a", born, due_ms=due))
+        assert sent.first_due_ms == {}
+        origins.add(sent.origins[0])
+        world.clock.advance(1)
+        broker.settle()
+    assert len(origins) == 4
+
+
+def test_what_is_born_at_once_or_comes_over_another_connection_repeats(world, broker) -> None:
+    first = reuse(world, by_object("a", 1_000))
+    second = reuse(world, by_object("a", 2_000))
+    assert results(first) != results(second)
+    again = reuse(world, by_object("a", 2_000))
+    assert results(again) != results(second), "one millisecond was enough to store it"
+    second = again
+    world.clock.advance(1_000)
+    assert results(reuse(world, by_object("a", 2_000))) == results(second), "asynchronous retry"
+    assert results(reuse(world, by_object("a", 5_000, port=4_712))) == results(second), "newest"
+    assert results(send(world, by_object("a", 5_000))) == results(second), "of a 5.x client"
+
+
+def test_a_message_object_is_sent_again_before_its_answer(world, broker) -> None:
+    """In one turn, and while the first one is not stored: a client that gave up has waited for longer."""
+    born = (1_000, 1_002, 1_002, 4_100)
+    answers = [Answer(SendMessages("t", [by_object("a", at)], reuses_ids=True), 0) for at in born]
+    broker.step(answers)
+    broker.settle()
+    origins = [answer.result.origins[0] for answer in answers]
+    assert len(set(origins)) == 2, "1 002 again, and 4 100, are retries"
+    assert origins[1] == origins[2] == origins[3]
+
+
+def test_one_id_in_all_messages_of_a_benchmark(world, broker) -> None:
+    for born in range(300):
+        assert reuse(world, by_object("a", born)).first_due_ms == {}
+    assert len(take(world)) == 300
+
+
+def test_a_retry_that_comes_while_the_first_is_being_stored(world, broker) -> None:
+    """The client gave up before the answer went out, perhaps in the very turn that finds the retry."""
+    for name in map(str, range(20)):
+        asked = [
+            Answer(SendMessages("t", [by_object(name, born)], reuses_ids=True), 0)
+            for born in (1_000, 4_000)
+        ]
+        for each in asked:
+            broker.step([each])
+        broker.settle()
+        first, again = (each.result for each in asked)
+        assert results(first) == results(again), name

@@ -7,6 +7,9 @@ answered with the result of the first one, whatever has become of that since.  W
     appended          frames that are not committed yet: their bodies are at hand
     committed         the key index, from the log position on where the window begins (`log_times`)
 
+A 4.x client keeps the id in its message object, and sends the object again because it wants two messages, or because
+it got no answer.  `_Same.is_wanted_beside` tells which.
+
 A hash of topic and id only points to a record; the record itself says whether topic and id are the same.  A
 filter (`key_filter`) spares nearly all new messages that search.  Nothing of this is logged or replayed: what is
 not appended leaves no trace, and the window survives a restart because key index and log do.
@@ -14,7 +17,8 @@ not appended leaves no trace, and the window survives a restart because key inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +33,8 @@ from horolog.log.record import HEAD, HEAD_BYTES, KIND_AT, Kind
 from horolog.protocol.rocketmq import layout, properties
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
+_PATIENCE_MS = 200  # that every client has before it sends again
+_NEWEST = 64  # records of a key that are looked at: one id may be in all messages of a benchmark
 
 
 class _Same(NamedTuple):
@@ -42,6 +48,9 @@ class _Same(NamedTuple):
     attempts: int = 0  # how often it was tried again
     topic: str = ""  # of a copy for another attempt: where the first one failed
     origin_id: str = ""  # and where that was stored
+    born_ms: int = 0
+    born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
+    store_ms: int = 0
 
     def means(self, other: _Same) -> bool:
         """Whether it is the same send.
@@ -55,6 +64,32 @@ class _Same(NamedTuple):
             self.origin_id,
             other.origin_id,
         )
+
+    def is_wanted_beside(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
+        """Whether a 4.x client that has sent the first one wants this one too.
+
+        It must have come over the same connection.  Sent anew, or again by a client that waits for each answer, it is
+        born at a millisecond of its own; sent again behind the back of an asynchronous caller, it is not.
+
+        answered  whether the first one was before this one came
+        age_ms    how long the first one is stored
+        """
+        if self.attempts or not self.born_host[1] or self.born_host != first.born_host:
+            return False
+        apart = abs(self.born_ms - first.born_ms)
+        if answered:
+            return bool(apart) or age_ms < _PATIENCE_MS
+        return 0 < apart < _PATIENCE_MS
+
+
+class Reused(NamedTuple):
+    """What is known of sends whose clients may give one id to several messages."""
+
+    rows: Sequence[range] = ()  # of the turn
+    answered: int = (
+        0  # what lies below that log position had been answered before the turn's commands came
+    )
+    wall_ms: int = 0
 
 
 class First(NamedTuple):
@@ -79,7 +114,11 @@ class Repeats:
                 self._filter.add(keys, mono_ms)
 
     def among(
-        self, record: Callable[[int], bytes], heads: npt.NDArray[np.void], mono_ms: int
+        self,
+        record: Callable[[int], bytes],
+        heads: npt.NDArray[np.void],
+        mono_ms: int,
+        reused: Reused = Reused(),
     ) -> dict[int, First | int]:
         """Rows that repeat an earlier send: its result, or its row if it is of the same turn.
 
@@ -92,9 +131,9 @@ class Repeats:
         maybe = self._filter.add(keys, mono_ms)
         found: dict[int, First | int] = {}
         if len(maybe):
-            self._earlier(record, heads["topic"], keys, maybe, found, mono_ms)
+            self._earlier(record, heads["topic"], keys, maybe, found, mono_ms, reused)
         if len(keys) > 1:
-            self._same_turn(record, heads["topic"], keys, found)
+            self._same_turn(record, heads["topic"], keys, found, reused)
         return found
 
     def _same_turn(
@@ -103,11 +142,13 @@ class Repeats:
         topics: npt.NDArray[Any],
         keys: npt.NDArray[np.uint64],
         found: dict[int, First | int],
+        reused: Reused,
     ) -> None:
         ordered = np.sort(keys)
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
         if not twice:
             return
+        may_reuse = set(chain.from_iterable(reused.rows))
         firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # and by `origin_id`
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found:
@@ -116,7 +157,10 @@ class Repeats:
                 first = rows.get(same.origin_id, rows.get(same.message_id or ""))
                 if first is None and same.origin_id == same.message_id:
                     first = next(iter(rows.values()), None)
-                if first is None:
+                if first is None or (
+                    row in may_reuse
+                    and same.is_wanted_beside(_same(record(first)), answered=False, age_ms=0)
+                ):
                     rows[same.origin_id] = row
                 else:
                     found[row] = first
@@ -131,16 +175,31 @@ class Repeats:
         maybe: npt.NDArray[np.int64],
         found: dict[int, First | int],
         mono_ms: int,
+        reused: Reused,
     ) -> None:
         since = self._shard.log_times.since(mono_ms)
         if since is None:
             return
-        for at, earlier in self._records(keys[maybe], since):
+        may_reuse = set(chain.from_iterable(reused.rows))
+        decided: set[int] = set()
+        for at, position, is_stored in self._places(keys[maybe], since):
             row = int(maybe[at])
-            if row not in found:
-                first = _first(earlier, int(topics[row]), _same(record(row)))
-                if first is not None and not self._is_copy(first.origin):
-                    found[row] = first
+            if row in decided:
+                continue
+            earlier = self._record(position, is_stored=is_stored)
+            same = _same(record(row))
+            first = _first(position, earlier, int(topics[row]), same) if earlier else None
+            if first is None or self._is_copy(position):
+                continue
+            decided.add(row)
+            assert earlier is not None
+            before = _same(earlier)
+            if row not in may_reuse or not same.is_wanted_beside(
+                before,
+                answered=position < reused.answered,
+                age_ms=reused.wall_ms - before.store_ms,
+            ):
+                found[row] = first
 
     def _is_copy(self, position: int) -> bool:
         """Whether a reschedule made that record, not a send."""
@@ -149,37 +208,50 @@ class Repeats:
                 return change.keyed.body[KIND_AT] == Kind.RECALL
         return past.moved_from(self._shard, position) is not None
 
-    def _records(
-        self, keys: npt.NDArray[np.uint64], since: int
-    ) -> Iterator[tuple[int, tuple[int, bytes]]]:
-        """(Index in `keys`, (log position, record)) of records with these key hashes, in log order for each."""
-        committed = self._shard.key_index.find_many(keys, since)
-        for at, position in zip(*(column.tolist() for column in committed), strict=True):
-            record = self._committed(position)
-            if record is not None:
-                yield at, (position, record)
+    def _places(self, keys: npt.NDArray[np.uint64], since: int) -> Iterator[tuple[int, int, bool]]:
+        """(Index in `keys`, log position, whether it is committed) of records with these key hashes, newest first."""
         order = np.argsort(keys, kind="stable")
         wanted = keys[order]
-        for change in self._shard.uncommitted:
+        for change in reversed(self._shard.uncommitted):
             if change.keyed is None:
                 continue
             rows, places = equal_ranges(wanted, change.keyed.keys)
-            for row, at in zip(rows.tolist(), order[places].tolist(), strict=True):
-                position = int(change.keyed.positions[row])
+            positions = change.keyed.positions[rows]
+            newest = np.argsort(positions)[::-1]
+            for position, at in zip(
+                positions[newest].tolist(), order[places[newest]].tolist(), strict=True
+            ):
                 if position >= since:
-                    yield at, (position, change.keyed.record(position))
+                    yield at, position, False
+        ats, positions = self._shard.key_index.find_many(keys, since)
+        rank = np.arange(len(ats)) - np.searchsorted(ats, ats)  # of each in those of its key
+        near = np.searchsorted(ats, ats, side="right") - np.searchsorted(ats, ats) - rank
+        chosen = near <= _NEWEST
+        yield from (
+            (at, position, True)
+            for at, position in zip(
+                ats[chosen][::-1].tolist(), positions[chosen][::-1].tolist(), strict=True
+            )
+        )
 
-    def _committed(self, position: int) -> bytes | None:
+    def _record(self, position: int, *, is_stored: bool) -> bytes | None:
         """The record there; None if the log has lost it, which is told when it is read for a consumer."""
-        found = self._shard.log.message(position)
-        return None if isinstance(found, Hole) else found
+        if is_stored:
+            found = self._shard.log.message(position)
+            return None if isinstance(found, Hole) else found
+        return next(
+            change.keyed.record(position)
+            for change in self._shard.uncommitted
+            if change.keyed is not None and position in change.keyed.positions
+        )
 
 
 def _same(record: bytes) -> _Same:
     stored = layout.decode(record[HEAD_BYTES:])
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
     if not stored.reconsume_times:
-        return _Same(message_id)
+        of_4x = stored.born_ms, stored.born_host, stored.store_ms
+        return _Same(message_id, 0, "", "", *of_4x)
     known = properties.decode(stored.properties)
     return _Same(
         message_id,
@@ -189,9 +261,8 @@ def _same(record: bytes) -> _Same:
     )
 
 
-def _first(found: tuple[int, bytes], topic: int, same: _Same) -> First | None:
+def _first(position: int, record: bytes, topic: int, same: _Same) -> First | None:
     """The result of the send that appended this record; None if it is of another message, or a hand-over."""
-    position, record = found
     head = np.frombuffer(record, HEAD, 1)[0]
     if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
         return None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
-from horolog.broker.repeats import First, Repeats
+from horolog.broker.repeats import First, Repeats, Reused
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import Adoption
@@ -43,6 +43,7 @@ class _Request(NamedTuple):
     rows: range  # of the turn
     draw: int  # of the topic's queues in turn, for its first message
     parts: Sequence[int]
+    reuses_ids: bool
 
 
 class _Turn(NamedTuple):
@@ -71,6 +72,7 @@ class Sends:
         self._looked = 0  # requests whose keys are in these two
         self._keys: set[int] = set()
         self._keyed = False
+        self._committed = 0  # at the last `flush`
 
     def add(self, token: object, command: SendMessages) -> None:
         """Take up one request; refusals of single messages will stand in its result."""
@@ -88,7 +90,9 @@ class Sends:
         first, draw = len(self._sizes), topic.next_queue + 1
         topic.next_queue = (topic.next_queue + count) % topic.write_queues
         self._requests.append(
-            _Request(token, topic, range(first, first + count), draw, command.parts)
+            _Request(
+                token, topic, range(first, first + count), draw, command.parts, command.reuses_ids
+            )
         )
         self._records.append(records)
         self._sizes += sizes
@@ -123,10 +127,14 @@ class Sends:
 
     def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
         """Append everything collected; gives the replies, to be held until it is committed."""
+        # What was committed in the last turn was answered then, before anything of this one came.
+        answered, self._committed = self._committed, self._shard.log.commit_position
         if not self._requests:
             return []
         requests, turn, refused = self._decide(wall_ms)
-        repeats = self._repeats.among(turn.record, turn.heads, mono_ms)
+        reused = [request.rows for request in requests if request.reuses_ids]
+        of_4x = Reused(reused, answered, wall_ms)
+        repeats = self._repeats.among(turn.record, turn.heads, mono_ms, of_4x)
         if refused:
             repeats = {row: first for row, first in repeats.items() if row not in refused}
         if len(repeats) + len(refused) < len(turn.heads):

@@ -73,12 +73,14 @@ class NewRecords(NamedTuple):
 class SendMessages:
     """Store messages of one topic; gives `Sent`.  Each message is atomic, the request is not.
 
-    parts  so many messages at a time are refused together if one of them is; none: each is for itself
+    parts       so many messages at a time are refused together if one of them is; none: each is for itself
+    reuses_ids  its client may give one id to several messages on purpose, as 4.x clients do (`broker.repeats`)
     """
 
     topic: str
     messages: Sequence[NewMessage] | NewRecords
     parts: Sequence[int] = ()
+    reuses_ids: bool = False
 
     def columns(self) -> NewRecords:
         """The messages as records."""

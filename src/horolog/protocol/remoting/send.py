@@ -138,7 +138,9 @@ class Gathered(NamedTuple):
         for frame, rows in self.requests:
             chosen = sizes[rows.start : rows.stop]
             end = at + sum(chosen)
-            command = SendMessages(self.command.topic, NewRecords(records[at:end], chosen))
+            command = SendMessages(
+                self.command.topic, NewRecords(records[at:end], chosen), reuses_ids=True
+            )
             ids = self.ids[rows.start : rows.stop]
             found.append(Gathered(command, ids, [_Request(frame, range(len(rows)))]))
             at = end
@@ -316,7 +318,8 @@ class _Building:
             () if len(self.requests) == len(self.sizes) else [len(r.rows) for r in self.requests]
         )
         records = NewRecords(b"".join(self.pieces), self.sizes)
-        return Gathered(SendMessages(self.topic, records, parts), self.ids, self.requests)
+        command = SendMessages(self.topic, records, parts, reuses_ids=True)
+        return Gathered(command, self.ids, self.requests)
 
 
 def gather(

@@ -49,6 +49,11 @@ final class Sends {
                     gave.add(receipt(each.get()));
                 }
                 break;
+            case "again": // one object, as often as asked for
+                for (int i = 0; i < asked.get("times").getAsInt(); i++) {
+                    gave.add(receipt(producer.send(messages.get(0))));
+                }
+                break;
             case "queue": // the queue is chosen by the caller
                 for (Message message : messages) {
                     gave.add(receipt(producer.send(message, (queues, told, argument) -> {
