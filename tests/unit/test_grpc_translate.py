@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import Delivered, MessageType, NewMessage
+from horolog.protocol.grpc import deliveries
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc import ready
 from horolog.protocol.grpc.translate import (
     Peer,
     duration_ms,
@@ -71,8 +71,8 @@ def received(new: NewMessage, **more: object) -> pb.Message:
     """What a consumer would see of a record."""
     fields = {"queue_id": 3, "queue_offset": 9, "attempt": 2, "receipt_handle": "r", **more}
     delivered = Delivered(new.record[RECORD_HEAD_BYTES:], **fields)
-    raw = ready.received(TOPIC.SerializeToString(), delivered)
-    return pb.ReceiveMessageResponse.FromString(raw).message
+    raw = deliveries.all_received(TOPIC.SerializeToString(), [delivered])
+    return pb.ReceiveMessageResponse.FromString(raw[5:]).message
 
 
 @given(GOOD_SYSTEMS, st.binary(min_size=1, max_size=50), st.dictionaries(WORDS, TEXT, max_size=3))
@@ -171,7 +171,7 @@ def test_an_odd_due_time_of_another_protocol_is_tolerated(due) -> None:
 
 def test_a_broken_layout_is_a_refusal() -> None:
     with pytest.raises(HorologError) as caught:
-        ready.received(b"", Delivered(b"\0" * 100, 0, 0, 1, "r"))
+        deliveries.all_received(b"", [Delivered(b"\0" * 100, 0, 0, 1, "r")])
     assert caught.value.code is ErrorCode.MESSAGE_CORRUPTED
 
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from horolog.limits import BODY_MAX
 from horolog.protocol.commands import Delivered
+from horolog.protocol.grpc import deliveries
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.ready import all_acknowledged, all_stored, received, varint
+from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.ready import all_acknowledged, all_stored, varint
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq import layout, properties
@@ -70,6 +72,16 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
         system.trace_context = known[properties.TRACE_CONTEXT]
     user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
     return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
+
+
+def received(topic: pb.Resource, *delivered: Delivered) -> list[pb.Message]:
+    """What a client reads of an answer."""
+    raw, found = all_received(topic.SerializeToString(), delivered), []
+    while raw:
+        end = 5 + int.from_bytes(raw[:5], "big")
+        found.append(pb.ReceiveMessageResponse.FromString(raw[5:end]).message)
+        raw = raw[end:]
+    return found
 
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
@@ -138,8 +150,54 @@ def test_received_messages(stored, body, born_ms, flag, host, place) -> None:
     queue_id, offset, attempt = place
     delivered = Delivered(record[RECORD_HEAD_BYTES:], queue_id, offset, attempt, "handle")
     topic = pb.Resource(resource_namespace="n", name="t")
-    raw = received(topic.SerializeToString(), delivered)
-    assert pb.ReceiveMessageResponse.FromString(raw).message == by_protobuf(topic, delivered)
+    assert received(topic, delivered, delivered) == [by_protobuf(topic, delivered)] * 2
+
+
+NAMES = ("UNIQ_KEY", "TIMER_DELIVER_MS", "BORN_TIMESTAMP", "TAGS", "KEYS", "mine", "MYUNIQ_KEY", "")
+PIECES = st.one_of(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from(["", "1", "1700000000123", "ä", "x\x01UNIQ_KEY\x01y"]),
+    ).map("\x01".join),
+    st.sampled_from(["", "UNIQ_KEY", "TIMER_DELIVER_MS", "\x01"]),
+)
+CUT = st.tuples(st.lists(PIECES, max_size=7).map("\x02".join), st.sampled_from(["", "\x02"])).map(
+    "".join
+)
+
+
+@given(CUT.map(str.encode), st.binary(max_size=3), st.integers(0, 20), st.integers(0, 255))
+def test_properties_in_any_disorder(stored, junk, at, low) -> None:
+    stored = stored[:at] + junk + stored[at:]
+    made = encode_layout("t", b"body", stored, 0, 0, 1_700_000_000_123, (bytes(4), low))
+    delivered = Delivered(made, 1, 2, 3, "handle")
+    assert received(pb.Resource(name="t"), delivered) == [
+        by_protobuf(pb.Resource(name="t"), delivered)
+    ]
+
+
+def test_messages_as_5x_producers_send_them_are_encoded_quickly() -> None:
+    known = {
+        "mine": "1",
+        "PGROUP": "t",
+        "BORN_TIMESTAMP": "1700000000123",
+        "__BORNHOST": "p",
+        "UNIQ_KEY": "01",
+        "TAGS": "a",
+        "KEYS": "k l",
+        "TIMER_DELIVER_MS": "1700000000999",
+    }
+    made = encode_layout("t", b"body", properties.encode(known), 0, 0, 1, (bytes(4), 1))
+    delivered = Delivered(made, 1, 2, 3, "handle")
+    assert deliveries._quick(delivered) == deliveries._whole(delivered)
+
+
+@given(st.integers(0, 120), st.binary(min_size=1, max_size=4))
+def test_a_broken_layout_is_never_taken_for_another(at, junk) -> None:
+    made = encode_layout("t", b"body", b"UNIQ_KEY\x0101\x02", 0, 0, 1, (bytes(4), 1))
+    delivered = Delivered(made[:at] + junk + made[at + len(junk) :], 1, 2, 3, "handle")
+    quick = deliveries._quick(delivered)
+    assert quick is None or quick == deliveries._whole(delivered)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +216,7 @@ def test_received_messages(stored, body, born_ms, flag, host, place) -> None:
 def test_a_body_that_4x_clients_compress_is_shown_as_it_was(flag, stored, shown, encoding) -> None:
     made = encode_layout("t", stored, b"", flag, 0, 0, (bytes(4), 0))
     delivered = Delivered(made, 0, 0, 1, "handle")
-    message = pb.ReceiveMessageResponse.FromString(received(b"", delivered)).message
+    (message,) = received(pb.Resource(), delivered)
     assert message.body == shown
     system = message.system_properties
     assert system.body_encoding == encoding

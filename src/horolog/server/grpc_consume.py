@@ -23,7 +23,8 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.ready import all_acknowledged, received
+from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of
@@ -95,12 +96,11 @@ class ConsumerCalls:
     def _answer(self, topic: pb.Resource, given: Received) -> bytes:
         now = self._engine.clock.wall_ms()
         stamp = Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
-        resource = topic.SerializeToString()
-        parts = [_FOUND if given.messages else _NOTHING]
-        parts += [framed(received(resource, delivered)) for delivered in given.messages]
-        end = pb.ReceiveMessageResponse(delivery_timestamp=stamp)
-        parts.append(framed(end.SerializeToString()))
-        return b"".join(parts)
+        end = framed(pb.ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
+        if not given.messages:
+            return _NOTHING + end
+        messages = all_received(topic.SerializeToString(), given.messages)
+        return b"".join((_FOUND, messages, end))
 
     def _give_back(self, command: Receive, received: Received) -> None:
         """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""

@@ -36,7 +36,7 @@ INTERNAL = 13
 UNAVAILABLE = 14
 """gRPC status codes that this server uses."""
 
-_PREFIX_BYTES = 5
+PREFIX_BYTES = 5  # in front of a message
 _TYPE = (b"content-type", b"application/grpc")
 _BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
 _END = hpack.encode([(b"grpc-status", b"0")])
@@ -139,10 +139,10 @@ class Calls:
             and head.method == b"POST"
             and head.fields.get(b"content-type", b"").startswith(b"application/grpc")
             and not content[0]
-            and len(content) >= _PREFIX_BYTES
-            and _size_of(content) == len(content) - _PREFIX_BYTES
+            and len(content) >= PREFIX_BYTES
+            and _size_of(content) == len(content) - PREFIX_BYTES
         ):
-            found.append(Asked(stream, head, content[_PREFIX_BYTES:]))
+            found.append(Asked(stream, head, content[PREFIX_BYTES:]))
             return
         self._take_head(Head(stream, head, False), found)
         self._take_body(Body(stream, content, True), found)
@@ -195,9 +195,9 @@ class Calls:
         if request.content:
             content = bytes(request.content) + content
         self._forget(stream)
-        if len(content) < _PREFIX_BYTES or _size_of(content) != len(content) - _PREFIX_BYTES:
+        if len(content) < PREFIX_BYTES or _size_of(content) != len(content) - PREFIX_BYTES:
             raise _Broken(INTERNAL, "the request is not exactly one whole message")
-        message = content[_PREFIX_BYTES:]
+        message = content[PREFIX_BYTES:]
         if content[0]:
             message = _uncompressed(request.head, message)
         found.append(Asked(stream, request.head, message))
@@ -207,11 +207,11 @@ class Calls:
     ) -> None:
         self._gather(request, content)
         held = request.content
-        while len(held) >= _PREFIX_BYTES and len(held) - _PREFIX_BYTES >= (size := _size_of(held)):
-            message = bytes(held[_PREFIX_BYTES : _PREFIX_BYTES + size])
+        while len(held) >= PREFIX_BYTES and len(held) - PREFIX_BYTES >= (size := _size_of(held)):
+            message = bytes(held[PREFIX_BYTES : PREFIX_BYTES + size])
             compressed = held[0]
-            del held[: _PREFIX_BYTES + size]
-            self._unfinished -= _PREFIX_BYTES + size
+            del held[: PREFIX_BYTES + size]
+            self._unfinished -= PREFIX_BYTES + size
             found.append(
                 Said(stream, _uncompressed(request.head, message) if compressed else message)
             )
@@ -224,7 +224,7 @@ class Calls:
     def _gather(self, request: _Request, content: bytes) -> None:
         request.content += content
         self._unfinished += len(content)
-        if len(request.content) >= _PREFIX_BYTES and _size_of(request.content) > REQUEST_BYTES_MAX:
+        if len(request.content) >= PREFIX_BYTES and _size_of(request.content) > REQUEST_BYTES_MAX:
             raise _Broken(
                 RESOURCE_EXHAUSTED,
                 f"a message of {_size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are allowed",
@@ -293,7 +293,7 @@ class Calls:
 
 def framed(message: bytes) -> bytes:
     """A message as it travels."""
-    return len(message).to_bytes(_PREFIX_BYTES, "big") + message
+    return len(message).to_bytes(PREFIX_BYTES, "big") + message
 
 
 def timeout_ms(head: RequestHead) -> int | None:
@@ -306,7 +306,7 @@ def timeout_ms(head: RequestHead) -> int | None:
 
 
 def _size_of(content: bytes | bytearray) -> int:
-    return int.from_bytes(content[1:_PREFIX_BYTES], "big")
+    return int.from_bytes(content[1:PREFIX_BYTES], "big")
 
 
 def _uncompressed(head: RequestHead, message: bytes) -> bytes:
