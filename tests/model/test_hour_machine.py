@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from horolog.delay import pending
-from horolog.delay.near.hour import Filing, Hour
+from horolog.delay.entry_files import Filing
+from horolog.delay.near.hour import Hour
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.limits import HOUR_MS

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from horolog.broker.effects import Reply
 from horolog.broker.shard import Settled, Shard
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
 from horolog.delay.lanes import lanes_of
@@ -226,7 +226,7 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
     """Of these rows those that are meant, and how many tags had to be compared."""
     entries = source.entries(rows)
     meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
-    meant &= entry_sums(entries) == entries["sum"]  # damage is found, and told, when it is due
+    meant &= is_readable(entries)  # damage is found, and told, when it is due
     rows, entries = rows[meant], entries[meant]
     compared = 0
     if task.command.tag and len(rows):

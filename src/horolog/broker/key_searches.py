@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from horolog.broker.shard import Shard
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.state import EntryState
 from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FIND_MAX, KEY_RECALL_MAX
@@ -106,7 +106,7 @@ class KeySearches:
         assert isinstance(run, AdoptedRun)
         rows = rows[run.states_at(rows) == EntryState.WAITING]
         entries = run.entries(rows)
-        entries = entries[entry_sums(entries) == entries["sum"]]
+        entries = entries[is_readable(entries)]
         compared = 0
         records = run.records(entries)
         for record, due_ms in zip(records, entries["due_ms"].tolist(), strict=True):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from horolog.broker.retention import firsts_of, start_of
-from horolog.delay.entry import ENTRY_BYTES
+from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import named_files as far_files
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.state import state_name
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.run.search import is_readable
+from horolog.delay.entry import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
 from horolog.lake.core.steps import promotion_of

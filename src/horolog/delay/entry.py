@@ -51,8 +51,14 @@ ENTRY = np.dtype(
 )
 ENTRY_BYTES = 64
 assert ENTRY.itemsize == ENTRY_BYTES
-PREVIOUS_AT = 16 // 4  # as int32 words, for walking a chain
+LOG_NAME = "delay.log"  # the records of a directory
+INDEX_NAME = "delay.idx"  # their entries
 ENTRY_WORDS = ENTRY_BYTES // 4
+PREVIOUS_WORD = 16 // 4  # where `previous` is, in words of 4 bytes
+ORIGIN_LONG = 32 // 8  # where `origin` is, in words of 8 bytes
+assert ENTRY.fields is not None
+assert ENTRY.fields["previous"][1] == 4 * PREVIOUS_WORD
+assert ENTRY.fields["origin"][1] == 8 * ORIGIN_LONG
 
 # Odd multipliers: a change of any one word always changes the sum (they are invertible modulo 2⁶⁴).
 _MULTIPLIERS = np.array(
@@ -76,6 +82,19 @@ def entry_sums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     total = mixed.sum(axis=1, dtype=np.uint64)
     sums: npt.NDArray[np.uint64] = total ^ (total >> np.uint64(32)) ^ np.uint64(0x484F524F4C4F4721)
     return sums
+
+
+def is_readable(entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which ENTRY rows (contiguous) have the right sum."""
+    good: npt.NDArray[np.bool_] = entry_sums(entries) == entries["sum"]
+    return good
+
+
+def records_of(view: memoryview, entries: npt.NDArray[Any]) -> list[memoryview]:
+    """The bytes of these entries' records in a view of their file, as they are there: not verified."""
+    starts = entries["position"].tolist()
+    ends = (entries["position"] + entries["size"]).tolist()
+    return [view[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
 def origin_seed(position: int, row: int = 0) -> int:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Repair
-from horolog.delay.entry import entry_sums, origin_seed, record_crcs
+from horolog.delay.entry import is_readable, origin_seed, record_crcs
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
 from horolog.errors import HorologError
@@ -85,7 +85,7 @@ def mend_records(
 
     entries  ENTRY rows; one that is not readable itself is left as it is
     """
-    wanted = np.flatnonzero(~good & (entry_sums(entries) == entries["sum"]))
+    wanted = np.flatnonzero(~good & is_readable(entries))
     for source, at, _ in store.by_source(refs[wanted]):
         if source is None or isinstance(source, AdoptedRun):
             continue

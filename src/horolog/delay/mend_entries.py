@@ -17,7 +17,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Repair
-from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, is_readable, origin_seed
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.mend import from_log, reread, rewrite
 from horolog.delay.near.hour import Hour
@@ -97,7 +97,7 @@ def _readable(source: Any, row: int, made: dict[int, Any]) -> Any:
     if row in made:
         return made[row][0]
     entry = source.entries(np.array([row]))
-    return entry[0] if entry_sums(entry) == entry["sum"] else None
+    return entry[0] if is_readable(entry) else None
 
 
 def _bytes_at(source: Any, position: int, size: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
 from horolog.delay.mend_entries import mend_rows
@@ -92,7 +92,7 @@ def _damaged_at(source: _Source, due_ms: int) -> Rows:
     """Rows of damaged entries that may be those of messages due then."""
     found = [np.empty(0, np.int64)]
     for first, entries in source.near(due_ms):
-        found.append(np.flatnonzero(entry_sums(entries) != entries["sum"]) + first)
+        found.append(np.flatnonzero(~is_readable(entries)) + first)
     return np.concatenate(found)
 
 
@@ -124,7 +124,7 @@ def _find_among_damaged(
     refs = np.full(len(origins), -1, np.int64)
     for source in _sources(store, due_ms):
         for first, entries in source.near(due_ms):
-            is_sound = entry_sums(entries) == entries["sum"]
+            is_sound = is_readable(entries)
             rows = np.flatnonzero(is_sound & np.isin(entries["origin"], origins))
             for row in rows.tolist():
                 at = wanted.get((int(entries["origin"][row]), int(entries["row"][row])))

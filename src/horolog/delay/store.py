@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged, Repair, quarantine_problem
-from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.entry import ENTRY, is_readable, record_crcs
+from horolog.delay.entry_files import Filing
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.buffer import FarBuffer
@@ -21,7 +22,7 @@ from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarSettings, FarStore
 from horolog.delay.mend import ReadLog, are_intact, mend_records
 from horolog.delay.mend_entries import mend_rows
-from horolog.delay.near.hour import Filing, Hour
+from horolog.delay.near.hour import Hour
 from horolog.delay.near.hours import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
@@ -303,13 +304,13 @@ class DelayStore:
 
         entries  ENTRY rows; those that are made anew change in place
         """
-        readable = entry_sums(entries) == entries["sum"]
+        readable = is_readable(entries)
         if not bool(readable.all()):
             self._mend_entries(refs[~readable])
             entries[~readable] = self.entries(refs[~readable])
         records = self.records(refs, entries)
         good = are_intact(self, refs, entries, records)
-        good &= entry_sums(entries) == entries["sum"]
+        good &= is_readable(entries)
         if not bool(good.all()):
             mend_records(self, refs, entries, records, good)
         return records, good
@@ -346,11 +347,11 @@ class DelayStore:
             return np.empty(0, np.int64)
         refs = np.concatenate(found)
         entries = self.entries(refs)
-        readable = entry_sums(entries) == entries["sum"]
+        readable = is_readable(entries)
         if not bool(readable.all()):
             self._mend_entries(refs[~readable])
             entries = self.entries(refs)
-            readable = entry_sums(entries) == entries["sum"]
+            readable = is_readable(entries)
         same = readable & (entries["topic"] == topic) & (entries["key"] == np.uint64(key))
         if due_ms is not None:
             same &= entries["due_ms"] == due_ms

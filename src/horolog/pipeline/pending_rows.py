@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, ENTRY_BYTES
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, INDEX_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
-from horolog.delay.near.hour import INDEX_NAME
 from horolog.delay.state import EntryState, decode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint

@@ -18,7 +18,8 @@ import orjson
 import pyarrow as pa
 
 from horolog.delay.entry import ENTRY, record_crcs
-from horolog.delay.near.hour import Filing, Hour
+from horolog.delay.entry_files import Filing
+from horolog.delay.near.hour import Hour
 from horolog.delay.run.writer import RunWriter
 from horolog.delay.state import encode_state, state_name
 from horolog.errors import ErrorCode, HorologError

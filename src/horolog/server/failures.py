@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from horolog.broker.named_files import named_files
 from horolog.broker.shard import Shard
-from horolog.delay.entry import ENTRY_BYTES
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.segment import bases_on_disk, segment_name

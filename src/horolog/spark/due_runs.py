@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.delay.entry import record_crcs
+from horolog.delay.entry import is_readable, record_crcs
 from horolog.delay.run.format import END_MAGIC
 from horolog.delay.run.reader import Run
-from horolog.delay.run.search import is_readable
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.message_decode import Records
 from horolog.spark.values import values_of

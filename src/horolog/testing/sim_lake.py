@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horolog.broker.staging import Begun, Place
-from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
@@ -93,7 +93,7 @@ def _messages_of(place: Place, told: FrozenView) -> list[LakeMessage]:
             rows = rows[bits[: len(rows)] == 0]
         entries = run.entries(rows)
         records = [bytes(record) for record in run.records(entries)]
-        good = entry_sums(entries) == entries["sum"]
+        good = is_readable(entries)
         good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
         if not bool(good.all()):
             raise PromiseBroken(f"P2: rows of {told.path} do not verify")

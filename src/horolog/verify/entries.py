@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, origin_seed, record_crcs
+from horolog.delay.entry import (
+    ENTRY,
+    ENTRY_BYTES,
+    is_readable,
+    origin_seed,
+    record_crcs,
+)
 from horolog.log.key_merge import sorted_columns
 from horolog.log.key_run import encode_run, parse_run_name
 from horolog.log.record import HEAD_BYTES, Kind, heads_of
@@ -38,7 +44,7 @@ def batches(reading: Reading, index: Source, at: int, count: int) -> Iterator[Ba
         n = min(BATCH_ROWS, count - first)
         raw = index.read(at + first * ENTRY_BYTES, n * ENTRY_BYTES)
         entries = np.frombuffer(raw, ENTRY, len(raw) // ENTRY_BYTES)
-        good: npt.NDArray[np.bool_] = entry_sums(entries) == entries["sum"]
+        good = is_readable(entries)
         for row in np.flatnonzero(~good).tolist():
             reading.findings.add(index.path, first + row, f"entry {first + row}: its sum is wrong")
         if len(entries) < n:

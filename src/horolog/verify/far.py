@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY_BYTES
+from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.run_state import RunState, decode_run_state
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.run.format import run_path
 from horolog.delay.state import RECALLED_STATES, EntryState
 from horolog.limits import HOUR_MS

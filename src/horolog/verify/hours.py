@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY_BYTES
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
+from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.state import (
     RECALLED_STATES,
     SECONDS,

@@ -20,8 +20,8 @@ from horolog.cli.inspection import (
 )
 from horolog.cli.inspection.report import Report
 from horolog.delay import state
+from horolog.delay.entry import INDEX_NAME, LOG_NAME
 from horolog.delay.far import run_state
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core import held as lake

@@ -14,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.log_file import message_detail
 from horolog.cli.inspection.report import Report, instant, verdict
-from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, record_crcs
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable, record_crcs
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
 from horolog.log import keys
 from horolog.log.record import ENVELOPE, HEAD_BYTES
@@ -51,7 +51,7 @@ def read_delay_index(
 
     def rows() -> Iterator[tuple[object, ...]]:
         for first, entries in _entry_batches(content):
-            sums = (entry_sums(entries) == entries["sum"]).tolist()
+            sums = is_readable(entries).tolist()
             crcs = _record_verdicts(log, entries)
             for i, entry in enumerate(entries.tolist()):
                 position, size, local, previous, _, due_ms, origin, key, topic, _, _ = entry

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.report import Report, instant, verdict
-from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.format import (
     FOOTER_BYTES,
@@ -75,7 +75,7 @@ def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
 def _lines(
     content: memoryview, first: int, entries: npt.NDArray[Any], verdicts: Counter[str]
 ) -> Iterator[tuple[object, ...]]:
-    sums = (entry_sums(entries) == entries["sum"]).tolist()
+    sums = is_readable(entries).tolist()
     spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
     records = [content[at : at + size] for at, size in spans]
     crcs = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import entry_sums, is_readable
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
@@ -122,7 +122,7 @@ class AdoptedRun(FarRun):
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """ENTRY rows with their real origins; one that is damaged keeps a wrong sum."""
         entries = self.file.entries(rows)
-        good = entry_sums(entries) == entries["sum"]
+        good = is_readable(entries)
         entries["origin"] = self.origin.position
         entries["row"] += np.uint32(self.origin.first_row)
         sums = entry_sums(entries)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, entry_sums
+from horolog.delay.entry import ENTRY, INDEX_NAME, LOG_NAME, is_readable, records_of
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
-from horolog.delay.near.hour import INDEX_NAME, LOG_NAME
 from horolog.delay.run.merge import Part, flush, merge
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
@@ -91,20 +91,19 @@ class FlushJob:
         log = storage.open(f"{self.buffer.directory}/{LOG_NAME}")
         try:
             entries = np.frombuffer(index.view(), ENTRY, self.count)[self.rows]
-            good = entry_sums(entries) == entries["sum"]
+            good = is_readable(entries)
             self.damaged = self.rows[~good].tolist()
             entries = entries[good]
             view = log.view()
-
-            def read(wanted: npt.NDArray[Any]) -> list[memoryview]:
-                starts = wanted["position"].tolist()
-                ends = (wanted["position"] + wanted["size"]).tolist()
-                return [view[a:b] for a, b in zip(starts, ends, strict=True)]
-
             if len(entries):
                 name = run_name(self.number)
                 made = flush(
-                    storage, self.directory, name, log_id=self.log_id, entries=entries, read=read
+                    storage,
+                    self.directory,
+                    name,
+                    log_id=self.log_id,
+                    entries=entries,
+                    read=partial(records_of, view),
                 )
                 storage.sync_dir(self.directory)
                 self.made = [made]

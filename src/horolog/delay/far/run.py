@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
-from horolog.delay.entry import ENTRY_BYTES, entry_sums
+from horolog.delay.entry import ENTRY_BYTES, is_readable
+from horolog.delay.entry_files import MendRows
+from horolog.delay.far.load import RowLoad
 from horolog.delay.far.row_states import RowStates, bits_of
-from horolog.delay.far.run_load import RunLoad
 from horolog.delay.far.run_state import RunState
-from horolog.delay.near.hour import MendRows
 from horolog.delay.run.format import HEADER_BYTES, TOPIC_HOUR
 from horolog.delay.run.mend import BlankRun
 from horolog.delay.run.reader import Run, RunInfo
@@ -155,7 +155,7 @@ class FarRun(RowStates):
         waited = rows[self.states_at(rows) != EntryState.QUARANTINED]
         if state is EntryState.QUARANTINED:
             entries = self.file.entries(rows)
-            readable = entry_sums(entries) == entries["sum"]
+            readable = is_readable(entries)
             if not bool(readable.all()):
                 self.quarantine_damaged(rows[~readable])
                 self.settle(rows[readable], state)
@@ -175,26 +175,26 @@ class FarRun(RowStates):
             key = (number >> 32, number & 0xFFFFFFFF)
             self.gone_by[key] = self.gone_by.get(key, 0) + n
 
-    def quarantine_damaged(self, rows: Rows) -> None:
-        """Rows whose index entry can't be read: not counted any more either, as far as can be told.
+    def quarantine_damaged(self, rows: Rows) -> int:
+        """Quarantine those of these rows, whose index entry can't be read, that wait; gives how many.
 
-        The hour follows from the place of the row; if it has several topics one of them is a guess.
+        They are not counted any more either, as far as can be told: the hour follows from the place of the row; if it
+        has several topics one of them is a guess.
         """
-        waits = (
-            self.states_at(rows) == EntryState.WAITING
-        )  # nothing does once the file is unreadable
-        if bool(waits.any()):
-            self.waiting -= int(waits.sum())
-            for row in rows[waits].tolist():
+        rows = rows[self.states_at(rows) == EntryState.WAITING]  # none, once the file is unreadable
+        if len(rows):
+            self.waiting -= len(rows)
+            for row in rows.tolist():
                 place = self._directory_row(row)
                 key = (int(place["hour"]), int(place["topic"]))
                 self.gone_by[key] = self.gone_by.get(key, 0) + 1
-            self.set_bits(rows[waits], EntryState.QUARANTINED)
+            self.set_bits(rows, EntryState.QUARANTINED)
             self.behind.difference_update(rows.tolist() if self.behind else ())
             self.changed = True
             self._first_known = False
             if self.tell is not None:
                 self.tell(quarantine_problem(self))
+        return len(rows)
 
     def capture(self) -> RunState:
         """A copy of the state for a new state file."""
@@ -285,8 +285,7 @@ class FarRun(RowStates):
         return None
 
     def _is_readable(self, row: Rows) -> bool:
-        entry = self.file.entries(row)
-        return bool((entry_sums(entry) == entry["sum"]).all())
+        return bool(is_readable(self.file.entries(row)).all())
 
     def _is_mended(self, row: Rows) -> bool:
         if self.mend is not None:
@@ -298,12 +297,13 @@ class FarRun(RowStates):
         fence = self.file.fence_ms(max(self.decided, self.file.row_at(from_ms)) + rows)
         return to_ms if fence is None else min(to_ms, fence)
 
-    def open_span(self, second: int, stop: int) -> RunLoad:
+    def open_span(self, second: int, stop: int) -> RowLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         low = self.file.row_at(second * 1000)
         end = min(self.limit, self.file.row_at(stop * 1000))
         first = min([row for row in self.behind if row >= low], default=self.decided)
-        return RunLoad(self, (second, stop), max(low, min(first, self.decided)), end)
+        rows = range(max(low, min(first, self.decided)), end)
+        return RowLoad(self, rows, second, stop)
 
     # --- looking up ---------------------------------------------------------------------------------
 

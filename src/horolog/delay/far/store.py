@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Repair
+from horolog.delay.entry_files import Filing, MendRows
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.far.buffer import FarBuffer, buffer_name
 from horolog.delay.far.jobs import (
@@ -30,7 +31,6 @@ from horolog.delay.far.jobs import (
 )
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.upkeep import finish_flush, finish_merge, flush_job, merge_job
-from horolog.delay.near.hour import Filing, MendRows
 from horolog.delay.run.format import run_path
 from horolog.delay.run.mend import remake
 from horolog.delay.run.reader import Run, RunInfo

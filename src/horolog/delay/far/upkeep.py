@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.jobs import (
@@ -117,7 +117,7 @@ def _are_mended(far: FarStore, damaged: Sequence[tuple[FarBuffer | FarRun, list[
         if far.mend is not None and len(rows):
             far.mend(source, rows)
             entries = source.entries(rows)
-            any_is = any_is or bool((entry_sums(entries) == entries["sum"]).any())
+            any_is = any_is or bool(is_readable(entries).any())
     return any_is
 
 

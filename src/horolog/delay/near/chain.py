@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.near.hour import Hour
 from horolog.delay.source import Loaded, loaded
 from horolog.delay.state import SECONDS, EntryState
@@ -50,9 +50,8 @@ class ChainLoad:
         return self._pieces
 
     def _are_mine(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        mine: npt.NDArray[np.bool_] = (entry_sums(entries) == entries["sum"]) & (
-            entries["due_ms"] // 1000 == self.second
-        )
+        mine = is_readable(entries)
+        mine &= entries["due_ms"] // 1000 == self.second
         return mine
 
     def _waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> Loaded:

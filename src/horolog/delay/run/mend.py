@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, ENTRY_BYTES
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable
 from horolog.delay.run.format import GROUP_ROWS, HEADER_BYTES, TOPIC_HOUR, encode_header, run_path
 from horolog.delay.run.keys import Rows
 from horolog.delay.run.reader import Run, RunInfo
-from horolog.delay.run.search import is_readable
 from horolog.delay.run.writer import RunWriter
 from horolog.errors import HorologError
 from horolog.storage.api import Storage

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, entry_sums
+from horolog.delay.entry import ENTRY, is_readable
 from horolog.delay.run.format import RunInfo, damaged, run_path
 from horolog.delay.run.reader import Run
 from horolog.delay.run.writer import RunWriter, is_sorted, sort_key
@@ -48,7 +48,7 @@ def flush(
              made and `rows` is 0.
     read     gives the records of some of them, unverified
     """
-    good = entry_sums(np.ascontiguousarray(entries)) == entries["sum"]
+    good = is_readable(np.ascontiguousarray(entries))
     order = _order(entries)
     order = order[good[order]]
     if not len(order):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.entry import ENTRY
+from horolog.delay.entry import ENTRY, is_readable, records_of
 from horolog.delay.run.format import (
     FENCE_ROWS,
     FOOTER_BYTES,
@@ -31,7 +31,7 @@ from horolog.delay.run.format import (
     run_path,
 )
 from horolog.delay.run.keys import KeyGroups, Rows, spread
-from horolog.delay.run.search import RowSearch, is_readable
+from horolog.delay.run.search import RowSearch
 from horolog.errors import Problem
 from horolog.limits import HOUR_MS, MIB
 from horolog.storage.api import Storage
@@ -156,10 +156,7 @@ class Run:
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, as they are on the disk: not verified."""
-        view = self.view
-        starts = entries["position"].tolist()
-        ends = (entries["position"] + entries["size"]).tolist()
-        return [view[a:b] for a, b in zip(starts, ends, strict=True)]
+        return records_of(self.view, entries)
 
     def _report(self, rows: npt.NDArray[Any]) -> None:
         new = [row for row in rows.tolist() if row not in self._damaged]

@@ -17,18 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import entry_sums
+from horolog.delay.entry import is_readable
 from horolog.delay.run.format import FENCE_ROWS
 from horolog.delay.run.keys import Rows
 
 _Column = npt.NDArray[Any]
 Columns = tuple[_Column, _Column, _Column]  # due ms, origins, rows of the origins
-
-
-def is_readable(entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which ENTRY rows have the right sum."""
-    good: npt.NDArray[np.bool_] = entry_sums(entries) == entries["sum"]
-    return good
 
 
 class RowSearch:
