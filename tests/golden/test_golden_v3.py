@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from golden_files import ask, extract, opened_at
 
-from horolog.broker.opening import Opened
+from horolog.broker.life.opening import Opened
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from audited import START_MS, TOPICS, message, message_id, open_directory, send
 
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError

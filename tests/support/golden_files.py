@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from horolog.broker.broker import Input
-from horolog.broker.opening import Opened, ShardMeta, open_shard
+from horolog.broker.life.opening import Opened, ShardMeta, open_shard
 from horolog.broker.shard import Settings
 from horolog.storage.disk import Disk
 

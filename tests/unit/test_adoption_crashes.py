@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from worlds import changes_of, killed_at
 
-from horolog.broker import staging
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt import staging
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.store import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS

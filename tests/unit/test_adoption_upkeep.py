@@ -13,7 +13,7 @@ from tests.unit.test_adoption_requests import Api, messages, serve
 from horolog.backup.copying import Progress
 from horolog.backup.restoring import Restore, lock_target, open_backup
 from horolog.backup.status import BackupState
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.cli.inspection.run_file import read_run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS

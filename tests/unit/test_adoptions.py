@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from worlds import checkpoint, take_all
 
-from horolog.broker import adoptions
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt import adoptions
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.store import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS

@@ -8,7 +8,7 @@ from worlds import killed_at
 from horolog.backup.copying import Copy, Progress
 from horolog.backup.manifest import Manifest, read_manifest
 from horolog.backup.restoring import Restore
-from horolog.broker.named_files import NamedFile
+from horolog.broker.life.named_files import NamedFile
 from horolog.storage.api import read_file, replace_file
 from horolog.testing.disk import FaultyDisk
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from horolog.broker import bulk_recalls
 from horolog.broker.broker import Input
+from horolog.broker.recall import bulk_recalls
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BULK_ROWS

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from horolog.backup import manifest
-from horolog.broker import quarantine
+from horolog.broker.life import quarantine
 from horolog.delay import entry, state
 from horolog.delay.far import buffer as far_buffer
 from horolog.delay.far import run_state as far_state

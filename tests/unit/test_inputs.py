@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horolog.broker.broker import Input
-from horolog.broker.opening import ShardMeta, open_shard
+from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.shard import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, write_manifest
-from horolog.broker.quarantine import NOTE, Note, write_note
+from horolog.broker.life.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs

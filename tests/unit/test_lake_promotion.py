@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, killed_at
 
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.errors import HorologError
 from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS

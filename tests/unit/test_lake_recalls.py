@@ -9,7 +9,8 @@ import pytest
 from offloads import begin, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, killed_at
 
-from horolog.broker import bulk_recalls, lake_recalls
+from horolog.broker import lake_recalls
+from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE, GoneRows
 from horolog.limits import DAY_MS, HOUR_MS

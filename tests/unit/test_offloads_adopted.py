@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, killed_at
 
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import DescribeBroker, MessageType, Recall, RecallStatus

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from work import bytecodes
 
-from horolog.broker.queue_times import earliest_store_time, search_offset
+from horolog.broker.consume.queue_times import earliest_store_time, search_offset
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOLES_READ_MAX
 from horolog.log.consume_queue import UNIT

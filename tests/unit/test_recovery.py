@@ -275,7 +275,7 @@ def test_row_14_refuses_a_hand_over_of_what_no_file_has(world) -> None:
     fill(world, 1)
     world.clock.advance(61_000)
     world.broker.settle()
-    from horolog.broker.replay import Replay
+    from horolog.broker.life.replay import Replay
     from horolog.log.frame import HEADER_BYTES, parse
 
     shard = world.broker._opened.broker.shard

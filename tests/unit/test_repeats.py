@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horolog.broker import repeats
-from horolog.broker.key_filter import KeyFilter
-from horolog.broker.log_times import LogTimes
+from horolog.broker.send import repeats
+from horolog.broker.send.key_filter import KeyFilter
+from horolog.broker.send.log_times import LogTimes
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Ack,

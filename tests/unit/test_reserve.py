@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from horolog.broker.opening import ShardMeta, open_shard
+from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.shard import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError

@@ -7,8 +7,9 @@ from enum import Enum
 import numpy as np
 import pytest
 
-from horolog.broker import adoption_life, checkpoint_life
-from horolog.broker.adoptions import stage_of
+from horolog.broker.adopt import adoption_life
+from horolog.broker.adopt.adoptions import stage_of
+from horolog.broker.life import checkpoint_life
 from horolog.delay.far.adopted import Adoption
 from horolog.lake.core import stages as lake_stages
 from horolog.lake.core.held import COUNT, Lake

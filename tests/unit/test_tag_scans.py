@@ -9,7 +9,7 @@ import pytest
 from plain_sends import plain, send_plain
 from turns import Turns
 
-from horolog.broker import receives
+from horolog.broker.consume import receives
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import CancelReceive, CreateTopic, Receive, Received, TopicType
 from horolog.ready import ready

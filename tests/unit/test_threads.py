@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from horolog.broker.staging import Place
+from horolog.broker.adopt.staging import Place
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.lake.serve.late import LatePromotion

@@ -9,7 +9,7 @@ import pytest
 from work import bytecodes
 
 from horolog.admin.app import make_app
-from horolog.broker.snapshot import capture, decide
+from horolog.broker.life.snapshot import capture, decide
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import TURN_TOPICS_MAX
 from horolog.log.record import encode_topic

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from work import bytecodes
 
 from horolog.broker.queries import answer
-from horolog.broker.sends import Sends
+from horolog.broker.send.sends import Sends
 from horolog.broker.topic_changes import plan
 from horolog.lake.core.counts import LakeCounts
 from horolog.lake.core.held import Lake

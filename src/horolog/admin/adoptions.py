@@ -18,7 +18,7 @@ from horolog.admin.requests import (
     read_body,
     read_bytes,
 )
-from horolog.broker.staging import Claim
+from horolog.broker.adopt.staging import Claim
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.adoption_commands import AdoptionState, BeginAdoption, DescribeAdoption
 from horolog.protocol.rocketmq.names import check_topic

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from horolog.backup.status import BackupView
-from horolog.broker.recalls import worth_telling
-from horolog.broker.staging import Claim
+from horolog.broker.adopt.staging import Claim
+from horolog.broker.recall.recalls import worth_telling
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption

@@ -29,7 +29,7 @@ from horolog.backup.manifest import (
     number_name,
     write_manifest,
 )
-from horolog.broker.named_files import NamedFile
+from horolog.broker.life.named_files import NamedFile
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse

@@ -1,1 +1,16 @@
-"""The core: one step at a time, told the time, returning effects."""
+"""The core: one step at a time, told the time, returning effects.
+
+    broker, decisions, deciding     the step, and which part decides which command
+    shard, relations                the state of a shard, how a committed frame changes it, what must hold in between
+    topics, topic_changes, groups   what clients name
+    hand_over                       what is due is appended once more, with its queue offset
+    queries                         questions that change nothing
+    columns, key_columns            many records of a frame at once
+    send                            take messages in
+    consume                         give them out, by lease or by offset, and note what is consumed
+    recall                          find a message, cancel it or move it
+    adopt                           take over whole transactions that somebody else has written
+    life                            open, replay, repair, checkpoint, retain, and keep space
+
+Pure: time, disk and answers are arguments and results (`broker.step`); the loop of `server` performs them.
+"""

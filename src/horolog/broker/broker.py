@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horolog.broker.checkpoints import Checkpoints
 from horolog.broker.deciding import Input
 from horolog.broker.decisions import Decisions
-from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now
 from horolog.broker.hand_over import hand_over
-from horolog.broker.recalls import applied as applied_recalls
+from horolog.broker.life.checkpoints import Checkpoints
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.recall.recalls import applied as applied_recalls
 from horolog.broker.shard import Shard
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
@@ -34,7 +34,7 @@ __all__ = ["Broker", "Input"]
 
 
 class Broker:
-    """One shard's core.  Made by `broker.opening`."""
+    """One shard's core.  Made by `broker.life.opening`."""
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard

@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horolog.broker import adoptions, offloads, queries
-from horolog.broker.adoptions import Adoptions
-from horolog.broker.checkpoints import Checkpoints
+from horolog.broker import offloads, queries
+from horolog.broker.adopt import adoptions
+from horolog.broker.adopt.adoptions import Adoptions
+from horolog.broker.consume.offsets import Offsets
+from horolog.broker.consume.pulls import Pulls
+from horolog.broker.consume.queue_times import earliest_store_time, read_message, search_offset
+from horolog.broker.consume.receives import Receives
+from horolog.broker.consume.waiting import Waiting
 from horolog.broker.deciding import LATER, Handler, Input
-from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
-from horolog.broker.offsets import Offsets
-from horolog.broker.pulls import Pulls
-from horolog.broker.queue_times import earliest_store_time, read_message, search_offset
-from horolog.broker.recall_decisions import RecallDecisions
-from horolog.broker.receives import Receives
-from horolog.broker.send_backs import SendBacks
-from horolog.broker.sends import Sends
+from horolog.broker.life.checkpoints import Checkpoints
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.recall.recall_decisions import RecallDecisions
+from horolog.broker.send.send_backs import SendBacks
+from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
-from horolog.broker.waiting import Waiting
 from horolog.errors import HorologError
 from horolog.lake.core.steps import frozen_runs
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker.bulk_recalls import check_space
 from horolog.broker.offloads import append_step
-from horolog.broker.reschedules import FromLake, reschedule
+from horolog.broker.recall.bulk_recalls import check_space
+from horolog.broker.recall.reschedules import FromLake, reschedule
 from horolog.broker.shard import Shard
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE

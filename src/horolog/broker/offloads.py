@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from horolog.broker.recalls import instant
+from horolog.broker.recall.recalls import instant
 from horolog.broker.shard import Applied, Shard
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.errors import ErrorCode, HorologError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from horolog.broker.adoptions import state_of
-from horolog.broker.look_ups import find_messages
+from horolog.broker.adopt.adoptions import state_of
+from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker import relations
+from horolog.broker.consume.queued import QueuedMessages
 from horolog.broker.key_columns import KeyColumns
-from horolog.broker.log_times import LogTimes
 from horolog.broker.problems import Problems
-from horolog.broker.queued import QueuedMessages
+from horolog.broker.send.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.store import FarSettings

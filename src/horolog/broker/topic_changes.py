@@ -8,8 +8,8 @@ from typing import NamedTuple
 import orjson
 
 from horolog.broker import queries
+from horolog.broker.consume.renewals import Renewals
 from horolog.broker.effects import Reply
-from horolog.broker.renewals import Renewals
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, Topics
 from horolog.delay import pending

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from horolog.backup.manifest import MANIFEST_NAME, decode_manifest
-from horolog.broker.retention import start_of
+from horolog.broker.life.retention import start_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse

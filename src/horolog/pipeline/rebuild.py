@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import orjson
 
-from horolog.broker.adoptions import note
+from horolog.broker.adopt.adoptions import note
 from horolog.delay.far.adopted import Adoption
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE

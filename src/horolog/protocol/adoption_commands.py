@@ -1,6 +1,6 @@
 """Commands of adoptions: whole files of scheduled messages, committed as one transaction (app, version).
 
-A transaction is begun, its files are staged and committed; what all of it does stands in `broker.adoptions`.
+A transaction is begun, its files are staged and committed; what all of it does stands in `broker.adopt.adoptions`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SendMessages:
     """Store messages of one topic; gives `Sent`.  Each message is atomic, the request is not.
 
     parts       so many messages at a time are refused together if one of them is; none: each is for itself
-    reuses_ids  its client may give one id to several messages on purpose, as 4.x clients do (`broker.repeats`)
+    reuses_ids  its client may give one id to several messages on purpose, as 4.x clients do (`broker.send.repeats`)
     """
 
     topic: str

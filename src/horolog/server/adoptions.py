@@ -5,7 +5,7 @@
         in the core   append the ADOPT record
         in a thread   remove the staging directory
 
-What is decided, and what a crash leaves, say `broker.adoptions` and `broker.staging`.
+What is decided, and what a crash leaves, say `broker.adopt.adoptions` and `broker.adopt.staging`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from weakref import WeakValueDictionary
 import orjson
 from xxhash import xxh64_intdigest
 
-from horolog.broker import staging
-from horolog.broker.staging import Begun, Claim, Place, refused
+from horolog.broker.adopt import staging
+from horolog.broker.adopt.staging import Begun, Claim, Place, refused
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
@@ -72,7 +72,7 @@ class Adoptions:
     async def begin(
         self, app: str, version: int, topic: str, *, join: bool = False, fingerprint: str = ""
     ) -> dict[str, Any]:
-        """Make a staging directory, or join that of the same transaction; errors as `broker.adoptions.begin`."""
+        """Make a staging directory, or join that of the same transaction; errors as `broker.adopt.adoptions.begin`."""
         command = BeginAdoption(app, version, topic, fingerprint)
         begun: AdoptionBegun = await self._engine.submit(command)
         now_ms = self._engine.clock.wall_ms()

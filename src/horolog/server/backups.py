@@ -20,7 +20,7 @@ from horolog.backup.copying import Cancelled, Copy, Progress, frame_at, header_c
 from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
 from horolog.backup.place import Place, open_place
 from horolog.backup.status import BackupState, BackupView
-from horolog.broker.named_files import NamedFile, named_files
+from horolog.broker.life.named_files import NamedFile, named_files
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
 from horolog.log.segment import SegmentReader

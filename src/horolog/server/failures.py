@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from horolog.broker.named_files import named_files
+from horolog.broker.life.named_files import named_files
 from horolog.broker.shard import Shard
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError, first_line

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from horolog.broker.broker import Input
 from horolog.broker.effects import Effects, Reply
-from horolog.broker.opening import Opened
-from horolog.broker.snapshot import CheckpointJob
+from horolog.broker.life.opening import Opened
+from horolog.broker.life.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError

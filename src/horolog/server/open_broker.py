@@ -12,9 +12,9 @@ from typing import Literal
 
 import orjson
 
-from horolog.broker.opening import ShardMeta, open_shard
+from horolog.broker.adopt.staging import Place
+from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.shard import Settings
-from horolog.broker.staging import Place
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.serve.offloads import Offloads

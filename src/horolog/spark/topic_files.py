@@ -19,7 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from horolog.broker.columns import queue_ids, queue_offsets
-from horolog.broker.retention import firsts_of, start_of
+from horolog.broker.life.retention import firsts_of, start_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.frame import FrameHeader

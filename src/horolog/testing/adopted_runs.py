@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from horolog.broker.staging import Claim
+from horolog.broker.adopt.staging import Claim
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.run.format import FOOTER_BYTES, run_path
 from horolog.delay.run.writer import RunWriter

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from horolog.broker import staging
-from horolog.broker.staging import Begun, Claim, Place
+from horolog.broker.adopt import staging
+from horolog.broker.adopt.staging import Begun, Claim, Place
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopt, Adopted

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from horolog.broker.adopt.staging import Place
 from horolog.broker.broker import Input
 from horolog.broker.effects import Reply
-from horolog.broker.opening import Opened, ShardMeta, open_shard
+from horolog.broker.life.opening import Opened, ShardMeta, open_shard
+from horolog.broker.life.snapshot import CheckpointJob
 from horolog.broker.shard import Settings, Shard
-from horolog.broker.snapshot import CheckpointJob
-from horolog.broker.staging import Place
 from horolog.clock import SimulatedClock
 from horolog.delay.far.jobs import FarJob
 from horolog.delay.far.store import FarSettings

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horolog.broker.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.broker.named_files import named_files
+from horolog.broker.life.named_files import named_files
 from horolog.limits import CHECKPOINTS_KEPT
 from horolog.log.checkpoint import Checkpoint, acked_runs, checkpoint_name, decode_checkpoint
 from horolog.storage.api import read_file

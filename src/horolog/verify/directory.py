@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from horolog.broker.key_columns import key_columns
-from horolog.broker.retention import firsts_of, start_of
+from horolog.broker.life.retention import firsts_of, start_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name

@@ -7,8 +7,8 @@ nothing else was found they are findings themselves.
 
 from __future__ import annotations
 
+from horolog.broker.life.quarantine import read_notes
 from horolog.broker.problems import problems_in
-from horolog.broker.quarantine import read_notes
 from horolog.delay.damage import ASIDE
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.verify.reading import Reading

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horolog.backup import manifest
-from horolog.broker import quarantine
+from horolog.broker.life import quarantine
 from horolog.cli.inspection import (
     hour_files,
     key_files,

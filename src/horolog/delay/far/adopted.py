@@ -42,7 +42,7 @@ def is_adopted_name(name: str) -> bool:
 
 
 def stamp_of(name: str) -> str:
-    """Of which transaction such a file is (`broker.staging.Begun`)."""
+    """Of which transaction such a file is (`broker.adopt.staging.Begun`)."""
     return name.split(".")[1]
 
 

@@ -60,7 +60,7 @@ offset  bytes  field                 meaning
 124     4      footer CRC            CRC-32 of bytes 0–123
 ======  =====  ====================  ===============================================================
 
-An *adopted* run was written by somebody else for the broker to take over (`broker.adoptions`).  When it is written
+An *adopted* run was written by somebody else for the broker to take over (`broker.adopt.adoptions`).  When it is written
 nobody knows where in the log the record of its adoption will stand, so every origin in it is 0, with the rows
 numbered 0, 1, 2 …, and the CRCs of its records start from that.  `delay.far.adopted` shows its rows with their real
 origins.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker.look_ups import check_count, waiting_view
+from horolog.broker.recall.look_ups import check_count, waiting_view
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
 from horolog.protocol.commands import (

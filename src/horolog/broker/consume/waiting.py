@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from horolog.broker.consume.pulls import Pulls
+from horolog.broker.consume.receives import Receives
 from horolog.broker.effects import Now, Reply
-from horolog.broker.pulls import Pulls
-from horolog.broker.receives import Receives
 from horolog.broker.shard import Shard
 from horolog.ready.polls import News, Waiter
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
-from horolog.broker.repeats import First, Repeats, Reused
+from horolog.broker.send.repeats import First, Repeats, Reused
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import Adoption

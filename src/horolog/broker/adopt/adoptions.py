@@ -2,10 +2,10 @@
 
     begin     is (app, version) new, and may the topic take it?  A staging directory is made (`server.adoptions`)
     …         somebody writes runs into it (`delay.run.format`, adopted)
-    commit    in a thread: check, sync and move the files (`broker.staging`); then in a step: append ADOPT
+    commit    in a thread: check, sync and move the files (`broker.adopt.staging`); then in a step: append ADOPT
     apply     when that frame is committed the files are sources like all runs (`delay.far.adopted`)
 
-What that means for each version of an app is a table: `broker.adoption_life`.
+What that means for each version of an app is a table: `broker.adopt.adoption_life`.
 
 The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the highest committed
 version is kept, so a commit that is sent again is answered with "already"; and its fingerprint, so that other rows
@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from horolog.broker import offloads
-from horolog.broker.adoption_life import TABLE, Event, Stage
-from horolog.broker.disk_pressure import COPIES
+from horolog.broker.adopt.adoption_life import TABLE, Event, Stage
 from horolog.broker.effects import Reply
-from horolog.broker.sends import append_messages, too_late
+from horolog.broker.life.space import COPIES
+from horolog.broker.send.sends import append_messages, too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import AdoptedFile, Adoption

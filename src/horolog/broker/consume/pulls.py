@@ -2,7 +2,7 @@
 
 A pull is answered with slices of the log.  Of messages that lie together in a frame only the first is looked up by its
 unit (`log.queue_runs`); a message whose unit leads nowhere, or that lies in no run, is read by itself, and a hole is
-passed over (`broker.queued`).  With a tag filter the units' codes are compared first, many at once.
+passed over (`broker.consume.queued`).  With a tag filter the units' codes are compared first, many at once.
 
 A pull that has seen everything waits for its queue to grow.  Pulls with the same filter wait together, and new units
 are compared once for all of them.

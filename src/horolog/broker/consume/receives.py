@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
-from horolog.broker.renewals import Renewals, regrant_record
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from horolog.broker.retention import firsts_of, start_of
+from horolog.broker.life.retention import firsts_of, start_of
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import named_files as far_files

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from horolog.broker import retention
+from horolog.broker.life import retention
 from horolog.broker.shard import Named, Shard
 from horolog.broker.topics import Dropped
 from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key

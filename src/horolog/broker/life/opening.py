@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from horolog.broker import quarantine, retention
-from horolog.broker.adoptions import committed
+from horolog.broker.adopt.adoptions import committed
+from horolog.broker.adopt.staging import Place, sweep_moved, sweep_staging
 from horolog.broker.broker import Broker
-from horolog.broker.finding import Facts, ShardMeta, gather, why_not_reached
-from horolog.broker.mending import mend
-from horolog.broker.queued import unreadable_key
-from horolog.broker.replay import Replay, index_frame
+from horolog.broker.consume.queued import unreadable_key
+from horolog.broker.life import quarantine, retention
+from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
+from horolog.broker.life.repair import mend
+from horolog.broker.life.replay import Replay, index_frame
+from horolog.broker.life.snapshot import restore
 from horolog.broker.shard import Settings, Shard
-from horolog.broker.snapshot import restore
-from horolog.broker.staging import Place, sweep_moved, sweep_staging
 from horolog.delay.damage import ASIDE, Damaged
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.far.buffer import is_buffer

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker import past
-from horolog.broker.key_filter import KeyFilter
+from horolog.broker.recall import past
+from horolog.broker.send.key_filter import KeyFilter
 from horolog.broker.shard import Shard
 from horolog.log.frame_reader import Hole
 from horolog.log.key_merge import equal_ranges

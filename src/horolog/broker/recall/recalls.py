@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker import past
+from horolog.broker.recall import past
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topics import Topic
 from horolog.delay.lanes import lanes_of

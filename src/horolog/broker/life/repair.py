@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker import retention
 from horolog.broker.columns import queue_ids, queue_offsets
-from horolog.broker.quarantine import Note, write_note
-from horolog.broker.sends import unfiled_of
+from horolog.broker.life import retention
+from horolog.broker.life.quarantine import Note, write_note
+from horolog.broker.send.sends import unfiled_of
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.state import EntryState

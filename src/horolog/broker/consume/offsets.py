@@ -8,8 +8,8 @@ the order of records.
 
 from __future__ import annotations
 
+from horolog.broker.consume.renewals import Renewals
 from horolog.broker.groups import Groups
-from horolog.broker.renewals import Renewals
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError

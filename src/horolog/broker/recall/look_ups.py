@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horolog.broker import past
+from horolog.broker.recall import past
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState

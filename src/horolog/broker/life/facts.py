@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from horolog.broker import retention
+from horolog.broker.life import retention
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
     NO_FRAME,

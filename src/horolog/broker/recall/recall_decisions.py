@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horolog.broker import lake_recalls, queries
-from horolog.broker.adoptions import Adoptions
-from horolog.broker.bulk_recalls import BulkRecalls
+from horolog.broker.adopt.adoptions import Adoptions
 from horolog.broker.deciding import LATER, Handler, Input
-from horolog.broker.disk_pressure import DiskPressure
 from horolog.broker.effects import Effects, Now
-from horolog.broker.key_searches import KeySearches
-from horolog.broker.look_ups import find_messages
-from horolog.broker.recalls import recall, with_key, worth_telling
-from horolog.broker.reschedules import reschedule
-from horolog.broker.sends import Sends
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.recall.bulk_recalls import BulkRecalls
+from horolog.broker.recall.key_searches import KeySearches
+from horolog.broker.recall.look_ups import find_messages
+from horolog.broker.recall.recalls import recall, with_key, worth_telling
+from horolog.broker.recall.reschedules import reschedule
+from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Settled, Shard
 from horolog.protocol.commands import (
     FindMessages,

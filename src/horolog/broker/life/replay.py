@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from horolog.broker import adoptions
+from horolog.broker.adopt import adoptions
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.key_columns import key_columns
-from horolog.broker.sends import unfiled_of
+from horolog.broker.life.snapshot import restored_lease
+from horolog.broker.send.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
-from horolog.broker.snapshot import restored_lease
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from horolog.broker.consume.queue_times import read_visible
 from horolog.broker.groups import Groups
-from horolog.broker.queue_times import read_visible
 from horolog.broker.shard import Shard
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import NewRecords, SendMessages

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
-from horolog.broker.recalls import Copies, find_copies, instant, was_delivered, why_not_found
-from horolog.broker.sends import too_late, unfiled_of
+from horolog.broker.recall.recalls import Copies, find_copies, instant, was_delivered, why_not_found
+from horolog.broker.send.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState

@@ -6,9 +6,9 @@ job outside of the core; while that runs no other begins.
 
 from __future__ import annotations
 
-from horolog.broker import retention, snapshot
-from horolog.broker.checkpoint_life import TABLE, Event, Life
 from horolog.broker.effects import Effects, Now
+from horolog.broker.life import retention, snapshot
+from horolog.broker.life.checkpoint_life import TABLE, Event, Life
 from horolog.broker.shard import Shard
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import (
