@@ -43,6 +43,7 @@ from day import (
     derive,
 )
 from ledger import Balance, Expected, Ledger
+from picture import day_picture
 from proof import YEAR_TOPIC, Year, compare, table_of
 from proof import show as show_proof
 from report import histogram, show
@@ -245,17 +246,15 @@ async def load(python: Path) -> list[Flight]:
     return [Flight(**row) for row in json.loads(table)]
 
 
-def bars(demo: Demo) -> list[str]:
-    """The histogram's lines: every call at the minute of its due time."""
+def minutes_of(demo: Demo) -> tuple[list[int], list[int]]:
+    """Minutes of the due times of all calls: of those handed over, and of those recalled."""
     minutes = {f"{course.flight.key}#1": course.call_min for course in demo.courses}
     minutes |= {f"{course.flight.key}#2": course.new_call_min or 0 for course in demo.courses}
     books = demo.ledger
     arrived = {arrival.id for arrival in books.arrivals.values()}
     called = [minutes[call] for call, booking in books.calls.items() if booking.id in arrived]
-    taken_back = [
-        minutes[call] for call, booking in books.calls.items() if booking.id not in arrived
-    ]
-    return histogram(called, taken_back)
+    recalled = [minutes[call] for call, booking in books.calls.items() if booking.id not in arrived]
+    return called, recalled
 
 
 @contextmanager
@@ -308,7 +307,11 @@ async def play(arguments: argparse.Namespace, console: Console) -> int:
             progress.cancel()
             await asyncio.gather(progress, return_exceptions=True)
         balance = await demo.balance()
-        show(console, balance, f"Broker {demo.note}", bars(demo))
+        show(console, balance, f"Broker {demo.note}", histogram(*minutes_of(demo)))
+        drawing = arguments.work_dir / "day.svg"
+        kill = demo.kill_min, f"broker {demo.note.partition(' (')[0]}"
+        drawing.write_text(day_picture(balance, *minutes_of(demo), kill), encoding="utf-8")
+        console.print(f"picture: {drawing}", highlight=False, soft_wrap=True)
         faults = list(balance.faults)
         if arguments.year:
             faults += await demo.prove(console)
