@@ -4,7 +4,7 @@ schedule   scheduled messages a second through the core, batches of 32, each ans
 year       the same over a year, 12 times as many, until runs are written and merged
 hand_over  messages a second when all are due in the same second
 lateness   store time − due at 5 000 and 50 000 due a second, while sends go on
-wire       what a client sees over gRPC, and CPU time of the broker a message (`benchmarks.wire`)
+wire       what clients see over gRPC and remoting, and CPU time of the broker a message (`benchmarks.wire`)
 ready      seconds from the start of `horolog serve` to its ready line after kill −9, 10⁶ pending
 
 Everything with bodies of 200 bytes and flush sync.  Results go to docs/benchmarks/results.json and spine.png.
@@ -29,38 +29,24 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from benchmarks.load import Lateness, message, running, send_all, until_handed_over
+from benchmarks.load import (
+    WORK,
+    Lateness,
+    message,
+    running,
+    schedule,
+    send_all,
+    until_handed_over,
+)
+from benchmarks.plot import plot
 from benchmarks.wire import wire
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import DescribeBroker, SendMessages
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "benchmarks"
-WORK = ROOT / "build" / "bench"
 WIRE_PART = 5  # messages over the wire are so many times fewer
 Result = dict[str, Any]
-
-
-async def schedule(n: int) -> Result:
-    """Throughput of scheduling, due over the next 20 hours."""
-    async with running(WORK / "schedule") as engine:
-        start = engine.clock.wall_ms() + 3_600_000
-        began, cpu = time.perf_counter(), time.process_time()
-        await send_all(engine, n, lambda i: start + i * 7_919 % 72_000_000)
-        took = time.perf_counter() - began
-        spread = n / took
-        cores = (time.process_time() - cpu) / took
-    async with running(WORK / "schedule") as engine:
-        due = engine.clock.wall_ms() + 3_600_000
-        began = time.perf_counter()
-        await send_all(engine, n, lambda i: due)
-        same = n / (time.perf_counter() - began)
-    return {
-        "messages": n,
-        "per_second_over_20_hours": round(spread),
-        "per_second_one_millisecond": round(same),
-        "cores": round(cores, 2),
-    }
 
 
 async def year(n: int) -> Result:
@@ -187,46 +173,6 @@ def _memory_mb(pid: int, which: str) -> int:
     return int(next(x for x in status.splitlines() if x.startswith(which)).split()[1]) // 1024
 
 
-def plot(results: Result) -> None:
-    """Bars of the figures beside those of RocketMQ 5.5.0 and Redis, measured with the same loads on two cores."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4))
-    bars = {
-        "horolog": results["hand_over"]["per_second"],
-        "Redis (ZSET + Lua)": 183_000,
-        "RocketMQ 5.5.0": 84_000,
-    }
-    left.barh(
-        list(bars), [v / 1000 for v in bars.values()], color=["#2b6cb0", "#a0aec0", "#a0aec0"]
-    )
-    left.set_title(
-        f"{results['hand_over']['messages']:,} due in one second:\nthousand handed over / s"
-    )
-    for row in results["lateness"]:
-        total = sum(row["histogram"])
-        share = np.cumsum(row["histogram"]) / total * 100
-        middle.plot(
-            range(len(share)),
-            share,
-            label=f"{row['due_per_second']:,} due / s",
-            drawstyle="steps-post",
-        )
-    middle.set_title("lateness while sends go on:\n% of messages not later than … ms")
-    middle.set_xlim(0, 20)
-    middle.legend(loc="lower right")
-    ready_bars = {"horolog": results["ready"]["seconds"], "RocketMQ 5.5.0": 7.6}
-    right.barh(list(ready_bars), list(ready_bars.values()), color=["#2b6cb0", "#a0aec0"])
-    right.set_title(f"ready after kill −9,\n{results['ready']['pending']:,} pending: seconds")
-    for axis in (left, right):
-        axis.invert_yaxis()
-    figure.tight_layout()
-    figure.savefig(OUT / "spine.png", dpi=110)
-
-
 def main() -> int:
     """Run what was asked for; without --only everything, and then the plot."""
     parser = argparse.ArgumentParser(
@@ -244,12 +190,19 @@ def main() -> int:
         print(json.dumps(shown), flush=True)
         return result
 
+    results: Result = {}
+
+    def scheduled() -> int:
+        """What the core schedules a second in this run."""
+        part = results.get("schedule") or run(schedule(options.n // WIRE_PART))
+        return int(part["per_second_over_20_hours"])
+
     parts: dict[str, Callable[[], Any]] = {
         "schedule": lambda: run(schedule(options.n)),
         "year": lambda: run(year(12 * options.n)),
         "hand_over": lambda: run(hand_over(options.n)),
         "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
-        "wire": lambda: wire(options.n // WIRE_PART),
+        "wire": lambda: wire(options.n // WIRE_PART, scheduled()),
         "ready": lambda: ready(options.n),
     }
     if options.only:
@@ -257,14 +210,15 @@ def main() -> int:
         if options.only == "ready":
             print(json.dumps(result))
         return 0
-    results: Result = {name: part() for name, part in parts.items()}
+    for name, part in parts.items():
+        results[name] = part()
     print(json.dumps(results["ready"]))
     results["machine"] = (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     )
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-    plot(results)
+    plot(results, OUT / "spine.png")
     print(f"written to {OUT.relative_to(ROOT)}")
     return 0
 

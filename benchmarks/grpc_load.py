@@ -20,6 +20,7 @@ import numpy as np
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from benchmarks.tables import places, put_binary, put_digits, repeat
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.calls import framed
@@ -148,28 +149,16 @@ def requests(options: argparse.Namespace, peer: Peer, first: int, n: int) -> lis
     mark = 123_456_789_000  # digits that stand nowhere else
     request = pb.SendMessageRequest(messages=[message(mark + i) for i in range(batch)])
     template = call(head, 0x7F01_0203 & 0x7FFF_FFFF, request.SerializeToString())
-    rows = np.tile(np.frombuffer(template, np.uint8), (n, 1))
-    streams = (peer.stream + 2 + 2 * np.arange(n)).astype(">u4").view(np.uint8).reshape(n, 4)
-    for at in _places(template, (0x7F01_0203).to_bytes(4, "big"), 2):
-        rows[:, at : at + 4] = streams
+    rows = repeat(template, n)
+    for at in places(template, (0x7F01_0203).to_bytes(4, "big"), 2):
+        put_binary(rows, at, ">u4", peer.stream + 2 + 2 * np.arange(n))
     peer.stream += 2 * n
     for i in range(batch):
-        number = first + np.arange(n) * batch + i
-        digits = number[:, None] // 10 ** np.arange(ID_DIGITS - 1, -1, -1) % 10 + ord("0")
-        for at in _places(template, f"{mark + i:0{ID_DIGITS}d}".encode(), 2):
-            rows[:, at : at + ID_DIGITS] = digits
+        for at in places(template, f"{mark + i:0{ID_DIGITS}d}".encode(), 2):
+            put_digits(rows, at, ID_DIGITS, first + np.arange(n) * batch + i)
     size = len(template)
     raw = rows.tobytes()
     return [raw[at : at + size] for at in range(0, len(raw), size)]
-
-
-def _places(template: bytes, piece: bytes, count: int) -> list[int]:
-    found, at = [], template.find(piece)
-    while at >= 0:
-        found.append(at)
-        at = template.find(piece, at + 1)
-    assert len(found) == count, (piece, found)
-    return found
 
 
 def _ready(peers: list[Peer]) -> Iterator[list[Peer]]:
