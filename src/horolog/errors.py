@@ -123,6 +123,13 @@ class HorologError(Exception):
         return self.message
 
 
+def refused(
+    field: str, why: str, limit: str = "", code: ErrorCode = ErrorCode.BAD_REQUEST
+) -> HorologError:
+    """The error of an input that is not taken: its text begins with the name of the field."""
+    return HorologError(code, f"{field}: {why}", field=field, limit=limit)
+
+
 class Problem(NamedTuple):
     """Damage that was met and lived with: for health, the log of the process and `horolog verify`.
 

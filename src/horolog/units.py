@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 UNIT_MS = {
@@ -38,10 +38,6 @@ _HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _refuse(field: str, why: str, limit: str = "") -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
-
-
 def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.
 
@@ -51,10 +47,10 @@ def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     compact = text.strip().lower().replace(" ", "").replace("_", "")
     if not _DURATION.match(compact):
         hint = f"; did you mean {compact}s?" if compact.isdigit() else ""
-        raise _refuse(field, f"{text!r} is not a duration such as 90s, 24h, 1500ms or 1h30m{hint}")
+        raise refused(field, f"{text!r} is not a duration such as 90s, 24h, 1500ms or 1h30m{hint}")
     total = sum(Decimal(number) * UNIT_MS[unit] for number, unit in _PART.findall(compact))
     if total > DURATION_MAX_MS:
-        raise _refuse(field, f"{text!r} is more than a hundred years", "100 years")
+        raise refused(field, f"{text!r} is more than a hundred years", "100 years")
     return int(Decimal(total).to_integral_value(ROUND_CEILING))
 
 
@@ -71,7 +67,7 @@ def parse_time_ms(text: str, *, field: str = "time") -> int:
     else:
         epoch_ms = _parse_iso_ms(stripped, field)
     if not 0 <= epoch_ms <= TIME_MAX_MS:
-        raise _refuse(field, f"{text!r} is not between 1970 and 9999", "1970 to 9999")
+        raise refused(field, f"{text!r} is not between 1970 and 9999", "1970 to 9999")
     return epoch_ms
 
 
@@ -79,12 +75,12 @@ def _parse_iso_ms(text: str, field: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise _refuse(
+        raise refused(
             field,
             f"{text!r} is not a time such as 2026-03-08T10:00:00Z (or epoch milliseconds)",
         ) from None
     if moment.tzinfo is None:
-        raise _refuse(
+        raise refused(
             field, f"{text!r} has no time zone; add Z for UTC, or an offset such as +02:00"
         )
     # the floor of the negated distance is the ceiling of the distance: microseconds are rounded up

@@ -12,14 +12,13 @@ from horolog.admin.requests import (
     AbortBody,
     AdoptionBody,
     CommitBody,
-    bad_request,
     query,
     query_int,
     read_body,
     read_bytes,
 )
 from horolog.broker.adopt.staging import Claim
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.adoption_commands import AdoptionState, BeginAdoption, DescribeAdoption
 from horolog.protocol.rocketmq.names import check_topic
 
@@ -28,7 +27,7 @@ async def describe_adoption(request: Request) -> Response:
     """GET /v1/adoptions?app=A → the highest committed version of an app; −1: none."""
     app = query(request, "app").get("app", "")
     if not app:
-        raise bad_request("app", "which app is meant?")
+        raise refused("app", "which app is meant?")
     state: AdoptionState = await engine_of(request).submit(DescribeAdoption(app))
     return answer({"app": app, **state._asdict()})
 

@@ -19,13 +19,12 @@ from horolog.admin.requests import (
     AckBody,
     MessageBody,
     ReceiveBody,
-    bad_request,
     query,
     read_body,
 )
 from horolog.admin.status import error_body
 from horolog.admin.views import delivered_view, found_view, iso
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import POLL_MARGIN_MS
 from horolog.protocol.commands import (
     Ack,
@@ -83,7 +82,7 @@ async def send(request: Request) -> Response:
 
 def _new_message(wanted: MessageBody, wall_ms: int) -> NewMessage:
     if wanted.deliver_at_ms is not None and wanted.in_ms is not None:
-        raise bad_request("in_ms", "give either deliver_at_ms or in_ms")
+        raise refused("in_ms", "give either deliver_at_ms or in_ms")
     due_ms = wanted.deliver_at_ms or 0
     if wanted.in_ms is not None:
         due_ms = wall_ms + wanted.in_ms
@@ -105,9 +104,9 @@ async def find(request: Request) -> Response:
     parameters = query(request, "topic", "id", "key")
     for name in ("topic", "id", "key"):
         if parameters.get(name) == "":
-            raise bad_request(name, "is empty")
+            raise refused(name, "is empty")
     if "topic" not in parameters or ("id" in parameters) == ("key" in parameters):
-        raise bad_request("topic", "give topic, and either id or key")
+        raise refused("topic", "give topic, and either id or key")
     topic = check_topic(parameters["topic"])
     message_id, key = parameters.get("id", ""), parameters.get("key", "")
     found = await found_messages(engine_of(request), FindMessages(topic, message_id, key))

@@ -11,12 +11,11 @@ from horolog.admin.requests import (
     BeginOffloadBody,
     CommitOffloadBody,
     OffloadBody,
-    bad_request,
     query,
     query_int,
     read_body,
 )
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.units import TIME_MAX_MS
 
 _NUMBER_MAX = (1 << 63) - 1
@@ -52,7 +51,7 @@ async def list_recalled(request: Request) -> Response:
     """GET /v1/offloads/{number}/recalled?hour=N: origins (position, row) that are left out."""
     text = request.path_params["number"]
     if not text.isdigit():
-        raise bad_request("number", f"{text!r} is not a number")
+        raise refused("number", f"{text!r} is not a number")
     parameters = query(request, "hour")
     hour = query_int(parameters, "hour", 0, 0, 1 << 32) if "hour" in parameters else None
     found = await _offloads(request).gone(min(int(text[:20]), _NUMBER_MAX), hour)

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.requests import bad_request, query, query_int
+from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
+from horolog.errors import refused
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
@@ -43,9 +44,9 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     if text is None:
         return CountBy.HOUR if hour is None else CountBy.SECOND
     if text not in set(CountBy):
-        raise bad_request("by", f"{text!r} is not one of {', '.join(CountBy)}")
+        raise refused("by", f"{text!r} is not one of {', '.join(CountBy)}")
     if (hour is not None) != (text == CountBy.SECOND):
-        raise bad_request("by", "second needs hour, and hour is for nothing else")
+        raise refused("by", "second needs hour, and hour is for nothing else")
     return CountBy(text)
 
 

@@ -14,11 +14,10 @@ from horolog.admin.requests import (
     RecallKeyBody,
     RecallManyBody,
     RescheduleBody,
-    bad_request,
     read_body,
 )
 from horolog.admin.views import iso, recalled_view
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (
     Recall,
     RecallByKey,
@@ -122,18 +121,16 @@ def _message_of(wanted: RecallBody) -> RecallHandle:
     """What the handle says, or as if there were one."""
     if wanted.handle is not None:
         if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
-            raise bad_request(
-                "handle", "give either a handle or topic, message_id and deliver_at_ms"
-            )
+            raise refused("handle", "give either a handle or topic, message_id and deliver_at_ms")
         return decode_recall_handle(wanted.handle)
     if not wanted.topic or not wanted.message_id or wanted.deliver_at_ms is None:
-        raise bad_request("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
+        raise refused("handle", "give a handle, or all of topic, message_id and deliver_at_ms")
     return RecallHandle(check_topic(wanted.topic), "", wanted.deliver_at_ms, wanted.message_id)
 
 
 def _new_due_ms(wanted: RescheduleBody, wall_ms: int) -> int:
     if (wanted.new_deliver_at_ms is None) == (wanted.in_ms is None):
-        raise bad_request("new_deliver_at_ms", "give either new_deliver_at_ms or in_ms")
+        raise refused("new_deliver_at_ms", "give either new_deliver_at_ms or in_ms")
     if wanted.in_ms is not None:
         return wall_ms + wanted.in_ms
     assert wanted.new_deliver_at_ms is not None

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from horolog import limits
 from horolog.admin.bodies import Bodies
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 from horolog.protocol.commands import TopicType
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
 
@@ -60,13 +60,13 @@ class MessageBody(Body):
     def payload(self) -> bytes:
         """The bytes of the message; both or neither of `body` and `body_base64` is BAD_REQUEST."""
         if (self.body is None) == (self.body_base64 is None):
-            raise bad_request("body", "give either body (text) or body_base64")
+            raise refused("body", "give either body (text) or body_base64")
         if self.body is not None:
             return self.body.encode()
         try:
             return base64.b64decode(self.body_base64 or "", validate=True)
         except binascii.Error as error:
-            raise bad_request("body_base64", f"not base64: {error}") from None
+            raise refused("body_base64", f"not base64: {error}") from None
 
 
 class RecallBody(Body):
@@ -201,11 +201,6 @@ class AdvanceBody(Body):
 BodyT = TypeVar("BodyT", bound=Body)
 
 
-def bad_request(field: str, why: str, limit: str = "") -> HorologError:
-    """A BAD_REQUEST whose message begins with the field."""
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
-
-
 async def read_bytes(request: Request, limit: int) -> bytearray:
     """The request's body; refusals as `bodies.Bodies.read`."""
     bodies: Bodies = request.app.state.bodies
@@ -219,12 +214,12 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
     """
     # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise bad_request("content-type", "must be application/json")
+        raise refused("content-type", "must be application/json")
     received = await read_bytes(request, limits.ADMIN_REQUEST_MAX)
     try:
         content = orjson.loads(received)
     except orjson.JSONDecodeError as error:
-        raise bad_request("request", f"not JSON: {error}") from None
+        raise refused("request", f"not JSON: {error}") from None
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -242,7 +237,7 @@ def explain(error: ValidationError) -> HorologError:
         if name in context
     ]
     why = first["msg"]
-    return bad_request(field, why[:1].lower() + why[1:], ", ".join(bounds))
+    return refused(field, why[:1].lower() + why[1:], ", ".join(bounds))
 
 
 def query(request: Request, *allowed: str) -> dict[str, str]:
@@ -250,9 +245,9 @@ def query(request: Request, *allowed: str) -> dict[str, str]:
     for name in request.query_params:
         if name not in allowed:
             known = ", ".join(allowed) or "none"
-            raise bad_request(name, f"unknown query parameter; allowed: {known}")
+            raise refused(name, f"unknown query parameter; allowed: {known}")
         if len(request.query_params.getlist(name)) > 1:
-            raise bad_request(name, "given twice")
+            raise refused(name, "given twice")
     return dict(request.query_params)
 
 
@@ -262,7 +257,5 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
-        raise bad_request(
-            name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}"
-        )
+        raise refused(name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}")
     return int(text)

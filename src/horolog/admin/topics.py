@@ -14,12 +14,12 @@ from horolog.admin.engine import Engine
 from horolog.admin.requests import (
     ChangeTopicBody,
     TopicBody,
-    bad_request,
     query,
     query_int,
     read_body,
 )
 from horolog.admin.views import group_view, topic_view
+from horolog.errors import refused
 from horolog.limits import (
     ADMIN_READ_BYTES,
     ADMIN_READ_MAX,
@@ -83,7 +83,7 @@ async def change_topic(request: Request) -> Response:
     """PATCH /v1/topics/{name}: more queues, or another permission."""
     wanted = await read_body(request, ChangeTopicBody)
     if wanted.queues is None and wanted.perm is None:
-        raise bad_request("queues", "give queues, perm, or both")
+        raise refused("queues", "give queues, perm, or both")
     engine, name = engine_of(request), check_topic(request.path_params["name"])
     settings = None
     if wanted.perm is not None:
@@ -128,7 +128,7 @@ async def read_queue(request: Request) -> Response:
     parameters = query(request, "from", "limit")
     queue = str(request.path_params["queue"])
     if not queue.isascii() or not queue.isdigit() or int(queue[:20]) >= QUEUES_MAX:
-        raise bad_request("queue", f"{queue!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
+        raise refused("queue", f"{queue!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
     found = await _read(
         engine_of(request),
         _Wanted(

@@ -17,7 +17,7 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.consume_queue import units_of
 from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, encode_hand_over, heads_of, origins_of
 from horolog.wheel.wheel import Taken, stretches
 
@@ -101,13 +101,10 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         store_ms=shard.stamp_ms(wall_ms),
         store_host=shard.settings.store_host,
     )
-    units = []
-    for topic, queue_id, rows in groups:
-        unit = np.empty(len(rows), UNIT)
-        unit["position"] = offsets[rows] + base
-        unit["size"] = heads["size"][rows]
-        unit["tags"] = heads["tags"][rows]
-        units.append((topic, queue_id, unit))
+    units = [
+        (topic, queue_id, units_of(heads[rows], offsets[rows] + base))
+        for topic, queue_id, rows in groups
+    ]
     lanes = np.split(heads["lane"], np.cumsum([len(part.refs) for part in parts])[:-1])
     settled = [
         Settled(part.refs, EntryState.HANDED_OVER, of)

@@ -19,7 +19,7 @@ import numpy as np
 from horolog.broker.recall.recalls import instant
 from horolog.broker.shard import Applied, Shard
 from horolog.delay.far.adopted import AdoptedRun
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core.held import Lake, Offload
 from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.steps import (
@@ -95,12 +95,6 @@ def _of(shard: Shard, number: int) -> Offload:
     return offload
 
 
-def _refused(
-    field: str, why: str, limit: str = "", code: ErrorCode = ErrorCode.BAD_REQUEST
-) -> HorologError:
-    return HorologError(code, f"{field}: {why}", field=field, limit=limit)
-
-
 # --- steps ------------------------------------------------------------------------------------------
 
 
@@ -109,11 +103,11 @@ def _begin(shard: Shard, command: BeginOffload, wall_ms: int) -> OffloadView:
     app, from_ms = command.app, command.from_ms
     if not app.strip() or len(app.encode()) > ADOPTION_APP_MAX:
         limit = f"1 to {ADOPTION_APP_MAX} bytes"
-        raise _refused("app", f"blank or too long; {limit} are allowed", limit)
+        raise refused("app", f"blank or too long; {limit} are allowed", limit)
     if lake.open is not None:
         if lake.open.app == app:
             return _view(shard, lake.open)
-        raise _refused(
+        raise refused(
             "app",
             f"offload {lake.open.number} of app {lake.open.app!r} is under way; end or abort it first",
             "1 at a time",
@@ -121,11 +115,11 @@ def _begin(shard: Shard, command: BeginOffload, wall_ms: int) -> OffloadView:
         )
     if from_ms % HOUR_MS or from_ms < wall_ms + OFFLOAD_MARGIN_MS:
         limit = f"{OFFLOAD_MARGIN_MS // HOUR_MS} h from now"
-        raise _refused(
+        raise refused(
             "from_ms", f"{instant(from_ms)} must be a whole hour, and at least {limit}", limit
         )
     if shard.stalled:
-        raise _refused("disk", "full; messages wait to be filed", code=ErrorCode.DISK_FULL)
+        raise refused("disk", "full; messages wait to be filed", code=ErrorCode.DISK_FULL)
     fields = {"step": "begin", "number": lake.next, "app": app, "from_ms": from_ms}
     append_step(shard, fields, b"", wall_ms)
     return OffloadView(lake.next, app, from_ms, Stage.SEALING.value, log_id=shard.log.log_id)
@@ -143,7 +137,7 @@ def _freeze(shard: Shard, number: int, wall_ms: int) -> OffloadView:
 def _check_sealed(shard: Shard, number: int) -> None:
     """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
     if is_sealing(shard.delay.far):
-        raise _refused(
+        raise refused(
             "number",
             f"offload {number} waits for far buffers to become runs",
             code=ErrorCode.TOO_MANY_REQUESTS,
@@ -155,11 +149,11 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
     if offload.stage is Stage.LAKE:
         return _view(shard, offload)
     if not allows(TABLE, offload.stage, Event.COMMIT):
-        raise _refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
+        raise refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
     _check_sealed(shard, command.number)
     if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
         limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
-        raise _refused(
+        raise refused(
             "number",
             f"it is less than {limit} to {instant(offload.from_ms)}, where offload {command.number} "
             "begins; abort it and begin another one",
@@ -168,13 +162,13 @@ def _commit(shard: Shard, command: CommitOffload, wall_ms: int) -> OffloadView:
     counts = waiting_counts(shard.delay.far, offload)
     if len(counts) > OFFLOAD_HOURS_MAX:
         limit = str(OFFLOAD_HOURS_MAX)
-        raise _refused(
+        raise refused(
             "number", f"{len(counts)} hours times topics; at most {limit} are allowed", limit
         )
     recalled = len(shard.delay.far.lake.gone_of(offload.number))
     has = int(counts["count"].sum()) + recalled
     if has != command.rows:
-        raise _refused("rows", f"the lake has {command.rows}, the broker {has}")
+        raise refused("rows", f"the lake has {command.rows}, the broker {has}")
     fields = {
         "step": "commit",
         "number": offload.number,
@@ -220,14 +214,14 @@ def check_promotion(shard: Shard, app: str, version: int, topic: int, rows: int)
     number, hour, of_topic = promotion
     waits = lake.count(number, hour, of_topic)
     if of_topic != topic or not waits:
-        raise _refused("app", f"nothing of {app}, hour {hour}, waits in the lake")
+        raise refused("app", f"nothing of {app}, hour {hour}, waits in the lake")
     first = lake.first_hour(number, of_topic)
     if first != hour:
-        raise _refused("version", f"hour {first} must be promoted before hour {hour}")
+        raise refused("version", f"hour {first} must be promoted before hour {hour}")
     if waits != rows:
-        raise _refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
+        raise refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
     if lake.in_flight:
-        raise _refused(
+        raise refused(
             "number", "another step of the lake is under way", code=ErrorCode.TOO_MANY_REQUESTS
         )
     return True

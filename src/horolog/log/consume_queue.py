@@ -38,6 +38,13 @@ REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it 
 _WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
 
 
+def units_of(heads: npt.NDArray[Any], positions: npt.NDArray[Any] | int) -> npt.NDArray[Any]:
+    """UNIT rows of message records: their HEAD rows (`log.record`), and where in the log they stand."""
+    units = np.empty(len(heads), UNIT)
+    units["position"], units["size"], units["tags"] = positions, heads["size"], heads["tags"]
+    return units
+
+
 def queue_dir_name(topic: int, queue: int) -> str:
     """Directory of one queue of a topic, by their numbers."""
     return f"{topic:05d}-{queue:05d}"

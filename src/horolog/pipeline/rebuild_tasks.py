@@ -24,7 +24,7 @@ from horolog.delay.run.writer import RunWriter
 from horolog.delay.state import encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import UNIT, queue_dir_name, queue_file_name
+from horolog.log.consume_queue import queue_dir_name, queue_file_name, units_of
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name
 from horolog.log.unaligned import get
@@ -189,7 +189,7 @@ def write_queues(target: Target) -> Task:
         parts: dict[tuple[int, ...], list[Any]] = {}
         told = []
         by = ["topic", "queue", "file"]
-        for group, columns in groups_of(batches, by, ["queue_offset", "position", "size"]):
+        for group, columns in groups_of(batches, by, ["queue_offset", "position"]):
             if group not in parts and parts:
                 told.append(_write_queue(plan, storage, *parts.popitem()))
             parts.setdefault(group, []).append(columns)
@@ -204,12 +204,10 @@ def _write_queue(
     plan: LogPlan, storage: Disk, group: tuple[int, ...], pieces: list[Any]
 ) -> dict[str, Any]:
     topic, queue, number = group
-    offset, position, size = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    offset, position = (np.concatenate(column) for column in zip(*pieces, strict=True))
     first = number * QUEUE_FILE_UNITS
     whole = bool((offset == first + np.arange(len(offset))).all())
-    units = np.empty(len(offset), UNIT)
-    units["position"], units["size"] = position, size
-    units["tags"] = heads_at(plan, position)["tags"]
+    units = units_of(heads_at(plan, position), position)
     place = f"{SHARD}/queues/{queue_dir_name(topic, queue)}"
     storage.make_dir(place)
     write_file(storage, f"{place}/{queue_file_name(first)}", units.tobytes())

@@ -25,9 +25,9 @@ import orjson
 from xxhash import xxh64_intdigest
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Claim, Place, refused
+from horolog.broker.adopt.staging import Begun, Claim, Place
 from horolog.clock import Clock
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
 from horolog.protocol.adoption_commands import (
     Adopt,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.spark.failures import sentence_of
 from horolog.spark.sink_columns import Unit
 from horolog.spark.sink_options import unit_missing
@@ -43,7 +43,7 @@ def read_input(session: SparkSession, files: Sequence[str], jdbc: str, table: st
             return session.read.format("jdbc").option("url", jdbc).option("dbtable", table).load()
         kinds = {_kind(file) for file in files}
         if len(kinds) > 1:
-            raise _refused("FILE", "all files must be of one kind")
+            raise refused("FILE", "all files must be of one kind")
         kind = kinds.pop()
         reader = session.read.format(kind)
         if kind == "csv":
@@ -119,7 +119,7 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
     try:
         return df.select(sql.expr(text).alias(name)).schema.fields[0].dataType.simpleString()
     except PySparkException as error:
-        raise _refused(name, f"{text!r}: {sentence_of(error)}") from None
+        raise refused(name, f"{text!r}: {sentence_of(error)}") from None
 
 
 def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
@@ -133,7 +133,7 @@ def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
             raise unit_missing("deliver_at", kind)
         return _counted(column.cast("bigint"), unit)
     if kind != "string":
-        raise _refused(
+        raise refused(
             "deliver_at", f"is {kind}; it must be a timestamp, a text like one, or a number"
         )
     from pyspark.sql import functions as sql
@@ -166,7 +166,7 @@ def _as_keys(column: Column, kind: str, name: str) -> Column:
 
 def _as_text(column: Column, kind: str, name: str) -> Column:
     if kind.startswith(("array", "map", "struct", "binary")):
-        raise _refused(name, f"is {kind}; it must be text")
+        raise refused(name, f"is {kind}; it must be text")
     return column.cast("string")
 
 
@@ -174,9 +174,5 @@ def _kind(file: str) -> str:
     kind = _READERS.get(PurePath(file).suffix.lower())
     if kind is None:
         known = ", ".join(sorted(_READERS))
-        raise _refused("FILE", f"{file!r} has none of the extensions {known}")
+        raise refused("FILE", f"{file!r} has none of the extensions {known}")
     return kind
-
-
-def _refused(field: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.spark.reading_options import READING_OPTIONS
+from horolog.spark.reading_options import READING_OPTIONS, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
 from horolog.units import parse_duration_ms
 
@@ -62,20 +62,20 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     known = {name.lower() for name in NAMES} | _SPARK_OWN | _reading_options()
     for name in given:
         if name not in known:
-            raise _refused(name, f"there is no such option; there are {', '.join(NAMES)}")
+            raise refused(name, f"there is no such option; there are {', '.join(NAMES)}")
     for name in ("broker", "topic"):
         if not given.get(name, "").strip():
-            raise _refused(name, "is required")
+            raise refused(name, "is required")
     broker = _broker_url(given["broker"])
     staging = given.get("staging", Staging.AUTO).lower()
     if staging not in set(Staging):
-        raise _refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
+        raise refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
     rows = given.get("rowsperfile", str(RUN_ROWS))
     if not rows.isascii() or not rows.isdigit() or not 1 <= int(rows[:20]) <= 10_000_000:
-        raise _refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
+        raise refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
     unit = given.get("deliveratunit", "").lower()
     if unit and unit not in set(Unit):
-        raise _refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
+        raise refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
     timeout, overdue = given.get("timeout", ""), given.get("overduemax", "")
     return SinkOptions(
         broker,
@@ -101,7 +101,7 @@ def _broker_url(text: str) -> str:
     try:
         return AdminClient(text).url
     except HorologError as error:
-        raise _refused("broker", error.message.removeprefix("--admin: ")) from None
+        raise refused("broker", error.message.removeprefix("--admin: ")) from None
 
 
 def _reading_options() -> frozenset[str]:
@@ -137,10 +137,6 @@ def unit_missing(what: str, kind: str) -> HorologError:
         field="deliverAtUnit",
         limit=units,
     )
-
-
-def _refused(option: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"option {option!r}: {why}", field=option)
 
 
 def _column(name: str, why: str) -> HorologError:

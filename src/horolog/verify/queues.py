@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import UNIT, UNIT_BYTES, queue_dir_name, queue_file_name
+from horolog.log.consume_queue import UNIT, UNIT_BYTES, queue_dir_name, queue_file_name, units_of
 from horolog.log.record import Kind
 from horolog.verify.holes import Holes
 from horolog.verify.reading import Reading
@@ -68,10 +68,7 @@ class QueueCheck:
         at, heads = records.at[rows], records.heads[rows]
         queues = queue_ids(records.raw, at)
         offsets = queue_offsets(records.raw, at)
-        units = np.empty(len(rows), UNIT)
-        units["position"] = at + records.base
-        units["size"] = heads["size"]
-        units["tags"] = heads["tags"]
+        units = units_of(heads, at + records.base)
         both = (heads["topic"].astype(np.int64) << 32) | queues
         for key in np.unique(both).tolist():
             mine = np.flatnonzero(both == key)

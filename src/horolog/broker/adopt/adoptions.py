@@ -25,7 +25,7 @@ from horolog.broker.send.sends import append_messages, too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import AdoptedFile, Adoption
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
     ADOPTION_APP_MAX,
     ADOPTION_APPS_MAX,
@@ -138,12 +138,7 @@ def _checked(shard: Shard, command: BeginAdoption | Adopt) -> Topic:
 
 
 def _refused(field: str, why: str, limit: str = "") -> HorologError:
-    return HorologError(
-        ErrorCode.BAD_REQUEST,
-        f"{field}: {why}" + (f"; {limit} is allowed" if limit else ""),
-        field=field,
-        limit=limit,
-    )
+    return refused(field, f"{why}; {limit} is allowed" if limit else why, limit)
 
 
 def space_for(command: BeginAdoption | Adopt) -> int:

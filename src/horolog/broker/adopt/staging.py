@@ -31,7 +31,7 @@ from horolog.delay.far.adopted import (
 )
 from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.reader import Run
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import StagedFile
 from horolog.storage.api import Storage, read_file, replace_file
@@ -91,11 +91,6 @@ class Checked(NamedTuple):
     files: list[StagedFile]
     moved: list[bool]  # whether a file is in `runs` already
     soon_bytes: int  # of records due before the moment that was asked for
-
-
-def refused(field: str, why: str, limit: str = "") -> HorologError:
-    """A BAD_REQUEST that names its field."""
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field, limit=limit)
 
 
 def check_name(name: str, field: str = "name") -> str:

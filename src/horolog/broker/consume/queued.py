@@ -21,7 +21,7 @@ from horolog.delay.damage import Repair
 from horolog.errors import HorologError, Problem
 from horolog.limits import HOLES_TOLD_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
-from horolog.log.consume_queue import UNIT
+from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
 from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, kinds_of, offsets_of
@@ -189,10 +189,7 @@ def _place_of(body: bytes, at: int) -> _Place:
 
 def _unit_of(body: bytes, at: int, position: int) -> npt.NDArray[Any]:
     """The UNIT row of a message record at `at`, whose log position is told."""
-    head = heads_of(body, np.array([at]))[0]
-    unit = np.zeros(1, UNIT)
-    unit["position"], unit["size"], unit["tags"] = position, head["size"], head["tags"]
-    return unit
+    return units_of(heads_of(body, np.array([at])), position)
 
 
 def unreadable_key(topic: int, queue: int) -> str:

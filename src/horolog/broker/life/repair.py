@@ -26,7 +26,7 @@ from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint
-from horolog.log.consume_queue import UNIT, ConsumeQueue, queue_dir_name
+from horolog.log.consume_queue import ConsumeQueue, queue_dir_name, units_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
@@ -158,12 +158,8 @@ class Mending:
             chosen = chosen[numbers[chosen] >= queue.length]
             if not len(chosen):
                 continue
-            unit = np.empty(len(chosen), UNIT)
-            unit["position"] = starts[chosen] + base
-            unit["size"] = sub["size"][chosen]
-            unit["tags"] = sub["tags"][chosen]
             queue.fill_holes(int(numbers[chosen][0]))
-            queue.append(unit)
+            queue.append(units_of(sub[chosen], starts[chosen] + base))
 
     def waiting_far(self) -> int:
         """Far messages that were filed anew and wait."""

@@ -23,7 +23,7 @@ from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.lake.core.steps import Step, step_of
-from horolog.log.consume_queue import UNIT
+from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     ENVELOPE,
@@ -135,10 +135,7 @@ class Replay:
         for topic, queue_id, chosen in self._shard.topics.by_queue(
             sub["topic"], queue_ids(raw, starts)
         ):
-            unit = np.empty(len(chosen), UNIT)
-            unit["position"] = starts[chosen] + base
-            unit["size"] = sub["size"][chosen]
-            unit["tags"] = sub["tags"][chosen]
+            units = units_of(sub[chosen], starts[chosen] + base)
             expected = topic.queues[queue_id].length + np.arange(len(chosen))
             if not bool((numbers[chosen] == expected).all()):
                 raise HorologError(
@@ -146,7 +143,7 @@ class Replay:
                     f"topic {topic.name} queue {queue_id}: the log has queue offset "
                     f"{int(numbers[chosen][0])} where {int(expected[0])} was expected",
                 )
-            found.append((topic, queue_id, unit))
+            found.append((topic, queue_id, units))
         return found
 
     def _control(

@@ -24,7 +24,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.steps import Step, step_of
 from horolog.limits import STORED_PROPERTIES_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.consume_queue import units_of
 from horolog.log.record import (
     HEAD,
     HEAD_BYTES,
@@ -161,9 +161,7 @@ def _append(
     units: list[tuple[Any, int, npt.NDArray[Any]]] = []
     if head["kind"][0] == Kind.MESSAGE:
         offset, groups = shard.topics.assign(head["topic"], queue)
-        unit = np.empty(1, UNIT)
-        unit["position"], unit["size"], unit["tags"] = at + base, head["size"], head["tags"]
-        units = [(topic, queue_id, unit) for topic, queue_id, _ in groups]
+        units = [(topic, queue_id, units_of(head, at + base)) for topic, queue_id, _ in groups]
     stamp(
         raw,
         at,

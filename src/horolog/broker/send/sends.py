@@ -22,7 +22,7 @@ from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.consume_queue import units_of
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
 from horolog.log.unaligned import get, put
 from horolog.protocol.accepted import ACCEPTED, refusal
@@ -334,11 +334,7 @@ def append_messages(
         offsets[now], groups = shard.topics.assign(heads["topic"][now], queues[now])
         for topic, queue_id, rows in groups:
             chosen = now[rows]
-            unit = np.empty(len(chosen), UNIT)
-            unit["position"] = at[chosen] + base
-            unit["size"] = sizes[chosen]
-            unit["tags"] = heads["tags"][chosen]
-            units.append((topic, queue_id, unit))
+            units.append((topic, queue_id, units_of(heads[chosen], at[chosen] + base)))
     stamp(
         raw,
         at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.protocol.queue_commands import GroupSettings, GroupView
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.topic_bodies import DATA_VERSION, encode, queue_key
@@ -63,17 +63,17 @@ def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
     """Name and settings of a SubscriptionGroupConfig.  BAD_REQUEST names what is wrong."""
     name = body.get("groupName")
     if not isinstance(name, str):
-        raise _bad("groupName", "a name is needed")
+        raise refused("groupName", "a name is needed")
     known: dict[str, Any] = {}
     others: dict[str, object] = {}
     for key, value in body.items():
         if key in _SWITCHES:
             if not isinstance(value, bool):
-                raise _bad(key, f"{value!r:.40} is neither true nor false")
+                raise refused(key, f"{value!r:.40} is neither true nor false")
             known[_SWITCHES[key]] = value
         elif key in _NUMBERS:
             if not isinstance(value, int) or isinstance(value, bool):
-                raise _bad(key, f"{value!r:.40} is no number")
+                raise refused(key, f"{value!r:.40} is no number")
             known[_NUMBERS[key]] = value
         elif key != "groupName" and value is not None:
             others[key] = value
@@ -110,7 +110,3 @@ def offsets_for_cpp(topic: str, broker: str, found: Mapping[int, int]) -> bytes:
         for queue_id, offset in found.items()
     ]
     return encode({"offsetTable": rows})
-
-
-def _bad(field: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field)

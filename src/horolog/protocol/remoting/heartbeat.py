@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.names import check_group_name
 
@@ -84,15 +84,15 @@ def read_subscription(entry: dict[str, Any]) -> Subscription:
     """One subscription, in a heartbeat or alone."""
     expression = entry.get("subString")
     if expression is not None and not isinstance(expression, str):
-        raise _wrong("subString", "no text")
+        raise refused("subString", "no text")
     if expression and len(expression) > FILTER_EXPRESSION_MAX:
-        raise _wrong(
+        raise refused(
             "subString",
             f"{len(expression)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
         )
     kind = entry.get("expressionType")
     if kind is not None and not isinstance(kind, str):
-        raise _wrong("expressionType", "no text")
+        raise refused("expressionType", "no text")
     return Subscription(
         _named(entry, "topic"), expression or "*", kind or TAG, _integer(entry, "subVersion")
     )
@@ -115,19 +115,19 @@ def _entries(content: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     if entries is None:
         return
     if not isinstance(entries, list):
-        raise _wrong(name, "no list")
+        raise refused(name, "no list")
     for entry in entries:
         if not isinstance(entry, dict):
-            raise _wrong(name, "an entry is no JSON object")
+            raise refused(name, "an entry is no JSON object")
         yield entry
 
 
 def _named(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(name, "missing or blank")
+        raise refused(name, "missing or blank")
     if len(value) > 1_024:
-        raise _wrong(name, f"{len(value)} characters; at most 1024 are allowed")
+        raise refused(name, f"{len(value)} characters; at most 1024 are allowed")
     return value
 
 
@@ -143,7 +143,7 @@ def _choice(entry: dict[str, Any], name: str, choices: type[_Choice], default: _
     try:
         return choices(int(value))
     except (ValueError, TypeError):
-        raise _wrong(
+        raise refused(
             name, f"{str(value)[:40]!r} is none of {', '.join(choices.__members__)}"
         ) from None
 
@@ -153,13 +153,9 @@ def _integer(entry: dict[str, Any], name: str) -> int:
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
         value = int(value)
     if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
-        raise _wrong(name, f"{str(value)[:40]!r} is no number")
+        raise refused(name, f"{str(value)[:40]!r} is no number")
     return value
 
 
 def _flag(entry: dict[str, Any], name: str) -> bool:
     return entry.get(name) in (True, 1, "true", "1")
-
-
-def _wrong(name: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)

@@ -12,7 +12,7 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import ACKS_PER_REQUEST_MAX, STORED_PROPERTIES_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.rocketmq import layout, properties
@@ -63,11 +63,11 @@ def handles_of_batch(body: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
     """(Group, topic, handles) of each entry of a batch of acknowledgements; BAD_REQUEST."""
     entries = body.get("acks")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise _wrong("acks", "a list of JSON objects is needed")
+        raise refused("acks", "a list of JSON objects is needed")
     bits = [_set_of_bits(entry) for entry in entries]
     count = sum(each.bit_count() for each in bits)
     if max(count, len(entries)) > ACKS_PER_REQUEST_MAX:
-        raise _wrong("acks", f"{count} messages; at most {ACKS_PER_REQUEST_MAX} are allowed")
+        raise refused("acks", f"{count} messages; at most {ACKS_PER_REQUEST_MAX} are allowed")
     broker = body.get("brokerName")
     name = broker.replace(" ", "") if isinstance(broker, str) else ""
     return [_entry(entry, each, name or "-") for entry, each in zip(entries, bits, strict=True)]
@@ -76,10 +76,10 @@ def handles_of_batch(body: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
 def _entry(entry: dict[str, Any], bits: int, broker: str) -> tuple[str, str, list[str]]:
     group, topic = entry.get("c"), entry.get("t")
     if not isinstance(group, str) or not isinstance(topic, str):
-        raise _wrong("acks", "an entry names no group, or no topic")
+        raise refused("acks", "an entry names no group, or no topic")
     numbers = [number for word in _WORDS if type(number := entry.get(word)) is int]
     if len(numbers) != len(_WORDS) or min(numbers) < 0:
-        raise _wrong("acks", f"{', '.join(_WORDS)} of an entry are no numbers")
+        raise refused("acks", f"{', '.join(_WORDS)} of an entry are no numbers")
     invisible_ms, popped_ms, queue, revive, start = numbers
     return (
         group,
@@ -100,9 +100,5 @@ def _set_of_bits(entry: dict[str, Any]) -> int:
     except (Base64Error, ValueError):
         packed = b""
     if not packed or len(packed) > 1_024:
-        raise _wrong("b", "no set of bits")
+        raise refused("b", "no set of bits")
     return int.from_bytes(packed, "little")
-
-
-def _wrong(field: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{field}: {why}", field=field)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import Frame
 
@@ -31,7 +31,7 @@ def text(frame: Frame, name: str, default: str | None = None) -> str:
     """A field; BAD_REQUEST if it is not there and has no default."""
     value = frame.fields.get(name, default)
     if value is None:
-        raise _wrong(name, _MISSING)
+        raise refused(name, _MISSING)
     return value
 
 
@@ -47,16 +47,16 @@ def integer(
     value = frame.fields.get(name)
     if value is None or value == "":
         if default is None:
-            raise _wrong(name, _MISSING)
+            raise refused(name, _MISSING)
         return default
     try:
         number = int(value) if len(value) <= 20 else None
     except ValueError:
         number = None
     if number is None:
-        raise _wrong(name, f"{value[:40]!r} is no number")
+        raise refused(name, f"{value[:40]!r} is no number")
     if not low <= number <= high:
-        raise _wrong(name, f"{number}; {low} to {high} are allowed", f"{low} to {high}")
+        raise refused(name, f"{number}; {low} to {high} are allowed", f"{low} to {high}")
     return number
 
 
@@ -66,7 +66,7 @@ def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
     if value is None or value == "":
         return default
     if value.lower() not in ("true", "false", "1", "0"):
-        raise _wrong(name, f"{value[:40]!r} is neither true nor false")
+        raise refused(name, f"{value[:40]!r} is neither true nor false")
     return value.lower() in ("true", "1")
 
 
@@ -77,7 +77,7 @@ def content(frame: Frame) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
-        raise _wrong("body", "no JSON object")
+        raise refused("body", "no JSON object")
     return found
 
 
@@ -85,9 +85,5 @@ def entries(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """Objects of a list in a body; BAD_REQUEST if it is anything else."""
     found = body.get(name)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise _wrong(name, "a list of JSON objects is needed")
+        raise refused(name, "a list of JSON objects is needed")
     return found
-
-
-def _wrong(name: str, why: str, limit: str = "") -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name, limit=limit)

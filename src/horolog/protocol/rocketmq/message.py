@@ -13,7 +13,7 @@ from xxhash import xxh64_intdigest
 from zlib_ng.zlib_ng import crc32
 
 from horolog import limits
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.layout import HEAD, MAGIC
 from horolog.protocol.rocketmq.tags import tags_code
@@ -43,83 +43,87 @@ def user_key_hash_of(topic: bytes, key: str) -> int:
     return xxh64_intdigest(b"%b\0%b" % (topic, key.encode()), USER_KEY_SEED)
 
 
-def _refuse(code: ErrorCode, field: str, why: str, limit: str = "") -> HorologError:
-    return HorologError(code, f"{field}: {why}", field=field, limit=limit)
-
-
 def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> None:
     if not text.strip():
-        raise _refuse(code, field, "present but blank")
+        raise refused(field, "present but blank", code=code)
     if _CONTROL.search(text) or (forbid and any(mark in text for mark in forbid)):
-        raise _refuse(code, field, f"{text[:40]!r} has a control character or one of {forbid!r}")
+        raise refused(
+            field, f"{text[:40]!r} has a control character or one of {forbid!r}", code=code
+        )
 
 
 def check_is_one_key(key: str, field: str) -> None:
     """ILLEGAL_KEY for a key with white space: RocketMQ's KEYS joins keys by it, so it would be several keys."""
     if key and key.split() != [key]:
-        raise _refuse(
-            ErrorCode.ILLEGAL_KEY,
+        raise refused(
             field,
             f"{key[:40]!r} has white space, which separates keys; send several keys, or join the words",
             "no white space",
+            code=ErrorCode.ILLEGAL_KEY,
         )
 
 
 def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
     if len(user) > limits.USER_PROPERTIES_MAX:
-        raise _refuse(
-            ErrorCode.PROPERTIES_TOO_LARGE,
+        raise refused(
             "user_properties",
             f"{len(user)} properties; at most {limits.USER_PROPERTIES_MAX} are allowed",
             f"{limits.USER_PROPERTIES_MAX} properties",
+            code=ErrorCode.PROPERTIES_TOO_LARGE,
         )
     total = len(tag.encode()) + sum(len(key.encode()) for key in keys)
     for name, value in user.items():
         if names.is_hidden(name):
-            raise _refuse(
-                ErrorCode.ILLEGAL_PROPERTY_KEY, "user_properties", f"{name!r} is a reserved name"
+            raise refused(
+                "user_properties",
+                f"{name!r} is a reserved name",
+                code=ErrorCode.ILLEGAL_PROPERTY_KEY,
             )
         if not name or _CONTROL.search(name) or _CONTROL.search(value):
-            raise _refuse(
-                ErrorCode.ILLEGAL_PROPERTY_KEY,
+            raise refused(
                 "user_properties",
                 f"{name[:40]!r} is blank, or it or its value has a control character",
+                code=ErrorCode.ILLEGAL_PROPERTY_KEY,
             )
         total += len(name.encode()) + len(value.encode())
     if total > limits.PROPERTIES_MAX:
-        raise _refuse(
-            ErrorCode.PROPERTIES_TOO_LARGE,
+        raise refused(
             "user_properties",
             f"properties, tag and keys have {total} bytes; at most {limits.PROPERTIES_MAX} are allowed",
             f"{limits.PROPERTIES_MAX} bytes",
+            code=ErrorCode.PROPERTIES_TOO_LARGE,
         )
 
 
 def check_body(body: bytes) -> None:
     """BODY_EMPTY or BODY_TOO_LARGE."""
     if not body:
-        raise _refuse(ErrorCode.BODY_EMPTY, "body", "empty; at least 1 byte is needed", "1 byte")
+        raise refused(
+            "body", "empty; at least 1 byte is needed", "1 byte", code=ErrorCode.BODY_EMPTY
+        )
     if len(body) > limits.BODY_MAX:
-        raise _refuse(
-            ErrorCode.BODY_TOO_LARGE,
+        raise refused(
             "body",
             f"{len(body)} bytes; at most {limits.BODY_MAX} are allowed",
             f"{limits.BODY_MAX} bytes",
+            code=ErrorCode.BODY_TOO_LARGE,
         )
 
 
 def check_id(message_id: str) -> None:
     """ILLEGAL_MESSAGE_ID for what cannot stand in a recall handle."""
     if not message_id.strip() or _CONTROL.search(message_id) or " " in message_id:
-        raise _refuse(
-            ErrorCode.ILLEGAL_MESSAGE_ID, "message_id", "blank, or has a space or control character"
+        raise refused(
+            "message_id",
+            "blank, or has a space or control character",
+            code=ErrorCode.ILLEGAL_MESSAGE_ID,
         )
     if len(message_id.encode()) > limits.MESSAGE_ID_MAX:
-        raise _refuse(
-            ErrorCode.ILLEGAL_MESSAGE_ID,
+        raise refused(
             "message_id",
             f"longer than {limits.MESSAGE_ID_MAX} bytes",
             f"{limits.MESSAGE_ID_MAX} bytes",
+            code=ErrorCode.ILLEGAL_MESSAGE_ID,
         )
 
 
@@ -156,17 +160,17 @@ def encode(
     if message_group is not None:
         _check_text(ErrorCode.ILLEGAL_MESSAGE_GROUP, "message_group", message_group)
         if len(message_group.encode()) > limits.MESSAGE_GROUP_MAX:
-            raise _refuse(
-                ErrorCode.ILLEGAL_MESSAGE_GROUP,
+            raise refused(
                 "message_group",
                 f"longer than {limits.MESSAGE_GROUP_MAX} bytes",
                 f"{limits.MESSAGE_GROUP_MAX} bytes",
+                code=ErrorCode.ILLEGAL_MESSAGE_GROUP,
             )
     if due_ms and (message_group is not None or type is MessageType.FIFO):
-        raise _refuse(
-            ErrorCode.TYPE_CONFLICT,
+        raise refused(
             "message_type" if message_group is None else "message_group",
             "together with a due time; a message is delivered in order or when it is due, not both",
+            code=ErrorCode.TYPE_CONFLICT,
         )
     if user_properties or keys or tag:
         _check_user_properties(user_properties or {}, tag or "", keys)
@@ -238,9 +242,9 @@ def encode_layout(
 def check_stored_size(size: int) -> None:
     """PROPERTIES_TOO_LARGE for more bytes of stored properties than a layout can have."""
     if size > limits.STORED_PROPERTIES_MAX:
-        raise _refuse(
-            ErrorCode.PROPERTIES_TOO_LARGE,
+        raise refused(
             "properties",
             f"{size} bytes; at most {limits.STORED_PROPERTIES_MAX} are allowed",
             f"{limits.STORED_PROPERTIES_MAX} bytes",
+            code=ErrorCode.PROPERTIES_TOO_LARGE,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import FindGroup, GroupView, PutGroup
 from horolog.protocol.remoting.assignment import ANY_QUEUE, POP, PULL, check_mode, share
@@ -65,7 +65,7 @@ class AssignmentCodes:
         topic, group = check_topic(_text(wanted, "topic")), _text(wanted, "consumerGroup")
         mode = check_mode(wanted.get("mode"))
         if topic.startswith(RETRY_PREFIX):
-            raise _wrong("topic", "retry topics are always pulled")
+            raise refused("topic", "retry topics are always pulled")
         engine = self._node.engine
         view: GroupView = await engine.submit(PutGroup(group))
         attributes = dict(view.settings.attributes)
@@ -91,9 +91,5 @@ def _modes(view: GroupView) -> dict[str, str]:
 def _text(wanted: dict[str, Any], name: str, default: str = "") -> str:
     value = wanted.get(name) or default
     if not isinstance(value, str) or not value:
-        raise _wrong(name, "missing, or no text")
+        raise refused(name, "missing, or no text")
     return value
-
-
-def _wrong(name: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)

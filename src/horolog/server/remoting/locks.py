@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import QUEUES_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.queue_locks import LockedQueue
@@ -61,10 +61,10 @@ def _queues(wanted: dict[str, Any]) -> list[LockedQueue]:
 
 def _read_queues(entries: object) -> Iterator[LockedQueue]:
     if not isinstance(entries, list) or len(entries) > QUEUES_MAX:
-        raise _wrong("mqSet", f"no list of at most {QUEUES_MAX} queues")
+        raise refused("mqSet", f"no list of at most {QUEUES_MAX} queues")
     for entry in entries:
         if not isinstance(entry, dict) or type(entry.get("queueId")) is not int:
-            raise _wrong("mqSet", "an entry is no queue")
+            raise refused("mqSet", "an entry is no queue")
         topic, broker = _named(entry, "topic", _NAME_MAX), _named(entry, "brokerName", _NAME_MAX)
         yield LockedQueue(topic, broker, entry["queueId"])
 
@@ -72,9 +72,5 @@ def _read_queues(entries: object) -> Iterator[LockedQueue]:
 def _named(entry: dict[str, Any], name: str, limit: int = 1_024) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
-        raise _wrong(name, "missing, blank or too long")
+        raise refused(name, "missing, blank or too long")
     return value
-
-
-def _wrong(name: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"{name}: {why}", field=name)
