@@ -34,6 +34,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame, Reader
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 
 PEER = (b"\x7f\0\0\1", 40_000)
@@ -118,7 +119,7 @@ def _core() -> Core:
 def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
     """µs a message of each part."""
     core, ids, spent = _core(), count(), dict.fromkeys(PARTS, 0.0)
-    reader = Reader()
+    reader, shapes = Reader(), Shapes()
 
     def timed(part: str, work: Callable[[], Any]) -> Any:
         began = time.thread_time()
@@ -142,7 +143,9 @@ def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
             frames = timed("frames", lambda chunk=chunk: reader.receive(chunk))
             found, refused = timed(
                 "codec",
-                lambda frames=frames: gather(frames, PEER, SITE, lambda: f"{next(ids):032X}"),
+                lambda frames=frames: gather(
+                    frames, PEER, SITE, lambda: f"{next(ids):032X}", shapes
+                ),
             )
             assert not refused
             gathered += found

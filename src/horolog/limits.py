@@ -97,6 +97,9 @@ UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then 
 ANSWER_BYTES_MAX = (
     8 * MIB
 )  # of messages in the answer to a 4.x pop or query; one more if they are less.  Clients read 16 MiB
+SHAPES_MAX = 8  # that are kept of a connection's messages: few producers have more
+SHAPE_NAMES_MAX = 32  # properties of a shape, and
+SHAPE_TEXT_MAX = 4 * KIB  # bytes of what is read by one; what is longer has no need of speed
 REMARK_MAX = 4 * KIB  # characters of what an answer to a 4.x client says of a failure
 ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
 PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only with one message

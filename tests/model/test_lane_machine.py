@@ -22,6 +22,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import Levels, parse_levels
 from horolog.testing.disk import FaultyDisk
@@ -72,7 +73,7 @@ class Lanes:
         if whole:
             frames = [batch_frame([item(each) for each in told])]
         site = Site("broker-a", bytes(8), self.table)
-        (gathered,), refused = gather(frames, (bytes(4), 0), site, str)
+        (gathered,), refused = gather(frames, (bytes(4), 0), site, str, Shapes())
         assert not refused
         now = max(self.world.broker.shard.store_ms, self.world.clock.wall_ms())
         sent = self.world.broker.ask(gathered.command)

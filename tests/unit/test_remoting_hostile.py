@@ -28,6 +28,7 @@ from horolog.protocol.remoting.heartbeat import read_heartbeat
 from horolog.protocol.remoting.queue_locks import LockedQueue, QueueLocks
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.server.remoting.registry import Registry
@@ -53,7 +54,7 @@ def send_large(client: RemotingClient, count: int) -> set[bytes]:
 
 def gathered(*frames: Frame) -> tuple[list[Any], list[tuple[Frame, HorologError]]]:
     """What becomes of sends that come together."""
-    return gather(frames, (b"\x7f\0\0\1", 1), SITE, lambda: "0" * 32)
+    return gather(frames, (b"\x7f\0\0\1", 1), SITE, lambda: "0" * 32, Shapes())
 
 
 def sends(**fields: Any) -> Frame:

@@ -17,6 +17,7 @@ from horolog.protocol.commands import CreateTopic, Receive, TopicType
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
@@ -36,7 +37,7 @@ def broker(world):
 
 def made(*frames):
     ids = count(1)
-    return gather(frames, PEER, SITE, lambda: f"NEW{next(ids)}")
+    return gather(frames, PEER, SITE, lambda: f"NEW{next(ids)}", Shapes())
 
 
 def send(broker, *frames) -> list[Any]:

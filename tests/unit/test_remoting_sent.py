@@ -11,6 +11,7 @@ from horolog.protocol.remoting.frame import Flag, Frame, Reader, Serializer, enc
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import Gathered, Site, gather
 from horolog.protocol.remoting.sent import ready_answers
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.protocol.send_commands import Sent
 
@@ -37,7 +38,7 @@ def sends(ids: list[str], topic: str = "orders", **more: object) -> Gathered:
         )
         for opaque, message_id in enumerate(ids, -2)
     ]
-    (gathered,), refused = gather(frames, (b"\0\0\0\0", 0), SITE, lambda: "new")
+    (gathered,), refused = gather(frames, (b"\0\0\0\0", 0), SITE, lambda: "new", Shapes())
     assert refused == []
     return gathered
 

@@ -2,17 +2,15 @@
 
 `gather` makes one command of all sends to a topic that came in one piece, so what a command costs is shared by them;
 `Gathered.answers` gives each frame its answer.  Properties are stored as they came: only those that the broker goes
-by are looked for, in their stored form.
+by are looked for, in their stored form: by their shape (`shapes`), or the full way (`wanted`).
 
-A batch (code 320, or the field `batch`) has its items back to back in the body: total size i32, magic i32, CRC i32,
-flag i32, body (i32 length), properties (i16 length).  Each becomes a message, with its own due time; they are taken
-together or not at all.  The answer to a batch has the ids of all messages, and no recall handles: who wants to recall
+A batch (code 320, or the field `batch`) has its messages in the body (`batch`).  Each has its own due time; they are
+taken together or not at all.  The answer to a batch has the ids of all messages, and no recall handles: who wants to recall
 one makes its handle of id and due time.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,19 +18,16 @@ from typing import NamedTuple
 from xxhash import xxh64_intdigest
 from zlib_ng.zlib_ng import crc32
 
-from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX, STORED_PROPERTIES_MAX
+from horolog.errors import HorologError
+from horolog.protocol.remoting.batch import ITEM_MIN, Items, broken_batch, cut
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.protocol.remoting.shapes import Shapes
+from horolog.protocol.remoting.wanted import Wanted, Ways, half_message
 from horolog.protocol.rocketmq import layout
-from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
-from horolog.protocol.rocketmq.message import (
-    KEY_HASH_SEED,
-    check_body,
-    check_id,
-    check_stored_size,
-)
+from horolog.protocol.rocketmq.delays import Levels
+from horolog.protocol.rocketmq.message import KEY_HASH_SEED, check_body
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.protocol.rocketmq.tags import tags_code
@@ -52,13 +47,8 @@ _V1 = (
 _V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same, in the short header
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
-_FRONT = struct.Struct(">IIIii")  # of the layout: size, magic, CRC, queue id, flag
-_MIDDLE = struct.Struct(">qqIq4sIq4sIIq")  # queue offset to prepared transaction
-_ITEM = struct.Struct(">iiiii")
-_ITEM_TAIL = struct.Struct(">H")
 _HEAD_BYTES = HEAD_AS_SENT.size
 _NORMAL, _DELAY = int(MessageType.NORMAL), int(MessageType.DELAY)
-_ITEM_MIN = _ITEM.size + 1 + _ITEM_TAIL.size
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 _FIXED = (
     HEAD_AS_SENT.size + layout.HEAD.size + 1 + 2
@@ -67,10 +57,6 @@ _TAG_CACHED_MAX = 256  # bytes; longer ones are rare, and are not kept
 _STORED_FLAGS = 0x703  # of the sender's flags: compressed and how, several tags
 _TRANSACTION, _PREPARED = 0xC, 0x4
 _I32 = 1 << 31
-
-_ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
-assert (len(_ID), len(_TAGS)) == (10, 6)
-_POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
 
 
 class Site(NamedTuple):
@@ -191,9 +177,8 @@ class _Sender(NamedTuple):
     """Whose messages are taken up."""
 
     shared: _Shared
-    middle: bytes  # of the layout
-    levels: Levels
-    new_id: Callable[[], str]
+    born: tuple[int, bytes, int]  # milliseconds, IPv4, port
+    ways: Ways
 
 
 class _Building:
@@ -206,111 +191,60 @@ class _Building:
         self.ids: list[bytes] = []
         self.requests: list[_Request] = []
 
-    def add(self, frame: Frame, properties: str, sender: _Sender) -> None:
+    def add(self, frame: Frame, properties: str, sender: _Sender, shapes: Shapes) -> None:
         """Take up the messages of a frame, or refuse it and be as before."""
         first, pieces = len(self.sizes), len(self.pieces)
         try:
             if sender.shared.is_batch:
-                self._add_batch(frame.body, sender)
+                self._add_batch(frame.body, sender, shapes)
             else:
-                body = frame.body
-                size = len(body).to_bytes(4, "big")
-                self._add_message(size, body, properties.encode(), sender.shared.flag, sender)
+                check_body(frame.body)
+                text = properties.encode()
+                items = Items((sender.shared.flag,), (frame.body,), (text,))
+                self._add_columns(items, Wanted.of(items.texts, sender.ways), sender)
         except HorologError:
             del self.sizes[first:], self.ids[first:], self.pieces[pieces:]
             raise
         self.requests.append(_Request(frame, range(first, len(self.sizes))))
 
-    def _add_batch(self, body: bytes, sender: _Sender) -> None:
-        at, count = 0, 0
-        while at < len(body):
-            count += 1
-            if count > MESSAGES_PER_SEND_MAX:
-                raise _wrong_count(f"more than {MESSAGES_PER_SEND_MAX}")
-            at = self._add_item(body, at, count, sender)
-        if not count:
-            raise _wrong_count("none")
+    def _add_batch(self, body: bytes, sender: _Sender, shapes: Shapes) -> None:
+        items = cut(body)
+        is_whole = items.fault is None
+        wanted = shapes.read(items.texts, sender.ways) if is_whole and items.are_usual else None
+        if wanted is None:
+            wanted = _read_items(items, sender.ways)
+            shapes.missed(items.texts)
+        self._add_columns(items, wanted, sender)
 
-    def _add_item(self, body: bytes, at: int, number: int, sender: _Sender) -> int:
-        """Take up the item there; gives where the next one begins."""
-        try:
-            size, _, _, flag, body_size = _ITEM.unpack_from(body, at)
-            body_at = at + _ITEM.size
-            tail = body_at + max(0, body_size)
-            stored_size: int = _ITEM_TAIL.unpack_from(body, tail)[0]
-        except struct.error:
-            raise _broken_batch(number, "is cut short") from None
-        end: int = tail + _ITEM_TAIL.size + stored_size
-        if body_size < 0 or size != end - at or end > len(body):
-            raise _broken_batch(number, "has lengths that do not add up")
-        stored = body[tail + _ITEM_TAIL.size : end]
-        if not stored.isascii():
-            try:
-                stored.decode()
-            except UnicodeDecodeError:
-                raise _broken_batch(number, "has properties that are no UTF-8") from None
-        self._add_message(body[body_at - 4 : body_at], body[body_at:tail], stored, flag, sender)
-        return end
-
-    def _add_message(
-        self, body_size: bytes, body: bytes, stored: bytes, flag: int, sender: _Sender
-    ) -> None:
-        """One message; `body_size` is what stands before a body."""
-        shared, middle, levels, new_id = sender
-        if not 0 < len(body) <= BODY_MAX:
-            check_body(body)
-        if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
-            check_stored_size(len(stored))
-        marked = b"\x02" + stored
-        if _POP in marked:  # of a message that was received: it is not leased any more
-            marked = without(marked, _POP)
-        at = marked.rfind(_ID)
-        if at >= 0:
-            end = marked.find(b"\x02", at + 1)
-            message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
-        else:
-            message_id = new_id().encode()
-            marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
-        if not message_id.isalnum() or len(message_id) > 40:
-            check_id(message_id.decode())
-        if _HALF in marked:
-            raise _half()
-        due_ms = lane = 0
-        if b"DEL" in marked:  # every property that delays has these letters
-            due_ms, lane, marked = due_of(marked, levels, shared.real)
-        stored_size = len(marked) - 1
-        if stored_size > STORED_PROPERTIES_MAX:
-            check_stored_size(stored_size)
-        at = marked.rfind(_TAGS)
-        if at >= 0:
-            end = marked.find(b"\x02", at + 1)
-            code = _tags_code(marked[at + 6 : end] if end >= 0 else marked[at + 6 :])
-        else:
-            code = 0
-        size = _FIXED + len(body) + len(shared.name) + stored_size
-        self.pieces += (
-            HEAD_AS_SENT.pack(
-                size,
-                _DELAY if due_ms else _NORMAL,
-                _KEYS in marked,
-                lane,
-                due_ms,
-                0,
-                code,
-                xxh64_intdigest(shared.key + message_id, KEY_HASH_SEED),
-            ),
-            _FRONT.pack(
-                size - _HEAD_BYTES, layout.MAGIC, crc32(body) & 0x7FFFFFFF, shared.queue_id, flag
-            ),
-            middle,
-            body_size,
-            body,
-            shared.tail,
-            stored_size.to_bytes(2, "big"),
-            marked[1:],
-        )
-        self.sizes.append(size)
-        self.ids.append(message_id)
+    def _add_columns(self, items: Items, wanted: Wanted, sender: _Sender) -> None:
+        """Messages, and what their properties want."""
+        shared, born, _ = sender
+        pack_head, pack_layout, name_bytes = HEAD_AS_SENT.pack, layout.HEAD.pack, len(shared.name)
+        fixed, queue_id, key, tail = _FIXED + name_bytes, shared.queue_id, shared.key, shared.tail
+        middle = (0, 0, shared.sys_flag, *born, 0, bytes(4), 0, shared.attempts, 0)
+        pieces, sizes = self.pieces, self.sizes
+        texts, ids, keyed, tags, dues, lanes = wanted
+        codes = map(_tags_code, tags)
+        for own_flag, body, stored, message_id, has_keys, code, due_ms, lane in zip(
+            items.flags, items.bodies, texts, ids, keyed, codes, dues, lanes, strict=True
+        ):
+            body_size, stored_size = len(body), len(stored)
+            size = fixed + body_size + stored_size
+            kind = _DELAY if due_ms else _NORMAL
+            name_hash = xxh64_intdigest(key + message_id, KEY_HASH_SEED)
+            crc = crc32(body) & 0x7FFFFFFF
+            pieces += (
+                pack_head(size, kind, has_keys, lane, due_ms, 0, code, name_hash),
+                pack_layout(
+                    size - _HEAD_BYTES, layout.MAGIC, crc, queue_id, own_flag, *middle, body_size
+                ),
+                body,
+                tail,
+                stored_size.to_bytes(2, "big"),
+                stored,
+            )
+            sizes.append(size)
+        self.ids += ids
 
     def gathered(self) -> Gathered:
         """The command."""
@@ -327,12 +261,14 @@ def gather(
     born_host: tuple[bytes, int],
     site: Site,
     new_id: Callable[[], str],
+    shapes: Shapes,
 ) -> tuple[list[Gathered], list[tuple[Frame, HorologError]]]:
     """Commands for sends that came together, one for each topic, and the frames that are refused.
 
     frames     with a code of SEND_CODES
     born_host  4 bytes of IPv4 (zeros if it is not known) and port of the client
     new_id     gives the id of a message whose client gave it none; never the same twice
+    shapes     what was learned of the connection's messages
     """
     building: dict[str, _Building] = {}
     full: list[_Building] = []
@@ -352,20 +288,17 @@ def gather(
                 get(attempts),
                 get(batch),
             )
-            born_ms = get(born, "0")
-            if not born_ms.isdecimal() or len(born_ms) > 18:
-                born_ms = str(integer(frame, born, 0))
-            middle = _middle(shared.sys_flag, born_ms, *born_host, shared.attempts)
-            sender = _Sender(shared, middle, site.levels, new_id)
+            born_ms = integer(frame, born, 0)
+            sender = _Sender(shared, (born_ms, *born_host), Ways(site.levels, shared.real, new_id))
             taken = building.get(shared.topic)
             if taken is not None:
-                most = len(frame.body) // _ITEM_MIN if shared.is_batch else 1
+                most = len(frame.body) // ITEM_MIN if shared.is_batch else 1
                 if len(taken.sizes) + most > _GATHERED_MAX:
                     full.append(building.pop(shared.topic))
                     taken = None
             if taken is None:
                 taken = building[shared.topic] = _Building(shared.topic)
-            taken.add(frame, get(properties, ""), sender)
+            taken.add(frame, get(properties, ""), sender, shapes)
         except HorologError as error:
             refused.append((frame, error))
     every = [*full, *building.values()]
@@ -382,7 +315,7 @@ def _shared(code: int, *given: str | None) -> _Shared:
     frame = Frame(code, fields=fields)
     sys_flag = integer(frame, sys_flags, 0, low=-_I32, high=_I32 - 1)
     if sys_flag & _TRANSACTION == _PREPARED:
-        raise _half()
+        raise half_message()
     queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1))
     name = check_topic(text(frame, topic)).encode()
     real = b"REAL_TOPIC\x01%b\x02" % name
@@ -402,11 +335,6 @@ def _shared(code: int, *given: str | None) -> _Shared:
     )
 
 
-@lru_cache(maxsize=256)
-def _middle(sys_flag: int, born_ms: str, host: bytes, port: int, attempts: int) -> bytes:
-    return _MIDDLE.pack(0, 0, sys_flag, int(born_ms), host, port, 0, bytes(4), 0, attempts, 0)
-
-
 def _tags_code(tag: bytes) -> int:
     return _known_tag(tag) if len(tag) <= _TAG_CACHED_MAX else tags_code(tag.decode())
 
@@ -416,25 +344,17 @@ def _known_tag(tag: bytes) -> int:
     return tags_code(tag.decode())
 
 
-def _wrong_count(count: str) -> HorologError:
-    limit = f"1 to {MESSAGES_PER_SEND_MAX}"
-    return HorologError(
-        ErrorCode.MESSAGE_CORRUPTED,
-        f"messages: {count} in one batch; {limit} are allowed",
-        field="messages",
-        limit=limit,
-    )
-
-
-def _half() -> HorologError:
-    return HorologError(
-        ErrorCode.NOT_IMPLEMENTED,
-        "sysFlag: transactional messages are not supported yet",
-        field="sysFlag",
-    )
-
-
-def _broken_batch(number: int, why: str) -> HorologError:
-    return HorologError(
-        ErrorCode.MESSAGE_CORRUPTED, f"body: message {number} of the batch {why}", field="body"
-    )
+def _read_items(items: Items, ways: Ways) -> Wanted:
+    """What the messages of a batch want, read one by one; the first that is wrong refuses it, with its own reason."""
+    found = []
+    for number, (body, stored) in enumerate(zip(items.bodies, items.texts, strict=True), 1):
+        if not stored.isascii():
+            try:
+                stored.decode()
+            except UnicodeDecodeError:
+                raise broken_batch(number, "has properties that are no UTF-8") from None
+        check_body(body)
+        found.append(Wanted.of((stored,), ways))
+    if items.fault is not None:
+        raise items.fault
+    return Wanted(*[[value for (value,) in column] for column in zip(*found, strict=True)])

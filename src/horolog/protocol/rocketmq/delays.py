@@ -17,6 +17,7 @@ keeps these properties when it is handed over, and REAL_TOPIC and REAL_QID, as R
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
@@ -38,6 +39,17 @@ _TIMERS = (
 _START = b"\x02__STARTDELIVERTIME\x01"
 _WAITED = b"\x02TIMER_OUT_MS\x01"
 _REAL = (b"\x02REAL_TOPIC\x01", b"\x02REAL_QID\x01")
+
+PLAIN_DELAYS = {
+    b"DELAY": rb"[1-9][0-9]{0,3}",
+    b"TIMER_DELAY_SEC": rb"[1-9][0-9]{0,11}",
+    b"TIMER_DELAY_MS": rb"[1-9][0-9]{0,14}",
+    b"TIMER_DELIVER_MS": rb"[1-9][0-9]{0,14}",
+    b"__STARTDELIVERTIME": rb"[1-9][0-9]{0,14}",
+}
+"""The properties that delay, and how their values are usually written: what `plain_dues` reads."""
+_UNITS = {b"TIMER_DELAY_SEC": -1_000, b"TIMER_DELAY_MS": -1}  # below 0: from when it is stored
+assert _FAR_MS > 10**12 * 1_000
 
 
 class Levels(NamedTuple):
@@ -92,6 +104,22 @@ def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
         for name, _, _ in _TIMERS:
             text = without(text, name)
     return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, real))
+
+
+def plain_dues(
+    name: bytes, values: Sequence[bytes], levels: Levels
+) -> tuple[list[int], list[int]] | None:
+    """`Due.due_ms` and `Due.lane` of messages that have this one property that delays, with plain values.
+
+    It is stored as it came.  None if one of them is above the last level: that one is stored as another.
+    """
+    numbers = list(map(int, values))
+    if name != b"DELAY":
+        unit_ms = _UNITS.get(name, 1)
+        return (numbers if unit_ms == 1 else [n * unit_ms for n in numbers]), [0] * len(numbers)
+    if max(numbers) > len(levels.delays_ms):
+        return None
+    return [-levels.delays_ms[level - 1] for level in numbers], numbers
 
 
 def _timer(text: bytes) -> int:

@@ -28,6 +28,7 @@ from horolog.protocol.remoting.frame import (
 )
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import SEND_CODES
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.server.link import Link, Links
 from horolog.server.remoting.request import Request
 
@@ -69,6 +70,7 @@ class Service(Protocol):
 class RemotingLink(Link):
     """One connection.
 
+    shapes              of the messages that it sends
     parked              requests that wait for something to happen
     language, version   what the peer says of itself, in its last request
     """
@@ -89,6 +91,7 @@ class RemotingLink(Link):
         self._leaving = False
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self.shapes = Shapes()
         self._serializer = Serializer.JSON
         self.parked = 0
         self.language = OTHER
@@ -321,3 +324,4 @@ class RemotingLink(Link):
         assert self._open_bytes >= 0
         assert self._told >= 0
         self._reader.check_invariants()
+        self.shapes.check_invariants()

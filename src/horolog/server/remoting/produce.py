@@ -56,7 +56,9 @@ class ProduceCodes:
         """Store the messages of all sends that came in one chunk of a connection."""
         peer = link.peer
         try:
-            found, refused = gather(frames, (peer.host, peer.port), self._node.site, self._new_id)
+            found, refused = gather(
+                frames, (peer.host, peer.port), self._node.site, self._new_id, link.shapes
+            )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
             for frame in frames:
                 link.fail(frame, error)

@@ -1,0 +1,82 @@
+"""The body of a batch: its messages back to back, each with its own flag, body and properties.
+
+Total size i32, magic i32, CRC i32, flag i32, body (i32 length), properties (i16 length).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX
+
+_ITEM = struct.Struct(">iiiii")
+_TAIL = struct.Struct(">H")
+ITEM_MIN = _ITEM.size + 1 + _TAIL.size
+
+
+class Items(NamedTuple):
+    """Messages of a batch, as columns.
+
+    fault  why there are no more of them than these; None: it is the whole batch
+    """
+
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    texts: Sequence[bytes]  # their properties, which may be no UTF-8
+    fault: HorologError | None = None
+
+    @property
+    def are_usual(self) -> bool:
+        """Whether there are messages, and all bodies are of a size that is allowed."""
+        sizes = list(map(len, self.bodies))
+        return bool(sizes) and min(sizes) > 0 and max(sizes) <= BODY_MAX
+
+
+def cut(body: bytes) -> Items:
+    """The messages up to the first one that cannot be cut out."""
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    texts: list[bytes] = []
+    items = Items(flags, bodies, texts)
+    read_item, read_tail, item_bytes = _ITEM.unpack_from, _TAIL.unpack_from, _ITEM.size
+    at, end = 0, len(body)
+    while at < end:
+        if len(bodies) == MESSAGES_PER_SEND_MAX:
+            return items._replace(fault=_wrong_count(f"more than {MESSAGES_PER_SEND_MAX}"))
+        try:
+            size, _, _, flag, body_size = read_item(body, at)
+            body_at = at + item_bytes
+            tail = body_at + max(0, body_size)
+            (stored_size,) = read_tail(body, tail)
+        except struct.error:
+            return items._replace(fault=broken_batch(len(bodies) + 1, "is cut short"))
+        text_at = tail + 2
+        stop = text_at + stored_size
+        if body_size < 0 or size != stop - at or stop > end:
+            why = "has lengths that do not add up"
+            return items._replace(fault=broken_batch(len(bodies) + 1, why))
+        flags.append(flag)
+        bodies.append(body[body_at:tail])
+        texts.append(body[text_at:stop])
+        at = stop
+    return items if bodies else items._replace(fault=_wrong_count("none"))
+
+
+def _wrong_count(count: str) -> HorologError:
+    limit = f"1 to {MESSAGES_PER_SEND_MAX}"
+    return HorologError(
+        ErrorCode.MESSAGE_CORRUPTED,
+        f"messages: {count} in one batch; {limit} are allowed",
+        field="messages",
+        limit=limit,
+    )
+
+
+def broken_batch(number: int, why: str) -> HorologError:
+    """The refusal of a batch for the message of that number, from 1 on."""
+    return HorologError(
+        ErrorCode.MESSAGE_CORRUPTED, f"body: message {number} of the batch {why}", field="body"
+    )

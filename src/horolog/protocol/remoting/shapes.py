@@ -1,0 +1,161 @@
+r"""Shapes: what the messages of a producer have in common, learned from one of them and used to read the next ones.
+
+A program sends messages that differ in a few places only.  Properties, with · for \x01 and | for \x02:
+
+    KEYS·order-1|UNIQ_KEY·0A01|DELAY·5|
+    KEYS·order-2|UNIQ_KEY·0A02|DELAY·7|
+
+are of one shape, the names in their order:
+
+    KEYS·…|UNIQ_KEY·(…)|DELAY·(…)|
+
+As a regular expression it reads a message in one go, and what the broker goes by are its groups: id, tag, and the value
+that delays.  Many messages are read with one call, their texts joined.
+
+A shape knows nothing but the usual: each name once, an id of letters and digits, a plain number, at most one property
+that delays.  What it does not match is read the full way (`wanted`), so shapes change how long a message takes and never
+what it means.  Values cannot hold what separates them, so an expression never goes back: its time is linear.
+
+To learn a shape costs as much as to read a hundred messages.  So it is done after many that no shape has matched, and
+after ever more if what was learned last was of little use: who sends no two messages alike pays next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from horolog.limits import SHAPE_NAMES_MAX, SHAPE_TEXT_MAX, SHAPES_MAX
+from horolog.protocol.remoting.wanted import Wanted, Ways
+from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
+
+_LEARN_AFTER = 64  # messages that no shape has matched
+_LEARN_AFTER_MAX = 65_536
+_OF_USE = 1_024  # messages that a shape must have matched to have been worth it
+_ID, _TAGS, _KEYS = b"UNIQ_KEY", b"TAGS", b"KEYS"
+_FULL_WAY = frozenset({b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS"})
+_VALUE = rb"[^\x00-\x02]*"
+_CAUGHT = {
+    _ID: rb"([0-9A-Za-z]{1,40})",
+    _TAGS: b"(%b)" % _VALUE,
+    **{name: b"(%b)" % digits for name, digits in PLAIN_DELAYS.items()},
+}
+
+
+class PropertyShape:
+    """Properties with the same names in the same order.
+
+    names  each once; none with a meaning of its own that `_CAUGHT` does not know
+    ends   whether a separator stands behind the last value too
+    """
+
+    def __init__(self, names: Sequence[bytes], *, ends: bool) -> None:
+        pieces = [re.escape(name) + rb"\x01" + _CAUGHT.get(name, _VALUE) for name in names]
+        pattern = rb"\x02".join(pieces) + (rb"\x02" if ends else b"")
+        self._keyed = _KEYS in names
+        self._has_id = _ID in names
+        self._delay = next((name for name in names if name in PLAIN_DELAYS), b"")
+        groups = [name for name in names if name in _CAUGHT]
+        missing = [name for name in (_ID, _TAGS, self._delay) if name not in groups]
+        pattern += rb"()" * len(missing)  # so that there are always three
+        self._id, self._tag, self._due = map((groups + missing).index, (_ID, _TAGS, self._delay))
+        self._separator = b"" if ends or not names else b"\x02"
+        self._expression = re.compile(rb"\x00" + pattern + rb"(?=\x00)")
+
+    @classmethod
+    def of(cls, text: bytes) -> PropertyShape | None:
+        """The shape of these properties; None if they are none that are read by their shape."""
+        if len(text) > SHAPE_TEXT_MAX or b"\0" in text:
+            return None
+        ends = text.endswith(b"\x02")
+        pairs = [pair.split(b"\x01") for pair in text[: len(text) - ends].split(b"\x02")]
+        if not text:
+            pairs = []
+        names = [pair[0] for pair in pairs]
+        if any(len(pair) != 2 for pair in pairs) or len(names) > SHAPE_NAMES_MAX:
+            return None
+        if len(set(names)) != len(names) or not _FULL_WAY.isdisjoint(names):
+            return None
+        if sum(name in PLAIN_DELAYS for name in names) > 1:
+            return None
+        return cls(names, ends=ends)
+
+    def read(self, joined: bytes, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+        """What these want; None if not all of them are of this shape.
+
+        joined  the texts, with a zero byte around each and nowhere else
+        """
+        if self._expression.match(joined) is None:
+            return None
+        found = self._expression.findall(joined)
+        if len(found) != len(texts):
+            return None
+        columns = list(zip(*found, strict=True))
+        end = b""
+        due_ms: Sequence[int]
+        due_ms = lanes = [0] * len(texts)
+        if self._delay:
+            plain = plain_dues(self._delay, columns[self._due], ways.levels)
+            if plain is None:
+                return None
+            due_ms, lanes = plain
+            end = ways.real
+        ids: Sequence[bytes] = columns[self._id]
+        if not self._has_id:
+            ids = [ways.new_id().encode() for _ in texts]
+            end = self._separator + b"UNIQ_KEY\x01%b\x02" + end.replace(b"%", b"%%")
+            texts = [text + end % name for text, name in zip(texts, ids, strict=True)]
+        elif end:
+            end = self._separator + end
+            texts = [text + end for text in texts]
+        keyed = [self._keyed] * len(texts)
+        return Wanted(texts, ids, keyed, columns[self._tag], due_ms, lanes)
+
+
+class Shapes:
+    """The shapes of one connection, the one that was met last first."""
+
+    def __init__(self) -> None:
+        self._known: list[PropertyShape] = []
+        self._wait = _LEARN_AFTER
+        self._missed = self._matched = 0
+
+    def read(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+        """What messages with these properties want, if all are of one shape; None: read them the full way."""
+        known = self._known
+        if not known:
+            return None
+        joined = b"\0%b\0" % b"\0".join(texts)
+        if joined.count(b"\0") != len(texts) + 1 or max(map(len, texts)) > SHAPE_TEXT_MAX:
+            return None
+        if not joined.isascii():
+            try:
+                joined.decode()
+            except UnicodeDecodeError:
+                return None
+        for place, shape in enumerate(known):
+            wanted = shape.read(joined, texts, ways)
+            if wanted is not None:
+                if place:
+                    known.insert(0, known.pop(place))
+                self._matched += len(texts)
+                return wanted
+        return None
+
+    def missed(self, texts: Sequence[bytes]) -> None:
+        """Messages with these properties were read the full way, and are sound: a shape may be learned from them."""
+        self._missed += len(texts)
+        if self._missed < self._wait:
+            return
+        of_use = self._matched >= _OF_USE
+        self._wait = _LEARN_AFTER if of_use else min(2 * self._wait, _LEARN_AFTER_MAX)
+        self._missed = self._matched = 0
+        shape = PropertyShape.of(texts[0])
+        if shape is not None:
+            self._known.insert(0, shape)
+            del self._known[SHAPES_MAX:]
+
+    def check_invariants(self) -> None:
+        """What is kept is bounded."""
+        assert len(self._known) <= SHAPES_MAX
+        assert _LEARN_AFTER <= self._wait <= _LEARN_AFTER_MAX

@@ -1,0 +1,78 @@
+"""What the stored properties of messages ask for: the full way, for any properties (`shapes` is the quick one)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import STORED_PROPERTIES_MAX
+from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
+from horolog.protocol.rocketmq.message import check_id, check_stored_size
+
+_ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
+assert (len(_ID), len(_TAGS)) == (10, 6)
+_POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
+
+
+class Ways(NamedTuple):
+    """What messages are stored by, and their properties do not say."""
+
+    levels: Levels
+    real: bytes  # what is stored with a delayed message
+    new_id: Callable[[], str]
+
+
+class Wanted(NamedTuple):
+    """What the properties of messages ask for, as columns."""
+
+    texts: Sequence[bytes]  # as they are stored
+    ids: Sequence[bytes]
+    keyed: Sequence[bool]  # whether there is a property KEYS
+    tags: Sequence[bytes]  # empty: none
+    due_ms: Sequence[int]  # as a head says it when it is sent
+    lanes: Sequence[int]
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes], ways: Ways) -> Wanted:
+        """What these want, read one by one; a HorologError for the first one that cannot be stored."""
+        return cls(*zip(*[_read(text, ways) for text in texts], strict=True))
+
+
+def _read(stored: bytes, ways: Ways) -> tuple[bytes, bytes, bool, bytes, int, int]:
+    if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
+        check_stored_size(len(stored))
+    marked = b"\x02" + stored
+    if _POP in marked:  # of a message that was received: it is not leased any more
+        marked = without(marked, _POP)
+    at = marked.rfind(_ID)
+    if at >= 0:
+        end = marked.find(b"\x02", at + 1)
+        message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
+    else:
+        message_id = ways.new_id().encode()
+        marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
+    if not message_id.isalnum() or len(message_id) > 40:
+        check_id(message_id.decode())
+    if _HALF in marked:
+        raise half_message()
+    due_ms = lane = 0
+    if b"DEL" in marked:  # every property that delays has these letters
+        due_ms, lane, marked = due_of(marked, ways.levels, ways.real)
+    if len(marked) - 1 > STORED_PROPERTIES_MAX:
+        check_stored_size(len(marked) - 1)
+    tag = b""
+    at = marked.rfind(_TAGS)
+    if at >= 0:
+        end = marked.find(b"\x02", at + 1)
+        tag = marked[at + 6 : end] if end >= 0 else marked[at + 6 :]
+    return marked[1:], message_id, _KEYS in marked, tag, due_ms, lane
+
+
+def half_message() -> HorologError:
+    """The refusal of a message of a transaction."""
+    return HorologError(
+        ErrorCode.NOT_IMPLEMENTED,
+        "sysFlag: transactional messages are not supported yet",
+        field="sysFlag",
+    )
