@@ -46,7 +46,7 @@ class ErrorCode(StrEnum):
     GROUP_NOT_FOUND = "group_not_found"
     NOT_FOUND = "not_found"
     ALREADY_DELIVERED = "already_delivered"
-    IN_LAKE = "in_lake"
+    IN_TIER = "in_lake"
     FORBIDDEN = "forbidden"
     TOO_MANY_REQUESTS = "too_many_requests"
     DISK_FULL = "disk_full"

@@ -101,6 +101,11 @@ def format_time_ms(epoch_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{epoch_ms % SECOND_MS:03d}Z"
 
 
+def instant(epoch_ms: int) -> str:
+    """A due time, for a sentence."""
+    return format_time_ms(epoch_ms) if 0 <= epoch_ms <= TIME_MAX_MS else f"{epoch_ms} ms"
+
+
 def format_duration_ms(duration_ms: int) -> str:
     """The shortest exact text that `parse_duration_ms` reads back, e.g. 1h30m, 1500ms, 0ms."""
     rest = duration_ms

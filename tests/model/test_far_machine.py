@@ -15,6 +15,7 @@ from horolog.delay.far.store import FarSettings
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
+from horolog.lake.core.tier import LakeTier
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind, origins_of
 from horolog.testing.disk import FaultyDisk
@@ -58,7 +59,9 @@ class FarMachine(RuleBasedStateMachine):
         self.wheel = Wheel(self.store)
 
     def _make(self) -> DelayStore:
-        return DelayStore(self.disk, "hours", far_directory="runs", log_id=7, far_settings=SMALL)
+        return DelayStore(
+            self.disk, "hours", far_directory="runs", log_id=7, far_settings=SMALL, tier=LakeTier()
+        )
 
     @rule(due=st.lists(DELAYS, min_size=1, max_size=20), keys=st.integers(0, 4))
     def file(self, due: list[int], keys: int) -> None:

@@ -12,6 +12,7 @@ from horolog.delay.entry_files import Filing
 from horolog.delay.near.hour import Hour
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.delay.store import DelayStore, Unfiled
+from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.storage.api import read_file
@@ -41,7 +42,7 @@ class HourMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.disk = FaultyDisk()
-        self.store = DelayStore(self.disk, "hours")
+        self.store = DelayStore(self.disk, "hours", tier=LakeTier())
         self.wheel = Wheel(self.store)
         self.now = BASE
         self.next_origin = 1
@@ -117,7 +118,7 @@ class HourMachine(RuleBasedStateMachine):
             self.disk.open(name, create=True).write(0, encode_state(state))
             states[number] = (hour.version, hour.count)
         self.store.close()
-        self.store = DelayStore(self.disk, "hours")
+        self.store = DelayStore(self.disk, "hours", tier=LakeTier())
         for number, (version, count) in states.items():
             row = {"hour": number, "version": version, "count": count, "log_bytes": 0}
             assert self.store.restore_hour(row) is None
@@ -185,7 +186,7 @@ def test_a_flipped_bit_in_index_or_log_is_reported_never_delivered(world) -> Non
     for name, length in (("delay.idx", 64), ("delay.log", HEAD_BYTES + 8)):
         for offset in range(0, length, 3):
             disk = FaultyDisk()
-            store = DelayStore(disk, "hours")
+            store = DelayStore(disk, "hours", tier=LakeTier())
             wheel = Wheel(store)
             store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, [1, 2, 3]))
             disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4)

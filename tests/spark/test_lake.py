@@ -127,7 +127,7 @@ def test_recalls_in_the_lake_are_true(broker, tmp_path) -> None:
     assert broker.admin.get("/v1/pending")["total"] == total - 2
     uri.rename(tmp_path / "elsewhere")
     named = {**named, "message_id": sent[2]["message_id"]}
-    assert refused(broker, "/v1/recall", named) is ErrorCode.IN_LAKE
+    assert refused(broker, "/v1/recall", named) is ErrorCode.IN_TIER
     (tmp_path / "elsewhere").rename(uri)
     promote_due(broker.admin_url, ahead_ms=200 * HOUR_MS)
     assert broker.admin.get("/v1/pending")["total"] == total - 2
@@ -163,7 +163,7 @@ def test_what_is_in_the_lake_is_found_and_recalled_by_key(broker, tmp_path) -> N
     assert broker.admin.get("/v1/offloads")["waiting"] == 6
     by_key = {"topic": "alpha", "key": "d"}
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
-    assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.IN_LAKE
+    assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.IN_TIER
     with pytest.raises(HorologError, match="cannot be read just now"):
         look_up(broker, id="m3")
     assert total(broker) == 7

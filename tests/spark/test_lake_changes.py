@@ -173,12 +173,12 @@ def test_nothing_changes_if_the_lake_cannot_be_read(broker, sent, tmp_path) -> N
         ),
     ):
         error = refused(broker, path, body)
-        assert error.code is ErrorCode.IN_LAKE
+        assert error.code is ErrorCode.IN_TIER
         assert "cannot be read just now" in error.message
     assert total(broker) == len(sent)
     assert (
         refused(broker, "/v1/reschedule", {"handle": handle, "in_ms": 1 << 50}).code
-        is not ErrorCode.IN_LAKE
+        is not ErrorCode.IN_TIER
     )
     (tmp_path / "elsewhere").rename(tmp_path / "lake")
     unknown = {"topic": "alpha", "message_id": "none", "deliver_at_ms": sent["b9"]["deliver_at_ms"]}

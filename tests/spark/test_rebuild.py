@@ -28,8 +28,8 @@ from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.record import Kind
 from horolog.pipeline.rebuild import rebuild
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, FindMessages, ListPending
-from horolog.protocol.offload_commands import AbortOffload, DescribeLake, LakeGone
 from horolog.protocol.queue_commands import ListGroups
+from horolog.protocol.tier_commands import AbortOffload, DescribeTier, ListRecalled
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -71,10 +71,10 @@ async def _look(path: Path, later_ms: int = 0) -> dict[str, object]:
             FindMessages(TOPICS[0], message_id=message_id(number))
         )
     found["adoptions"] = dict(engine.broker.shard.adoptions)
-    lake = await engine.submit(DescribeLake(1 << 50))
+    lake = await engine.submit(DescribeTier(1 << 50))
     found["lake"] = lake
     for offload in lake.offloads:
-        found["gone", offload.number] = sorted(await engine.submit(LakeGone(offload.number)))
+        found["gone", offload.number] = sorted(await engine.submit(ListRecalled(offload.number)))
     await engine.stop()
     return found
 
@@ -224,7 +224,7 @@ def test_an_offload_under_way_is_to_be_begun_again(spark, tmp_path):
 
 async def _abort_and_begin_again(path: Path) -> None:
     engine = await open_directory(path)
-    lake = engine.broker.shard.delay.far.lake
+    lake = engine.broker.shard.tier
     assert lake.open is not None
     from_ms, before = lake.open.from_ms, lake.waiting
     assert await engine.submit(AbortOffload(lake.open.number))

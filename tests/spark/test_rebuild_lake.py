@@ -11,10 +11,11 @@ from horolog.delay.far.adopted import Adoption, Origin
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
+from horolog.delay.tier import promotion_app
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import COUNT, Lake
 from horolog.lake.core.stages import Stage
-from horolog.lake.core.steps import promotion_app, step_of
+from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.pipeline.data_files import LogPlan, plan_text
 from horolog.pipeline.rebuild import _Filed

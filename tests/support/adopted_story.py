@@ -13,8 +13,8 @@ from audited import START_MS, TOPICS, message, message_id, open_directory, send
 from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.run.reader import Run
+from horolog.delay.tier import promotion_app
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
@@ -27,18 +27,17 @@ from horolog.protocol.commands import (
     Reschedule,
     TopicType,
 )
-from horolog.protocol.offload_commands import (
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
     CommitOffload,
     DescribeOffload,
+    Elsewhere,
     FreezeOffload,
-    LakeRow,
     OffloadView,
-    RecallFromLake,
-    RescheduleFromLake,
+    TierRow,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.server.loop import Engine
 from horolog.storage.disk import Disk
 from horolog.testing.sim_adoptions import Transaction
@@ -225,9 +224,14 @@ async def make_offloaded(path: Path, *, under_way: bool = False) -> None:
 async def recall_in_lake(engine: Engine, number: int, rows: Sequence[Row], dues: Dues) -> None:
     names = {due: message_id(n) for n, due in dues.items()}
     for row in rows:
-        found = [LakeRow(number, row.origin, row.row, row.due_ms)]
+        found = (TierRow(number, row.origin, row.row, row.due_ms),)
         told = await engine.submit(
-            RecallFromLake(TOPIC, names.get(row.due_ms, "gone"), row.due_ms, found, [number])
+            Recall(
+                TOPIC,
+                names.get(row.due_ms, "gone"),
+                row.due_ms,
+                elsewhere=Elsewhere(found, (number,)),
+            )
         )
         assert told is not None
 
@@ -235,16 +239,22 @@ async def recall_in_lake(engine: Engine, number: int, rows: Sequence[Row], dues:
 async def move_in_lake(engine: Engine, number: int, row: Row, new_due_ms: int) -> None:
     stored = layout.properties_of(memoryview(row.record)[HEAD_BYTES:])
     name = properties.decode(stored)[properties.UNIQ_KEY]
-    found = [LakeRow(number, row.origin, row.row, row.due_ms)]
+    found = (TierRow(number, row.origin, row.row, row.due_ms),)
     told = await engine.submit(
-        RescheduleFromLake(TOPIC, name, row.due_ms, new_due_ms, found, [number], row.record)
+        Reschedule(
+            TOPIC,
+            name,
+            row.due_ms,
+            new_due_ms,
+            elsewhere=Elsewhere(found, (number,), row.record),
+        )
     )
     assert told.copies == 1, told
 
 
 async def promote(engine: Engine, path: Path, number: int) -> None:
     """The first hour of the topic comes back, as other messages with the same due time."""
-    lake = engine.broker.shard.delay.far.lake
+    lake = engine.broker.shard.tier
     topic = engine.broker.shard.topics.get(TOPIC).number
     hour = lake.first_hour(number, topic)
     assert hour is not None

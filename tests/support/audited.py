@@ -182,7 +182,7 @@ async def note(engine: Engine, made: Made) -> None:
         try:
             seconds = await engine.submit(CountPending(hour=hour_ms // HOUR_MS))
         except HorologError as error:
-            if error.code is not ErrorCode.IN_LAKE:
+            if error.code is not ErrorCode.IN_TIER:
                 raise
             made.by_second[hour_ms] = n  # of the lake more is not known
             continue

@@ -13,13 +13,13 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.offload_commands import (
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.tier_commands import (
     BeginOffload,
     DescribeOffload,
     FreezeOffload,
     OffloadView,
 )
-from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_lake import frozen_messages
 
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)

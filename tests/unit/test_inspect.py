@@ -31,7 +31,7 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk
 
 RUN_STATE = "0000000001.state.0000000001"
-LAKE_STATE = lake.state_name(3)
+LAKE_STATE = lake.state_name(lake.NAME, 3)
 HOUR = 492_490
 HOUR_MS = HOUR * 3_600_000
 LOG_ID = 0xABCD

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from horolog.broker.broker import Broker
+from horolog.broker.shard import Applied
 from horolog.delay.state import EntryState
+from horolog.delay.tier import Step
 from horolog.lake.core.held import Offload
 from horolog.lake.core.stages import Stage
 from horolog.limits import DAY_MS
@@ -95,18 +97,20 @@ def mix_a_slot(broker: Broker) -> None:
 
 
 def open_two_offloads(broker: Broker) -> None:
-    lake = broker.shard.delay.far.lake
+    lake = broker.shard.tier
     for number in (1, 2):
         lake.offloads[number] = Offload(number, "a", 0, Stage.FROZEN)
     lake.next = 3
 
 
 def count_what_no_table_has(broker: Broker) -> None:
-    broker.shard.delay.far.lake._counts.put((9, 1, 1), 1)
+    broker.shard.tier._counts.put((9, 1, 1), 1)
 
 
-def forget_a_step(broker: Broker) -> None:
-    broker.shard.delay.far.lake.in_flight = True
+def let_two_steps_meet(broker: Broker) -> None:
+    for _ in range(2):
+        step = Step({"step": "abort", "number": 1}, b"")
+        broker.shard.uncommitted.append(Applied(broker.shard.log.end, [], None, [], step=step))
 
 
 def freeze_for_nobody(broker: Broker) -> None:
@@ -138,7 +142,7 @@ def lose_a_checkpoint(broker: Broker) -> None:
         mix_a_slot,
         open_two_offloads,
         count_what_no_table_has,
-        forget_a_step,
+        let_two_steps_meet,
         freeze_for_nobody,
         take_space_back,
         lose_a_checkpoint,

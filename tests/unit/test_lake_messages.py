@@ -16,12 +16,12 @@ from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
 from horolog.pipeline import lake
 from horolog.protocol.commands import RecalledMany, RecallMany
-from horolog.protocol.offload_commands import (
-    DescribeLake,
-    LakeHour,
-    LakeView,
+from horolog.protocol.tier_commands import (
+    DescribeTier,
     OffloadView,
-    RecallManyFromLake,
+    RecallRows,
+    TierHour,
+    TierView,
 )
 
 WINDOW = RecallMany("t", HOUR_MS + 5, 4 * HOUR_MS)
@@ -46,12 +46,12 @@ class Core:
         return answer
 
     def result(self, command: Any) -> Any:
-        if isinstance(command, DescribeLake):
-            hours = [LakeHour(n, hour, 1, "t", rows) for (n, hour), rows in self.hours.items()]
+        if isinstance(command, DescribeTier):
+            hours = [TierHour(n, hour, 1, "t", rows) for (n, hour), rows in self.hours.items()]
             numbers = {number for number, _ in self.hours}
             offloads = [OffloadView(n, "a", 0, "lake", f"uri{n}") for n in sorted(numbers)]
-            return LakeView(sum(self.hours.values()), offloads, hours)
-        if isinstance(command, RecallManyFromLake):
+            return TierView(sum(self.hours.values()), offloads, hours)
+        if isinstance(command, RecallRows):
             hours = command.rows["due_ms"] // HOUR_MS
             numbers = command.rows["number"]
             return np.array(

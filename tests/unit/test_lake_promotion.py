@@ -9,27 +9,28 @@ from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, killed_at
 
 from horolog.broker.adopt.staging import Begun, Place
+from horolog.delay.tier import promotion_app
 from horolog.errors import HorologError
-from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
     CountPending,
     MessageType,
+    Recall,
     Receive,
     SendMessages,
 )
-from horolog.protocol.offload_commands import (
-    CommitOffload,
-    DescribeLake,
-    LakeGone,
-    LakeHour,
-    LakeRow,
-    RecallFromLake,
-)
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.tier_commands import (
+    CommitOffload,
+    DescribeTier,
+    Elsewhere,
+    ListRecalled,
+    TierHour,
+    TierRow,
+)
 from horolog.testing.sim_adoptions import Transaction
 
 LOG_ID = 0x5EED5EED5EED5EED
@@ -57,12 +58,12 @@ def in_lake(world) -> dict[str, tuple[str, int]]:
     return told
 
 
-def waiting(world) -> list[LakeHour]:
-    return world.broker.ask(DescribeLake(1 << 50)).hours
+def waiting(world) -> list[TierHour]:
+    return world.broker.ask(DescribeTier(1 << 50)).hours
 
 
 def promote(
-    world, hour: LakeHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
+    world, hour: TierHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
 ) -> Adopted:
     """As `pipeline.promote` does it."""
     app = promotion_app(hour.number, hour.topic)
@@ -137,17 +138,17 @@ def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:
         promote(world, first, less, inline=False, token="a" * 16)
     assert pending(world) == 30
     (number,) = {hour.number for hour in hours}
-    row = LakeRow(number, 4_242, 0, due_ms)
-    world.broker.ask(RecallFromLake(topic, name, due_ms, [row], [number]))
-    assert world.broker.ask(LakeGone(number)) == [(4_242, 0)]
+    row = TierRow(number, 4_242, 0, due_ms)
+    world.broker.ask(Recall(topic, name, due_ms, elsewhere=Elsewhere((row,), (number,))))
+    assert world.broker.ask(ListRecalled(number)) == [(4_242, 0)]
     first = next(hour for hour in waiting(world) if hour.topic_name == topic)
     assert first.waiting == 2
     assert promote(world, first, less, inline=False, token="b" * 16).rows == 2
-    assert world.broker.ask(LakeGone(number)) == []
+    assert world.broker.ask(ListRecalled(number)) == []
     assert pending(world) == 29
 
 
-def story(world, told: dict[str, tuple[str, int]], done: list[LakeHour]) -> None:
+def story(world, told: dict[str, tuple[str, int]], done: list[TierHour]) -> None:
     for i, hour in enumerate(waiting(world)):
         promote(world, hour, told, inline=i % 3 == 0)
         done.append(hour)

@@ -9,30 +9,31 @@ import pytest
 from offloads import begin, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, killed_at
 
-from horolog.broker import lake_recalls
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core import recalls as lake_recalls
 from horolog.lake.core.gone import GONE, GoneRows
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     FindMessages,
     MessageState,
     MessageType,
+    Recall,
     RecallMany,
     RecallStatus,
     Receive,
+    Reschedule,
     SendMessages,
 )
-from horolog.protocol.offload_commands import (
-    CommitOffload,
-    DescribeLake,
-    LakeGone,
-    LakeRow,
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
-)
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.tier_commands import (
+    CommitOffload,
+    DescribeTier,
+    Elsewhere,
+    ListRecalled,
+    RecallRows,
+    TierRow,
+)
 from horolog.testing.sim_broker import Answer
 from horolog.testing.sim_lake import frozen_messages
 
@@ -48,12 +49,13 @@ def offloaded(world, count: int = 60) -> dict[str, Any]:
     return rows
 
 
-def move(row, new_due_ms: int, record: bytes | None = None) -> RescheduleFromLake:
+def move(row, new_due_ms: int, record: bytes | None = None) -> Reschedule:
     """The command for one row of offload 1."""
-    place = LakeRow(1, row.position, row.row, row.due_ms)
+    place = TierRow(1, row.position, row.row, row.due_ms)
     topic = "tu"[int(row.message_id[1:]) % 2]
     told = row.record if record is None else record
-    return RescheduleFromLake(topic, row.message_id, row.due_ms, new_due_ms, [place], [1], told)
+    found = Elsewhere((place,), (1,), told)
+    return Reschedule(topic, row.message_id, row.due_ms, new_due_ms, elsewhere=found)
 
 
 def gone_rows(rows) -> Any:
@@ -94,8 +96,8 @@ def test_a_message_in_the_lake_is_moved_in_one_frame(make_world) -> None:
     assert (done.status.value, done.due_ms, done.copies) == ("RESCHEDULED", new_ms, 1)
     for _ in range(2):
         assert pending(world) == 60
-        assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 49
-        assert world.broker.ask(LakeGone(1)) == [row.origin]
+        assert world.broker.ask(DescribeTier(ALL_MS)).waiting == 49
+        assert world.broker.ask(ListRecalled(1)) == [row.origin]
         assert states(world, "m2") == [
             (new_ms, MessageState.PENDING),
             (row.due_ms, MessageState.MOVED),
@@ -126,7 +128,7 @@ def test_copies_here_and_in_the_lake_go_on_as_one(make_world) -> None:
     assert pending(world) == 60
     world.reopen()
     assert pending(world) == 60
-    assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 49
+    assert world.broker.ask(DescribeTier(ALL_MS)).waiting == 49
 
 
 def test_another_record_is_not_put_in_its_place(make_world) -> None:
@@ -135,10 +137,10 @@ def test_another_record_is_not_put_in_its_place(make_world) -> None:
     for record in (rows["m4"].record, b"", b"short"):
         with pytest.raises(HorologError) as refused:
             world.broker.ask(move(rows["m2"], rows["m2"].due_ms + 1, record))
-        assert refused.value.code is ErrorCode.IN_LAKE
+        assert refused.value.code is ErrorCode.IN_TIER
     assert pending(world) == 60
-    assert world.broker.ask(DescribeLake(ALL_MS)).waiting == 50
-    assert states(world, "m2") == [(rows["m2"].due_ms, MessageState.LAKE)]
+    assert world.broker.ask(DescribeTier(ALL_MS)).waiting == 50
+    assert states(world, "m2") == [(rows["m2"].due_ms, MessageState.IN_TIER)]
 
 
 def test_what_came_into_the_lake_meanwhile_is_looked_for_again(make_world) -> None:
@@ -146,7 +148,7 @@ def test_what_came_into_the_lake_meanwhile_is_looked_for_again(make_world) -> No
     row = offloaded(world)["m2"]
     unseen = move(row, row.due_ms + 1)
     for command in (
-        RescheduleFromLake("t", "m2", row.due_ms, row.due_ms + 1, [], [], b""),
+        Reschedule("t", "m2", row.due_ms, row.due_ms + 1, elsewhere=Elsewhere(())),
         RecallMany("t", 0, ALL_MS, looked=(2,)),
     ):
         with pytest.raises(HorologError, match="offload 1 came into the lake meanwhile") as refused:
@@ -160,19 +162,19 @@ def test_rows_of_a_window_are_recalled_once(make_world) -> None:
     world = open_world(make_world)
     rows = [row for row in offloaded(world).values() if row.topic == 1]
     named = gone_rows(rows)
-    counted = world.broker.ask(RecallManyFromLake(named, dry_run=True))
+    counted = world.broker.ask(RecallRows(named, dry_run=True))
     assert counted.tolist() == [True] * len(rows)
     assert pending(world) == 60
-    first, half = world.broker.ask(RecallManyFromLake(named[:3])), len(rows) - 3
+    first, half = world.broker.ask(RecallRows(named[:3])), len(rows) - 3
     assert first.tolist() == [True] * 3
     unknown = named[:1].copy()
     unknown["number"] = 9
-    assert world.broker.ask(RecallManyFromLake(unknown)).tolist() == [False]
-    done = world.broker.ask(RecallManyFromLake(named))
+    assert world.broker.ask(RecallRows(unknown)).tolist() == [False]
+    done = world.broker.ask(RecallRows(named))
     assert done.tolist() == [False] * 3 + [True] * half
     for _ in range(2):
         assert pending(world) == 60 - len(rows)
-        assert not world.broker.ask(RecallManyFromLake(named)).any()
+        assert not world.broker.ask(RecallRows(named)).any()
         left = world.broker.ask(RecallMany("t", 0, ALL_MS, dry_run=True, looked=(1,)))
         assert left.matched == 30 - len(rows)
         world.reopen(power_cut=True)
@@ -184,19 +186,19 @@ def test_recalls_that_are_remembered_are_bounded(make_world, monkeypatch) -> Non
     rows = offloaded(world)
     monkeypatch.setattr(lake_recalls, "LAKE_GONE_MAX", 2)
     named = list(rows.values())
-    assert world.broker.ask(RecallManyFromLake(gone_rows(named[:2]))).all()
+    assert world.broker.ask(RecallRows(gone_rows(named[:2]))).all()
     third = named[2]
-    place = LakeRow(1, third.position, third.row, third.due_ms)
+    place = TierRow(1, third.position, third.row, third.due_ms)
     topic = "tu"[int(third.message_id[1:]) % 2]
     for command in (
-        RecallManyFromLake(gone_rows([third]), done=7),
-        RecallFromLake(topic, third.message_id, third.due_ms, [place], [1]),
+        RecallRows(gone_rows([third]), done=7),
+        Recall(topic, third.message_id, third.due_ms, elsewhere=Elsewhere((place,), (1,))),
         move(third, third.due_ms + 1),
     ):
         with pytest.raises(HorologError, match="at most 2 can be") as refused:
             world.broker.ask(command)
-        assert refused.value.code is ErrorCode.IN_LAKE
-    assert world.broker.ask(RecallManyFromLake(gone_rows(named[:2]))).tolist() == [False] * 2
+        assert refused.value.code is ErrorCode.IN_TIER
+    assert world.broker.ask(RecallRows(gone_rows(named[:2]))).tolist() == [False] * 2
     assert pending(world) == 58
 
 
@@ -233,7 +235,7 @@ def story(world, told: dict[str, Any]) -> None:
         world.broker.want_checkpoint()
         world.broker.settle()
     told["asked"] = "many"
-    world.broker.ask(RecallManyFromLake(gone_rows([rows["m5"], rows["m8"]])))
+    world.broker.ask(RecallRows(gone_rows([rows["m5"], rows["m8"]])))
     told["moved"] = "many"
     world.broker.want_checkpoint()
     world.broker.settle()
@@ -266,7 +268,7 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world.broker.settle()
     if "asked" not in told:
         return
-    gone = set(world.broker.ask(LakeGone(1)))
+    gone = set(world.broker.ask(ListRecalled(1)))
     done = ORDER.index(told["moved"]) + 1 if "moved" in told else 0
     rows = told["rows"]
     for at, name in enumerate(ORDER):
@@ -280,7 +282,7 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
             assert pending(world) == 24 - (2 if is_gone else 0) - ("m4" in moved_of(gone, rows))
         else:
             dues = {state for _, state in states(world, name)}
-            expected = {MessageState.MOVED} if is_gone else {MessageState.LAKE}
+            expected = {MessageState.MOVED} if is_gone else {MessageState.IN_TIER}
             assert expected <= dues
             assert len(dues) == 1 + is_gone
     world.clock.advance(2 * HOUR_MS)
@@ -289,7 +291,8 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     assert sorted(visible(world, "t")) == wanted
     for name in wanted:
         row = rows[name]
-        named = RecallFromLake("t", name, row.due_ms, [LakeRow(1, *row.origin, row.due_ms)], [1])
+        found = Elsewhere((TierRow(1, *row.origin, row.due_ms),), (1,))
+        named = Recall("t", name, row.due_ms, elsewhere=found)
         assert world.broker.ask(named).status is not RecallStatus.CANCELLED
 
 

@@ -23,16 +23,16 @@ from horolog.protocol.commands import (
     RecallStatus,
     Reschedule,
 )
-from horolog.protocol.offload_commands import (
+from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
     CommitOffload,
-    DescribeLake,
     DescribeOffload,
+    DescribeTier,
+    Elsewhere,
     FreezeOffload,
-    LakeGone,
-    LakeRow,
-    RecallFromLake,
+    ListRecalled,
+    TierRow,
 )
 
 
@@ -57,7 +57,7 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
         far = world.broker._opened.broker.shard.delay.far
         assert far.waiting < 20 + 1
         assert all(run.limit_ms <= view.from_ms for run in far.runs.values())
-        lake = world.broker.ask(DescribeLake(1 << 50))
+        lake = world.broker.ask(DescribeTier(1 << 50))
         assert sum(hour.waiting for hour in lake.hours) == lake.waiting == 100
         world.broker.want_checkpoint()
         world.broker.settle()
@@ -83,7 +83,7 @@ def test_what_is_recalled_after_the_freeze_is_told(make_world) -> None:
     assert moved.status.value == "RESCHEDULED"
     for _ in range(2):
         assert exported(world, world.broker.ask(DescribeOffload(view.number))) == rows
-        assert len(world.broker.ask(LakeGone(view.number))) == 2
+        assert len(world.broker.ask(ListRecalled(view.number))) == 2
         world.broker.want_checkpoint()
         world.broker.settle()
         world.reopen()
@@ -92,7 +92,7 @@ def test_what_is_recalled_after_the_freeze_is_told(make_world) -> None:
     done = world.broker.ask(CommitOffload(view.number, 49, "lake"))
     assert done.waiting == 47
     assert pending(world) == 57
-    gone = world.broker.ask(LakeGone(view.number))
+    gone = world.broker.ask(ListRecalled(view.number))
     due_of = {origin: due for due, origin, _, _ in rows}
     assert {due_of[position] for position, _ in gone} == {made["m3"][1], made["m4"][1]}
 
@@ -117,19 +117,18 @@ def test_recalls_of_what_is_in_the_lake_are_refused_unless_the_row_is_named(make
     ):
         with pytest.raises(HorologError) as refused:
             world.broker.ask(command)
-        assert refused.value.code is ErrorCode.IN_LAKE
+        assert refused.value.code is ErrorCode.IN_TIER
     assert recall(world, "m0", made).status is RecallStatus.CANCELLED  # still on the disk
     (found,) = [row for row in rows if row[0] == due_ms]
-    named = RecallFromLake(
-        topic, "m2", due_ms, [LakeRow(view.number, found[1], found[2], due_ms)], [view.number]
-    )
+    there = Elsewhere((TierRow(view.number, found[1], found[2], due_ms),), (view.number,))
+    named = Recall(topic, "m2", due_ms, elsewhere=there)
     assert world.broker.ask(named).status is RecallStatus.CANCELLED
     assert pending(world) == 58
     assert state_of(world, "m2") is MessageState.RECALLED
-    assert state_of(world, "m3") is MessageState.LAKE
+    assert state_of(world, "m3") is MessageState.IN_TIER
     for _ in range(2):
         assert world.broker.ask(named).status is RecallStatus.NOT_FOUND
-        assert world.broker.ask(LakeGone(view.number)) == [(found[1], found[2])]
+        assert world.broker.ask(ListRecalled(view.number)) == [(found[1], found[2])]
         world.broker.want_checkpoint()
         world.broker.settle()
         world.reopen(power_cut=True)
@@ -243,7 +242,7 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
         story(world, told)
     world.reopen(power_cut=power_cut)
     world.broker.settle()
-    lake = world.broker.ask(DescribeLake(1 << 50))
+    lake = world.broker.ask(DescribeTier(1 << 50))
     assert world.broker.ask(CountPending()).total == pending(world) >= told.get("sent", 0)
     committed = [offload for offload in lake.offloads if offload.stage == "lake"]
     if told.get("committed"):
@@ -256,7 +255,7 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
         assert exported(world, view) == told["rows"]
         world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
     if "number" in told:
-        assert world.broker.ask(DescribeLake(1 << 50)).waiting == 50
+        assert world.broker.ask(DescribeTier(1 << 50)).waiting == 50
     total = pending(world)
     world.reopen(power_cut=True)
     assert pending(world) == total
@@ -281,7 +280,7 @@ def test_a_rebuild_from_the_log_comes_to_the_same(make_world) -> None:
     world.broker.open()
     assert any("rebuilt" in line for line in world.broker.reports)
     assert expected_counts(world) == counts
-    assert world.broker.ask(DescribeLake(1 << 50)).waiting == 50
+    assert world.broker.ask(DescribeTier(1 << 50)).waiting == 50
 
 
 def test_the_sum_does_not_depend_on_order_or_parts() -> None:

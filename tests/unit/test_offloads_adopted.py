@@ -12,13 +12,13 @@ from horolog.broker.adopt.staging import Begun, Place
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import DescribeBroker, MessageType, Recall, RecallStatus
-from horolog.protocol.offload_commands import (
-    CommitOffload,
-    DescribeLake,
-    DescribeOffload,
-    LakeGone,
-)
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.tier_commands import (
+    CommitOffload,
+    DescribeOffload,
+    DescribeTier,
+    ListRecalled,
+)
 from horolog.testing.sim_adoptions import Transaction
 
 LOG_ID = 0x5EED5EED5EED5EED
@@ -78,7 +78,7 @@ def test_adopted_runs_go_too(make_world) -> None:
     told: dict[str, Any] = {}
     adopted_story(world, told)
     assert pending(world) == 48
-    assert world.broker.ask(DescribeLake(1 << 50)).waiting == len(told["rows"]) - 1
+    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(told["rows"]) - 1
     for i in range(5):
         schedule(world, 2, 1_000 + 2 * i)
         world.clock.advance(11_000)
@@ -107,15 +107,15 @@ def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
     assert world.broker.ask(DescribeBroker()).problems == []
     if "number" not in told:
         return
-    lake = world.broker.ask(DescribeLake(1 << 50))
+    lake = world.broker.ask(DescribeTier(1 << 50))
     if not any(offload.stage == "lake" for offload in lake.offloads):
         assert not told.get("committed")
         view = begin(world, hour_after(world, 48 * HOUR_MS))
         assert view.number == told["number"]
         assert exported(world, view) == told["rows"]
         world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
-    gone = len(world.broker.ask(LakeGone(told["number"])))
-    assert world.broker.ask(DescribeLake(1 << 50)).waiting == len(told["rows"]) - gone
+    gone = len(world.broker.ask(ListRecalled(told["number"])))
+    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(told["rows"]) - gone
     assert pending(world) == 49 - gone
 
 

@@ -18,12 +18,12 @@ from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
 from horolog.pipeline import lake, promote
 from horolog.protocol.commands import Recall
-from horolog.protocol.offload_commands import (
-    DescribeLake,
-    LakeHour,
-    LakeView,
+from horolog.protocol.tier_commands import (
+    DescribeTier,
     OffloadView,
-    TellLakeProblem,
+    TellTierProblem,
+    TierHour,
+    TierView,
 )
 from horolog.server.adoptions import Adoptions
 from horolog.server.threads import in_pool, in_thread
@@ -74,13 +74,13 @@ class Core:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.busy:
             answer.set_exception(HorologError(ErrorCode.TOO_MANY_REQUESTS, "busy"))
-        elif isinstance(command, TellLakeProblem):
+        elif isinstance(command, TellTierProblem):
             self.told.append(command.why)
             answer.set_result(None)
         else:
-            assert isinstance(command, DescribeLake)
+            assert isinstance(command, DescribeTier)
             view = OffloadView(1, "a", 0, "lake", "uri1")
-            answer.set_result(LakeView(1, [view], [LakeHour(1, 5, 1, "t", 1)]))
+            answer.set_result(TierView(1, [view], [TierHour(1, 5, 1, "t", 1)]))
         return answer
 
 
@@ -149,7 +149,7 @@ def test_a_table_that_makes_its_reader_panic_cannot_be_read(
         messages = LakeMessages(cast("Any", Core()))
         with pytest.raises(HorologError) as refused:
             await messages.recall(Recall("t", "m", 5 * HOUR_MS + 1, None))
-        assert refused.value.code is ErrorCode.IN_LAKE
+        assert refused.value.code is ErrorCode.IN_TIER
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "protocol": set(),
     "storage": set(),
     "log": {"protocol", "storage"},
-    "delay": {"protocol", "storage", "log", "lake/core"},
+    "delay": {"protocol", "storage", "log"},
     "lake/core": {"protocol", "storage", "log", "delay"},
     "wheel": set(),
     "ready": {"protocol", "log", "storage"},

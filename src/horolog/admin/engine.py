@@ -65,7 +65,7 @@ class AdoptionMaker(Protocol):
         ...
 
 
-class LakeReader(Protocol):
+class TierReader(Protocol):
     """Looks for messages in the lake (`lake.serve.reader.LakeMessages`)."""
 
     async def recall(self, command: Recall) -> Recalled:
@@ -113,7 +113,7 @@ class OffloadMaker(Protocol):
         ...
 
     @property
-    def messages(self) -> LakeReader:
+    def messages(self) -> TierReader:
         """What it finds there again."""
         ...
 
@@ -167,35 +167,35 @@ class Engine(Protocol):
 
 
 async def recalled(engine: Engine, command: Recall) -> Recalled:
-    """The truth about one message, also if it is in the lake; IN_LAKE if that cannot be read."""
+    """The truth about one message, also if it is in the lake; IN_TIER if that cannot be read."""
     return await _here_or_in_lake(engine, command, lambda lake: lake.recall(command))
 
 
 async def rescheduled(engine: Engine, command: Reschedule) -> Rescheduled:
-    """A message that is due at another time now, also if it was in the lake; IN_LAKE if that cannot be read."""
+    """A message that is due at another time now, also if it was in the lake; IN_TIER if that cannot be read."""
     return await _here_or_in_lake(engine, command, lambda lake: lake.reschedule(command))
 
 
 async def recalled_many(engine: Engine, command: RecallMany) -> RecalledMany:
-    """How many of a window were meant, also of those in the lake; IN_LAKE if that cannot be read."""
+    """How many of a window were meant, also of those in the lake; IN_TIER if that cannot be read."""
     return await _here_or_in_lake(engine, command, lambda lake: lake.recall_many(command))
 
 
 async def _here_or_in_lake(
-    engine: Engine, command: Command, there: Callable[[LakeReader], Awaitable[_Result]]
+    engine: Engine, command: Command, there: Callable[[TierReader], Awaitable[_Result]]
 ) -> _Result:
     """The core's answer, or that of the lake where the core says that it cannot know."""
     try:
         found: _Result = await engine.submit(command)
     except HorologError as error:
-        if error.code is not ErrorCode.IN_LAKE or engine.offloads is None:
+        if error.code is not ErrorCode.IN_TIER or engine.offloads is None:
             raise
         return await there(engine.offloads.messages)
     return found
 
 
 async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:
-    """Messages with an id or key, also those of which only the lake knows; IN_LAKE if that cannot be read.
+    """Messages with an id or key, also those of which only the lake knows; IN_TIER if that cannot be read.
 
     By id the lake is asked about what the broker does not know.
     """
@@ -210,7 +210,7 @@ async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessa
 async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled]:
     """What became of every message with a key, also of those in the lake, which are recalled one by one.
 
-    IN_LAKE if that cannot be read; nothing is changed then.
+    IN_TIER if that cannot be read; nothing is changed then.
     """
     if engine.offloads is None:
         found: list[Recalled] = await engine.submit(command)
@@ -220,7 +220,7 @@ async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled
     try:
         found = await engine.submit(command)
     except HorologError as error:
-        if error.code is not ErrorCode.IN_LAKE:
+        if error.code is not ErrorCode.IN_TIER:
             raise
         here: list[FoundMessage] = await engine.submit(FindMessages(topic, key=command.key))
         found = []

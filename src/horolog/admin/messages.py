@@ -122,7 +122,7 @@ async def find(request: Request) -> Response:
 
 
 def _handle(found: FoundMessage, broker: str) -> str:
-    if found.state not in (MessageState.PENDING, MessageState.LAKE):
+    if found.state not in (MessageState.PENDING, MessageState.IN_TIER):
         return ""
     return encode_recall_handle(
         RecallHandle(found.topic, broker, found.due_ms, found.message_id, found.origin)

@@ -21,7 +21,7 @@ HTTP_STATUS = {
     ErrorCode.TOPIC_EXISTS: 409,
     ErrorCode.TYPE_CONFLICT: 409,
     ErrorCode.ALREADY_DELIVERED: 409,
-    ErrorCode.IN_LAKE: 409,
+    ErrorCode.IN_TIER: 409,
     ErrorCode.BODY_TOO_LARGE: 413,
     ErrorCode.PROPERTIES_TOO_LARGE: 413,
     ErrorCode.TOO_MANY_REQUESTS: 429,

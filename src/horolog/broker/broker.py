@@ -67,13 +67,13 @@ class Broker:
         decisions = self._decisions
         decisions.decide(inputs, now, effects)
         decisions.recalls.searches.work()
-        if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
+        if not self._log_is_full() and not self.shard.tier_moves:
             decisions.recalls.recall_many(effects)
         self._append_controls(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
         effects.replies += decisions.sends.flush(wall_ms, mono_ms)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
-        if not self._log_is_full() and not self.shard.delay.far.lake.in_flight:
+        if not self._log_is_full() and not self.shard.tier_moves:
             hand_over(self.shard, wall_ms)
         self.checkpoints.mark(now)
         self.checkpoints.begin(now)

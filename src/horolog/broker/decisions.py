@@ -8,9 +8,9 @@ of its own here is a question, and `broker.queries` answers it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from horolog.broker import offloads, queries
+from horolog.broker import queries
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.adoptions import Adoptions
 from horolog.broker.consume.offsets import Offsets
@@ -29,7 +29,6 @@ from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.errors import HorologError
-from horolog.lake.core.steps import frozen_runs
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
@@ -46,12 +45,6 @@ from horolog.protocol.commands import (
     Sent,
     TopicType,
 )
-from horolog.protocol.offload_commands import (
-    CommitOffload,
-    LakeRecall,
-    LakeStep,
-    OffloadCommand,
-)
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
@@ -65,6 +58,12 @@ from horolog.protocol.queue_commands import (
     SearchOffset,
 )
 from horolog.protocol.retry_commands import SendBack, SendRetry
+from horolog.protocol.tier_commands import (
+    CommitOffload,
+    TellTierProblem,
+    TierQuestion,
+    TierStep,
+)
 
 
 class Decisions:
@@ -123,6 +122,9 @@ class Decisions:
             BeginAdoption: self._begin_adoption,
             Adopt: self._adopt,
             DescribeBroker: self._describe,
+            **dict.fromkeys(get_args(TierStep), self._step),
+            **dict.fromkeys(get_args(TierQuestion), self._ask_tier),
+            TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
         }
 
@@ -164,8 +166,6 @@ class Decisions:
         return bool(self._deferred) and log.commit_position == log.end
 
     def _rest(self, item: Input, command: Any, now: Now, effects: Effects) -> object:
-        if isinstance(command, OffloadCommand):
-            return self._offload(item, command, now, effects)
         return queries.answer(self._shard, command)
 
     # --- sends and consumers --------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Decisions:
             or self.sends.has_topic(command.name)
             or len(self.adoptions)
             or self.recalls.bulk.under_way
-            or self._shard.delay.far.lake.in_flight
+            or self._shard.tier_moves
             or self._checkpoints.is_decided
         ):
             self._deferred.append(item)
@@ -275,17 +275,19 @@ class Decisions:
         self.adoptions.add(item.token, command)
         return LATER
 
-    # --- the lake -------------------------------------------------------------------------------
+    # --- the tier -------------------------------------------------------------------------------
 
-    def _offload(self, item: Input, command: OffloadCommand, now: Now, _: Effects) -> object:
-        """A step of an offload; it waits for what is appended and not applied, or not done."""
-        far = self._shard.delay.far
-        waits = isinstance(command, LakeStep) and far.lake.in_flight
-        if isinstance(command, CommitOffload):
-            waits = waits or self.recalls.bulk.under_way
-            waits = waits or any(run.recalling for run in frozen_runs(far))
-        if waits:
+    def _step(self, item: Input, command: TierStep, now: Now, _: Effects) -> object:
+        """A step of the tier; it waits for what is appended and not applied, or not done."""
+        tier = self._shard.tier
+        waits = self._shard.tier_moves or tier.is_held_up(command, self._shard.delay)
+        if waits or (isinstance(command, CommitOffload) and self.recalls.bulk.under_way):
             self._deferred.append(item)
             return LATER
-        assert not isinstance(command, LakeRecall), "it has a handler of its own"
-        return offloads.decide(self._shard, command, now.wall_ms)
+        return tier.decide(self._shard, command, now.wall_ms)
+
+    def _ask_tier(self, _: Input, command: TierQuestion, now: Now, _effects: Effects) -> object:
+        return self._shard.tier.decide(self._shard, command, now.wall_ms)
+
+    def _note_problem(self, _: Input, command: TellTierProblem, _now: Now, _e: Effects) -> None:
+        self._shard.tier.problem = command.why

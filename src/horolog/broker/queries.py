@@ -145,11 +145,11 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
 
 
 def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
-    n = shard.delay.far.lake.in_hour(hour, topic)
+    n = shard.tier.in_hour(hour, topic)
     if n:
         raise HorologError(
-            ErrorCode.IN_LAKE,
-            f"hour: {n} messages of this hour are in the lake, and not counted by second here",
+            ErrorCode.IN_TIER,
+            f"hour: {n} messages of this hour are in the {shard.tier.name}, and not counted by second here",
             field="hour",
         )
 
@@ -234,7 +234,7 @@ def _broker(shard: Shard) -> BrokerView:
         loaded=shard.wheel.loaded,
         problems=list(shard.problems)
         + ([shard.disk_refusal.message] if shard.disk_refusal else [])
-        + ([shard.lake_problem] if shard.lake_problem else []),
+        + ([shard.tier.problem] if shard.tier.problem else []),
         repairs=shard.problems.repairs,
         holes=shard.queued.holes,
     )

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from horolog.delay.entry import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
-from horolog.lake.core.steps import promotion_of
 from horolog.limits import ADOPTION_APPS_MAX
 
 if TYPE_CHECKING:
@@ -76,20 +75,14 @@ def check_polls(shard: Shard) -> None:
             assert found is None or not found.free, f"{place}: a lease is over, and a poll waits"
 
 
-def check_lake(shard: Shard) -> None:
-    """A step of an offload is said to be in flight exactly while its record is not applied."""
-    steps = [
-        change
-        for change in shard.uncommitted
-        if change.step is not None
-        or (change.adopted is not None and promotion_of(change.adopted.app, change.adopted.version))
-    ]
-    lake = shard.delay.far.lake
-    assert lake.in_flight == bool(steps), (lake.in_flight, steps)
+def check_tier(shard: Shard) -> None:
+    """One step of the tier is under way at most; only what it is about to take is frozen."""
+    steps = [change for change in shard.uncommitted if change.moves_tier]
+    assert len(steps) <= 1, steps
     assert len(shard.adoptions) <= ADOPTION_APPS_MAX, len(shard.adoptions)
     assert all(version >= 0 for version in shard.adoptions.values()), shard.adoptions
     frozen = any(source.frozen for source in shard.delay.far.sources())
-    assert not frozen or lake.open is not None, "frozen, and no offload is open"
+    assert not frozen or shard.tier.is_taking, "frozen, and the tier takes nothing"
 
 
 def check_marks(shard: Shard) -> None:

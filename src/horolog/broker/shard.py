@@ -25,8 +25,9 @@ from horolog.delay.far.store import FarSettings
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
+from horolog.delay.tier import Step, Tier
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.steps import Step, apply_step, note_recalled, promotion_of
+from horolog.lake.core.tier import LakeTier
 from horolog.limits import (
     CONTROL_RESERVE_BYTES,
     DEDUP_MS,
@@ -36,6 +37,7 @@ from horolog.limits import (
 )
 from horolog.log.commit_log import CommitLog
 from horolog.log.key_index import KeyIndex, chunk_rows_for
+from horolog.log.record import encode_offload
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
@@ -59,7 +61,14 @@ class Applied(NamedTuple):
     settled: list[Settled]
     keyed: KeyColumns | None = None  # rows of the key index
     adopted: Adoption | None = None  # files that become part of the far store
-    step: Step | None = None  # of an offload
+    step: Step | None = None  # of the tier
+
+    @property
+    def moves_tier(self) -> bool:
+        """Whether it changes what the tier has."""
+        if self.step is not None:
+            return True
+        return self.adopted is not None and self.adopted.promotion is not None
 
 
 class Settings(NamedTuple):
@@ -98,9 +107,11 @@ class Shard:
         self.log = log
         self.settings = settings
         self.topics = Topics(storage, f"{directory}/queues")
+        self.tier: Tier = LakeTier()
         self.delay = DelayStore(
             storage,
             f"{directory}/hours",
+            tier=self.tier,
             far_directory=f"{directory}/runs",
             log_id=log.log_id,
             far_settings=settings.far,
@@ -131,7 +142,6 @@ class Shard:
         self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
         self.problems = Problems()
-        self.lake_problem = ""  # why messages that are due soon cannot be promoted
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
     def apply(self, change: Applied) -> None:
@@ -151,18 +161,47 @@ class Shard:
                 self.handed_over += len(refs)
             else:
                 self.recalled += len(refs)
-                note_recalled(self.delay, refs)
+                self.tier.note_recalled(self.delay, refs)
         if change.adopted is not None:
             self._adopt(change.adopted)
         if change.step is not None:
             is_whole = not self.stalled
-            self.recalled += apply_step(self.delay, change.step, change.end, is_whole=is_whole)
+            self.recalled += self.tier.apply(self.delay, change.step, change.end, is_whole=is_whole)
         if change.unfiled is not None:
-            if change.adopted is None:  # what comes back from the lake was scheduled before
+            if change.adopted is None:  # what comes back from the tier was scheduled before
                 self.lanes.schedule(change.unfiled.heads["lane"])
             self.stalled.append(change.unfiled)
             self.file_stalled()
         self.applied = change.end
+
+    # --- what the tier asks of it (`delay.tier.TierHost`) -------------------------------------------
+
+    @property
+    def tier_moves(self) -> bool:
+        """Whether a step of the tier is appended and not applied: nothing may change beside it."""
+        return any(change.moves_tier for change in self.uncommitted)
+
+    @property
+    def log_id(self) -> int:
+        """Of the log."""
+        return self.log.log_id
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether committed messages cannot be filed, for want of space."""
+        return bool(self.stalled)
+
+    def topic_name(self, number: int) -> str:
+        """Of a topic that there is."""
+        return self.topics.by_number[number].name
+
+    def append_step(self, step: Step, wall_ms: int) -> None:
+        """Log a step of the tier: a frame of its own, behind all that this turn has appended before."""
+        assert not self.tier_moves, step.fields
+        self.log.append(encode_offload(*step), 1, wall_ms)
+        self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
+
+    # --- invariants -----------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
         """All parts and what holds between them; between two steps.  Costs as much as there are parts.
@@ -174,7 +213,7 @@ class Shard:
         relations.check_positions(self)
         relations.check_queues(self)
         relations.check_polls(self)
-        relations.check_lake(self)
+        relations.check_tier(self)
 
     def check_rows(self) -> None:
         """What holds for each message that waits or is under way: for small shards, or once in a while."""
@@ -191,7 +230,7 @@ class Shard:
             self.ready,
             self.problems,
         ]
-        every += [self.key_index, far, far.lake]
+        every += [self.key_index, far, self.tier]
         for queues in self.ready.progress.values():
             every += queues.values()
         every += self.delay.hours.values()
@@ -203,10 +242,8 @@ class Shard:
         assert adoption.version <= highest, f"{adoption.app} {adoption.version} was not appended"
         if adoption.files:
             self._moved(self.delay.adopt(adoption))
-        promotion = promotion_of(adoption.app, adoption.version)
-        if promotion is not None:
-            self.delay.far.lake.promoted(*promotion)
-            self.delay.far.lake.in_flight = False
+        if adoption.promotion is not None:
+            self.tier.came_back(adoption.promotion)
 
     def file_stalled(self) -> bool:
         """File what waits for it, in log order; False if the disk is full."""

@@ -1,6 +1,6 @@
-"""What waits, counted from directories and listed by window (P10): near, far and in the lake together.
+"""What waits, counted from directories and listed by window (P10): near, far and in the tier together.
 
-What is in the lake is counted by hour and topic; seconds and messages of it the broker does not know.
+What is in the tier is counted by hour and topic; seconds and messages of it the broker does not know.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def by_hour(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
         hours, waiting = source.waiting_by_hour(topic)
         for number, n in zip(hours.tolist(), waiting.tolist(), strict=True):
             counts[number] = counts.get(number, 0) + n
-    for number, n in store.far.lake.by_hour(topic).items():
+    for number, n in store.far.tier.by_hour(topic).items():
         counts[number] = counts.get(number, 0) + n
     return [(number, n) for number, n in sorted(counts.items()) if n > 0]
 
@@ -45,7 +45,7 @@ def by_topic(store: DelayStore) -> dict[int, int]:
     for of_one in [
         *(hour.by_topic for hour in store.hours.values()),
         *(source.waiting_by_topic() for source in store.far.sources()),
-        store.far.lake.by_topic(),
+        store.far.tier.by_topic(),
     ]:
         for topic, n in of_one.items():
             counts[topic] = counts.get(topic, 0) + n

@@ -27,6 +27,7 @@ from horolog.delay.near.hours import damaged_hour, hour_groups
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
+from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, HorologError, Problem
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
 from horolog.storage.api import Storage, read_file
@@ -69,6 +70,7 @@ class DelayStore:
         storage: Storage,
         directory: str,
         *,
+        tier: Tier,
         far_directory: str = "runs",
         log_id: int = 0,
         far_settings: FarSettings | None = None,
@@ -83,7 +85,7 @@ class DelayStore:
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._numbers = 0
         self.far = FarStore(
-            storage, far_directory, log_id, self._take_number, far_settings or FarSettings()
+            storage, far_directory, log_id, self._take_number, far_settings or FarSettings(), tier
         )
         self.far.mend = partial(mend_rows, self)
 
@@ -370,7 +372,7 @@ class DelayStore:
     def waiting(self) -> int:
         """Scheduled messages that wait, near and far."""
         near = sum(hour.waiting for hour in self.hours.values())
-        return near + self.far.waiting + self.far.lake.waiting
+        return near + self.far.waiting + self.far.tier.waiting
 
     @property
     def unflushed_bytes(self) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import orjson
 
 from horolog.delay.far.adopted import Adoption
+from horolog.delay.tier import promotion_of
 from horolog.lake.core.held import Lake, Offload, restore_lake
 from horolog.lake.core.stages import Stage
-from horolog.lake.core.steps import promotion_of, step_of
+from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.record import Kind, decode_offload

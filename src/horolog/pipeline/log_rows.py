@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from horolog.delay.tier import promotion_of
 from horolog.lake.core.gone import GONE
-from horolog.lake.core.steps import promotion_of
 from horolog.log.record import (
     HEAD,
     HEAD_BYTES,

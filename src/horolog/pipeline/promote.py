@@ -26,8 +26,8 @@ from horolog.admin.client import AdminClient
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
+from horolog.delay.tier import promotion_app
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.steps import promotion_app
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.pipeline import lake, lake_broker
 from horolog.pipeline.lake_broker import LakeHour

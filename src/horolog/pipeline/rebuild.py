@@ -22,9 +22,10 @@ import orjson
 
 from horolog.broker.adopt.adoptions import note
 from horolog.delay.far.adopted import Adoption
+from horolog.delay.tier import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
-from horolog.lake.core.held import Lake, state_name
+from horolog.lake.core.held import NAME, Lake
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (
     COLUMNS,
@@ -319,7 +320,7 @@ class _Rebuild:
         for number, queue, _ in lengths:
             disk.make_dir(f"{SHARD}/queues/{number:05d}-{queue:05d}")
         if (state := filed.lake.capture()) is not None:
-            replace_file(disk, f"{SHARD}/runs", state_name(filed.lake.version), state)
+            replace_file(disk, f"{SHARD}/runs", state_name(NAME, filed.lake.version), state)
         for part in ("log", "queues", "hours", "runs"):
             disk.sync_dir(f"{SHARD}/{part}")
         last = last_frame(self._plan)

@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.far.adopted import Adoption
+from horolog.delay.tier import promotion_of
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Event
-from horolog.lake.core.steps import Step, promotion_of, step_of
+from horolog.lake.core.steps import LakeStep, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.record import ENVELOPE_BYTES, Kind, decode_offload
 from horolog.pipeline.rebuild_tasks import Batches, Task, columns_of
@@ -38,7 +39,7 @@ class Placed(NamedTuple):
 
     position: int
     end: int
-    step: Step
+    step: LakeStep
 
 
 class Cut(NamedTuple):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from horolog.errors import HorologError
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
-from horolog.protocol.offload_commands import OffloadCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.send_commands import DescribeLanes as DescribeLanes
@@ -26,6 +25,7 @@ from horolog.protocol.send_commands import NewMessage as NewMessage
 from horolog.protocol.send_commands import NewRecords as NewRecords
 from horolog.protocol.send_commands import SendMessages as SendMessages
 from horolog.protocol.send_commands import Sent as Sent
+from horolog.protocol.tier_commands import Elsewhere, TierCommand
 from horolog.protocol.topic_commands import NOT_COUNTED as NOT_COUNTED
 from horolog.protocol.topic_commands import ChangeTopic as ChangeTopic
 from horolog.protocol.topic_commands import CreateTopic as CreateTopic
@@ -127,12 +127,16 @@ class RecallStatus(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Recall:
-    """Cancel every pending copy of (topic, message id, due time); gives `Recalled`."""
+    """Cancel every pending copy of (topic, message id, due time); gives `Recalled`.
+
+    IN_TIER if copies may be elsewhere, and nobody has looked there.
+    """
 
     topic: str
     message_id: str
     due_ms: int
     origin: int = -1  # −1: unknown (handle of five fields, or by id)
+    elsewhere: Elsewhere | None = None  # what was found there; None: nobody has looked
 
 
 @dataclass(slots=True)
@@ -168,7 +172,7 @@ class RecallMany:
     to_ms: int
     tag: str = ""  # "": any
     dry_run: bool = False  # only count
-    looked: tuple[int, ...] = ()  # offloads whose rows in the lake are recalled, or counted
+    looked: tuple[int, ...] = ()  # offloads whose rows elsewhere are recalled, or counted
 
 
 @dataclass(slots=True)
@@ -200,6 +204,7 @@ class Reschedule:
     due_ms: int
     new_due_ms: int
     origin: int = -1  # as of `Recall`
+    elsewhere: Elsewhere | None = None  # likewise
 
 
 @dataclass(slots=True)
@@ -296,7 +301,7 @@ class MessageState(StrEnum):
     DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
     RECALLED = "recalled"
     MOVED = "moved"  # rescheduled: a copy with another due time took its place
-    LAKE = "lake"  # it waits in the lake, or was recalled before it went there
+    IN_TIER = "lake"  # it waits elsewhere, or was recalled before it went there
     QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
 
 
@@ -414,7 +419,7 @@ Command = (
     | ClientGone
     | DescribeBroker
     | AdoptionCommand
-    | OffloadCommand
+    | TierCommand
     | QueueCommand
     | RetryCommand
 )

@@ -28,13 +28,8 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
-from horolog.protocol.offload_commands import (
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
-    TellLakeProblem,
-)
 from horolog.protocol.queue_commands import CommitOffsets
+from horolog.protocol.tier_commands import RecallRows, TellTierProblem
 
 _SETTLING = (
     Ack,
@@ -45,12 +40,10 @@ _SETTLING = (
     DescribeBroker,
     Recall,
     RecallByKey,
-    RecallFromLake,
     RecallMany,
-    RecallManyFromLake,
+    RecallRows,
     Reschedule,
-    RescheduleFromLake,
-    TellLakeProblem,
+    TellTierProblem,
 )
 
 

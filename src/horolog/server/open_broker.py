@@ -123,7 +123,7 @@ async def open_engine(
         engine.backups = Backups(
             engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes)
         )
-        engine.offloads = Offloads(engine, opened.broker.shard.delay.far.lake, data_dir)
+        engine.offloads = Offloads(engine, opened.broker.shard.tier, data_dir)
         engine.adoptions = Adoptions(
             engine,
             Place(storage, SHARD, meta.log_id),

@@ -22,7 +22,6 @@ from horolog.protocol.commands import (
     RescheduleStatus,
     Sent,
 )
-from horolog.protocol.offload_commands import RescheduleFromLake
 
 _SIZE_KIND = struct.Struct("<IB")
 _DUE = struct.Struct("<q")
@@ -197,7 +196,7 @@ class History:
 
     def reschedule_answered(
         self,
-        command: Reschedule | RescheduleFromLake,
+        command: Reschedule,
         result: Rescheduled | Exception,
         asked_seen: bool,
     ) -> None:

@@ -17,32 +17,31 @@ import numpy as np
 from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
+from horolog.delay.tier import promotion_app
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.stages import Stage
-from horolog.lake.core.steps import promotion_app
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted
-from horolog.protocol.commands import Command, RecallMany
-from horolog.protocol.offload_commands import (
+from horolog.protocol.commands import Command, Recall, RecallMany, Reschedule
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
     CommitOffload,
-    DescribeLake,
     DescribeOffload,
+    DescribeTier,
+    Elsewhere,
     FreezeOffload,
     FrozenView,
-    LakeGone,
-    LakeHour,
-    LakeRow,
-    LakeView,
+    ListRecalled,
     OffloadView,
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
+    RecallRows,
+    TierHour,
+    TierRow,
+    TierView,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.testing.adopted_runs import write_entries
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer, SimBroker
@@ -124,8 +123,8 @@ class LakeJobs:
 
     def turn(self, now_ms: int) -> tuple[Answer | None, str]:
         """One step; gives a command to be asked for, if it came to one, and what was done."""
-        view = self._ask(DescribeLake(now_ms + self._random.choice(_AHEAD_MS)))
-        if not isinstance(view, LakeView):
+        view = self._ask(DescribeTier(now_ms + self._random.choice(_AHEAD_MS)))
+        if not isinstance(view, TierView):
             return None, "no answer"
         if view.waiting and self._random.random() < 0.25:
             return self._change(now_ms)
@@ -145,7 +144,7 @@ class LakeJobs:
 
     # --- to the lake ------------------------------------------------------------------------------
 
-    def _offload(self, view: LakeView, now_ms: int) -> str:
+    def _offload(self, view: TierView, now_ms: int) -> str:
         chance = self._random.random()
         mine = next((each for each in view.offloads if each.stage != Stage.LAKE.value), None)
         if mine is None:
@@ -186,14 +185,14 @@ class LakeJobs:
 
     # --- and back ---------------------------------------------------------------------------------
 
-    def _first(self, hours: Sequence[LakeHour]) -> LakeHour:
+    def _first(self, hours: Sequence[TierHour]) -> TierHour:
         """Of one offload and topic the first hour: each is promoted after all before it."""
         one = self._random.choice(hours)
         return min(hour for hour in hours if (hour.number, hour.topic) == (one.number, one.topic))
 
-    def _promote(self, hour: LakeHour, now_ms: int) -> str:
+    def _promote(self, hour: TierHour, now_ms: int) -> str:
         told = f"promote hour {hour.hour} of offload {hour.number}, topic {hour.topic_name}"
-        gone = self._ask(LakeGone(hour.number, hour.hour))
+        gone = self._ask(ListRecalled(hour.number, hour.hour))
         if not isinstance(gone, list):
             return f"{told}: {gone}"
         rows = self._waiting(hour, set(gone))
@@ -212,7 +211,7 @@ class LakeJobs:
                 self._history.sends[row.message_id]["origin"] = done.position + number * 1e-6
         return f"{told}: {done}"
 
-    def _waiting(self, hour: LakeHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
+    def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
         return [
             each
             for each in self._tables[hour.number]
@@ -220,7 +219,7 @@ class LakeJobs:
             and each.origin not in gone
         ]
 
-    def _adopt(self, hour: LakeHour, rows: list[LakeMessage], now_ms: int) -> object:
+    def _adopt(self, hour: TierHour, rows: list[LakeMessage], now_ms: int) -> object:
         place = self._broker.place
         topic = self._broker.shard.topics.get(hour.topic_name)
         self._transactions += 1
@@ -256,40 +255,39 @@ class LakeJobs:
     # --- recalls, and the end ---------------------------------------------------------------------
 
     def _change(self, now_ms: int) -> tuple[Answer | None, str]:
-        view = self._ask(DescribeLake(_TO_MS))
+        view = self._ask(DescribeTier(_TO_MS))
         messages = [row for rows in self._tables.values() for row in rows]
-        if not isinstance(view, LakeView) or not messages:
+        if not isinstance(view, TierView) or not messages:
             return None, "nothing to recall"
         if self._random.random() < 0.35:
             return self._recall_window(view, now_ms)
         one = self._random.choice(messages)
         message_id, due_ms = one.message_id, one.due_ms
         there = [h for h in view.hours if (h.hour, h.topic) == (due_ms // HOUR_MS, one.topic)]
-        numbers = [hour.number for hour in there]
-        rows = [
-            LakeRow(number, row.position, row.row, due_ms)
+        numbers = tuple(hour.number for hour in there)
+        rows = tuple(
+            TierRow(number, row.position, row.row, due_ms)
             for number in numbers
             for row in self._tables[number]
             if (row.message_id, row.due_ms) == (message_id, due_ms)
-        ]
+        )
         topic = self._broker.shard.topics.by_number[one.topic].name
-        command: RecallFromLake | RescheduleFromLake
+        command: Recall | Reschedule
         if self._random.random() < 0.5:
-            command = RecallFromLake(topic, message_id, due_ms, rows, numbers)
+            command = Recall(topic, message_id, due_ms, elsewhere=Elsewhere(rows, numbers))
         else:
             new = now_ms + self._random.choice([-1_000, 0, 2_000, HOUR_MS, *_AHEAD_MS])
             while new in self._history.sends[message_id]["dues"]:
                 new += 1
             self._history.reschedule_asked(message_id, new)
-            command = RescheduleFromLake(
-                topic, message_id, due_ms, new, rows, numbers, one.record if rows else b""
-            )
+            found = Elsewhere(rows, numbers, one.record if rows else b"")
+            command = Reschedule(topic, message_id, due_ms, new, elsewhere=found)
         answer = Answer(command, now_ms)
         answer.notes["ids"] = {message_id}
         answer.notes["seen"] = message_id in self._history.places
-        return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows"
+        return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows there"
 
-    def _recall_window(self, view: LakeView, now_ms: int) -> tuple[Answer | None, str]:
+    def _recall_window(self, view: TierView, now_ms: int) -> tuple[Answer | None, str]:
         """As `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
@@ -317,7 +315,7 @@ class LakeJobs:
             ]
             for first in range(0, len(rows), _STEP_ROWS):
                 step = np.array(rows[first : first + _STEP_ROWS], GONE)
-                meant = self._ask(RecallManyFromLake(step, dry_run))
+                meant = self._ask(RecallRows(step, dry_run))
                 if not isinstance(meant, np.ndarray):
                     return None, f"recall many in the lake: {meant}"
         answer = Answer(window, now_ms)
@@ -328,11 +326,11 @@ class LakeJobs:
     def finish(self, now_ms: int) -> None:
         """After the last start: give up what is open, and bring everything back; all of it must be there."""
         self._broker.settle(2_000)
-        while (view := self._broker.ask(DescribeLake(_TO_MS))).hours:
+        while (view := self._broker.ask(DescribeTier(_TO_MS))).hours:
             hour = view.hours[0]
             told = self._promote(hour, now_ms)
             self._broker.settle(2_000)
-            left = self._broker.ask(DescribeLake(_TO_MS))
+            left = self._broker.ask(DescribeTier(_TO_MS))
             if left.waiting >= view.waiting:
                 raise PromiseBroken(f"P2: {told}")
         for offload in view.offloads:

@@ -27,7 +27,6 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.offload_commands import RecallFromLake, RescheduleFromLake
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing import sim_end
@@ -145,10 +144,7 @@ class Simulation:
     def lose_answers(self) -> None:
         """The broker has died: nobody will ever know what became of these."""
         for command in [answer.command for answer in self.answers]:
-            if (
-                isinstance(command, Recall | RecallFromLake)
-                and command.message_id in self.history.sends
-            ):
+            if isinstance(command, Recall) and command.message_id in self.history.sends:
                 self.history.sends[command.message_id]["recall_unknown"] = True
             elif isinstance(command, RecallMany):
                 self.history.bulk_lost(command)
@@ -204,7 +200,7 @@ class Simulation:
             self.tell(f"lake: {told}")
             if change is not None:
                 self._touched |= change.notes["ids"]
-                if isinstance(command := change.command, RescheduleFromLake):
+                if isinstance(command := change.command, Reschedule):
                     moved = command.topic, command.message_id, command.new_due_ms
                     self.recallable.append(moved)
                 self._ask(change)
@@ -426,7 +422,7 @@ class Simulation:
             self.tell(f"  {result}")
             for message in self.loads.answered(answer):
                 self.recallable.append((command.topic, message.message_id, message.due_ms))
-        elif isinstance(command, Reschedule | RescheduleFromLake):
+        elif isinstance(command, Reschedule):
             self.tell(f"  reschedule of {command.message_id}: {result}")
             self.history.reschedule_answered(command, result, answer.notes["seen"])
         elif isinstance(command, RecallMany):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.lake.core.held import Lake, lake_files
+from horolog.delay.tier import state_name
+from horolog.lake.core.held import NAME, Lake
 from horolog.lake.core.stages import Stage
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
@@ -24,8 +25,8 @@ class LakeCheck:
 
     def run(self, reading: Reading, place: str) -> None:
         """Read the state file."""
-        for name in lake_files(self._registry):
-            path = f"{place}/{name}"
+        if version := self._registry.get("version"):
+            path = f"{place}/{state_name(NAME, version)}"
             with reading.part(path):
                 content = read_file(reading.storage, path)
                 reading.tick(path, len(content))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from horolog.broker import offloads
 from horolog.broker.adopt.adoption_life import TABLE, Event, Stage
 from horolog.broker.effects import Reply
 from horolog.broker.life.space import COPIES
@@ -205,19 +204,30 @@ class Adoptions:
         if rows > ROWS_MAX:
             raise _refused("files", f"{rows} rows", f"up to {ROWS_MAX} in one transaction")
         app, version = command.app, command.version
-        promotes = offloads.check_promotion(shard, app, version, topic.number, rows)
         adoption = Adoption(
             -1, app, version, topic.number, len(topic.queues), rows, files, command.fingerprint
         )
+        _check_promotion(shard, adoption)
         append_messages(shard, b"".join(command.records), heads, queues, wall_ms, adoption)
         note(shard.adoptions, shard.fingerprints, adoption)
         stage = stage_of(shard, command.app, command.version)
         assert stage is TABLE[Stage.OPEN, Event.APPEND], (command.app, command.version, stage)
-        if promotes:
-            offloads.promoting(shard)
         position = shard.uncommitted[-1].adopted
         assert position is not None
         return Adopted(False, rows, len(files), position.position)
+
+
+def _check_promotion(shard: Shard, adoption: Adoption) -> None:
+    """A promotion brings exactly what waits, and while nothing else changes what the tier has."""
+    if adoption.promotion is None:
+        return
+    shard.tier.check_promotion(adoption.promotion, adoption.topic, adoption.rows)
+    if shard.tier_moves:
+        raise HorologError(
+            ErrorCode.TOO_MANY_REQUESTS,
+            f"number: another step of the {shard.tier.name} is under way",
+            field="number",
+        )
 
 
 def _heads(records: list[bytes], wall_ms: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,8 +21,8 @@ from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
+from horolog.delay.tier import Step
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
-from horolog.lake.core.steps import Step, step_of
 from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
@@ -83,7 +83,7 @@ class Replay:
                 adopted = self._adoption(header, body, at)
             elif kind == Kind.OFFLOAD:
                 size = ENVELOPE.unpack_from(body, at)[0]
-                step = step_of(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
+                step = Step(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
             else:
                 self._control(header, body, offsets, at, settled)
         messages = offsets[is_message]

@@ -196,7 +196,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     # Without queues that were made since it was decided: a replay from there makes them.
     checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)[: checkpoint.queues]
     shard.delay.drop_finished(now_ms, shard.named.position)
-    shard.delay.far.lake.forget(shard.log.start)
+    shard.tier.forget(shard.log.start)
     captured = shard.delay.capture()
     shard.gather_problems()
     shard.problems.sweep(shard.storage.exists, now_ms)

@@ -88,7 +88,7 @@ class BulkRecalls:
 
     @property
     def under_way(self) -> bool:
-        """Whether one has come and is not done: what it means must not leave for the lake."""
+        """Whether one has come and is not done: what it means must not leave for the tier."""
         return bool(self._tasks)
 
     @property

@@ -167,10 +167,8 @@ def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
         return _settled(shard, refs[at[:1]])
     if any(record.position in unfiled.origins for unfiled in shard.stalled):
         return MessageState.PENDING
-    lake = shard.delay.far.lake
-    in_lake = lake.waiting and lake.may_hold(topic.number, record.due_ms, record.due_ms + 1)
-    if in_lake and not lake.gone.has(record.position, 0):
-        return MessageState.LAKE
+    if shard.tier.holds(topic.number, record.due_ms, record.position):
+        return MessageState.IN_TIER
     # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
     copies = past.copies(shard, key, topic)
     same = [copy for copy in copies if copy.message_id == record.message_id]

@@ -1,18 +1,21 @@
-"""Recalls, reschedules and look-ups by key, here and in the lake: what waits for what is appended and not filed yet."""
+"""Recalls, reschedules and look-ups by key, here and elsewhere: what waits for what is appended and not filed yet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from horolog.broker import lake_recalls, queries
+import numpy.typing as npt
+
+from horolog.broker import queries
 from horolog.broker.adopt.adoptions import Adoptions
 from horolog.broker.deciding import LATER, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
-from horolog.broker.recall.bulk_recalls import BulkRecalls
+from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
 from horolog.broker.recall.key_searches import KeySearches
 from horolog.broker.recall.look_ups import find_messages
-from horolog.broker.recall.recalls import recall, with_key, worth_telling
+from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
 from horolog.broker.recall.reschedules import reschedule
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Settled, Shard
@@ -24,12 +27,8 @@ from horolog.protocol.commands import (
     RecallMany,
     Reschedule,
 )
-from horolog.protocol.offload_commands import (
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
-)
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+from horolog.protocol.tier_commands import RecallRows
 
 
 class RecallDecisions:
@@ -66,19 +65,21 @@ class RecallDecisions:
             FindMessages: self._find,
             RecallMany: self._begin_recall_many,
             Reschedule: self._reschedule,
-            RecallFromLake: self._recall_from_lake,
-            RescheduleFromLake: self._reschedule_from_lake,
-            RecallManyFromLake: self._recall_many_from_lake,
+            RecallRows: self._recall_rows,
         }
 
-    def _recall_one(self, item: Input, command: Recall, _: Now, _effects: Effects) -> object:
+    def _recall_one(self, item: Input, command: Recall, now: Now, _: Effects) -> object:
         if self._defers(item, command):
             return LATER
-        lake_recalls.check_recalls(self._shard, [command])
-        return self._recall(command)
+        rows = self._claim(command)
+        if len(rows):
+            self._shard.append_step(self._shard.tier.recalled(rows), now.wall_ms)
+        here = self._recall(command)
+        return cancelled(command) if len(rows) else here
 
     def _begin_recall_many(self, item: Input, command: RecallMany, _: Now, _e: Effects) -> object:
-        lake_recalls.check_recall_many(self._shard, command)
+        topic = self._shard.topics.get(command.topic)
+        self._shard.tier.claim_window(topic.number, command)
         self.bulk.add(item.token, command)
         return LATER
 
@@ -86,7 +87,6 @@ class RecallDecisions:
         self._disk.check(now.mono_ms, now.wall_ms, 0)
         if self._defers(item, command):
             return LATER
-        lake_recalls.check_recalls(self._shard, [command])
         return reschedule(self._shard, command, now.wall_ms)
 
     def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
@@ -109,12 +109,13 @@ class RecallDecisions:
         if self._defers(item, command, *recalls):
             return LATER
         self.searches.end(item.token)
-        lake_recalls.check_recalls(self._shard, recalls)
+        for each in recalls:
+            self._claim(each)
         return worth_telling([self._recall(each) for each in recalls])
 
     def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
         """Whether it must wait, because what it is about is appended but not filed yet."""
-        if self._shard.delay.far.lake.in_flight:
+        if self._shard.tier_moves:
             self._deferred.append(item)
             return True
         for each in commands:
@@ -143,28 +144,19 @@ class RecallDecisions:
         self.settled += settled
         effects.replies += replies
 
-    def _recall_from_lake(
-        self, item: Input, command: RecallFromLake, now: Now, _: Effects
-    ) -> object:
-        meant = Recall(command.topic, command.message_id, command.due_ms)
-        if self._defers(item, meant):
-            return LATER
-        there = lake_recalls.recall(self._shard, command, now.wall_ms)
-        here = self._recall(meant)
-        return there or here
+    def _claim(self, command: Recall) -> npt.NDArray[Any]:
+        """Rows of it that wait in the tier; IN_TIER if nobody has looked there."""
+        return self._shard.tier.claim(self._shard.topics.get(command.topic).number, command)
 
-    def _reschedule_from_lake(
-        self, item: Input, command: RescheduleFromLake, now: Now, _: Effects
-    ) -> object:
-        if self._defers(item, Recall(command.topic, command.message_id, command.due_ms)):
-            return LATER
-        self._disk.check(now.mono_ms, now.wall_ms, 0)
-        return lake_recalls.move(self._shard, command, now.wall_ms)
-
-    def _recall_many_from_lake(
-        self, item: Input, command: RecallManyFromLake, now: Now, _: Effects
-    ) -> object:
-        if self._shard.delay.far.lake.in_flight:
+    def _recall_rows(self, item: Input, command: RecallRows, now: Now, _: Effects) -> object:
+        """Recall those of these rows that wait in the tier still; gives which."""
+        shard = self._shard
+        if shard.tier_moves:
             self._deferred.append(item)
             return LATER
-        return lake_recalls.recall_rows(self._shard, command, now.wall_ms)
+        waits = shard.tier.waits(command.rows)
+        if bool(waits.any()) and not command.dry_run:
+            check_space(shard, command.done)
+            step = shard.tier.recalled(command.rows[waits], done=command.done)
+            shard.append_step(step, now.wall_ms)
+        return waits

@@ -27,7 +27,7 @@ from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
 from horolog.protocol.commands import Recall, RecallByKey, Recalled, RecallStatus
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
-from horolog.units import TIME_MAX_MS, format_time_ms
+from horolog.units import instant
 
 _GOING = frozenset({int(EntryState.HANDED_OVER), int(EntryState.HANDING_OVER)})
 
@@ -91,11 +91,6 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
 
 
-def instant(epoch_ms: int) -> str:
-    """A due time, for a sentence."""
-    return format_time_ms(epoch_ms) if 0 <= epoch_ms <= TIME_MAX_MS else f"{epoch_ms} ms"
-
-
 def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
     found = past.copies(shard, copies.key, copies.topic)
     return [copy for copy in found if copy.message_id == copies.message_id]
@@ -138,6 +133,14 @@ def _delivered(copies: Copies, more: str) -> Recalled:
 def _answer(copies: Copies, status: RecallStatus, why: str) -> Recalled:
     detail = f"{status.value}: message {copies.message_id} of topic {copies.topic.name} {why}"
     return Recalled(status, detail, copies.message_id, copies.due_ms)
+
+
+def cancelled(command: Recall) -> Recalled:
+    """What is said of a message whose copies elsewhere are recalled."""
+    status = RecallStatus.CANCELLED
+    name = f"message {command.message_id} of topic {command.topic}"
+    detail = f"{status.value}: {name} will not be handed over"
+    return Recalled(status, detail, command.message_id, command.due_ms)
 
 
 def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:

@@ -1,6 +1,6 @@
 """Reschedule: one frame that holds a RECALL with the flag *moved* and the whole message with its new due time.
 
-If copies wait in the lake an OFFLOAD record between the two recalls them there.
+If copies wait in the tier an OFFLOAD record between the two recalls them there.
 
 So no crash can take the one without the other.  The copy is a message like any: its own origin, its own handle;
 id, queue, body and born time stay.  What `recalls` says about truth holds here too.
@@ -8,21 +8,20 @@ id, queue, body and born time stay.  What `recalls` says about truth holds here 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
-from horolog.broker.recall.recalls import Copies, find_copies, instant, was_delivered, why_not_found
+from horolog.broker.recall.recalls import Copies, find_copies, was_delivered, why_not_found
 from horolog.broker.send.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
+from horolog.delay.tier import Step
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.gone import GONE
-from horolog.lake.core.steps import Step, step_of
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.log.consume_queue import units_of
 from horolog.log.record import (
@@ -35,22 +34,12 @@ from horolog.log.record import (
 )
 from horolog.protocol.commands import Reschedule, Rescheduled, RescheduleStatus
 from horolog.protocol.rocketmq import layout, properties
+from horolog.units import instant
 
 
-class FromLake(NamedTuple):
-    """Copies of a message that wait in the lake: their GONE rows, and the record of one of them."""
-
-    rows: npt.NDArray[Any]
-    record: bytes
-
-
-NOT_THERE = FromLake(np.empty(0, GONE), b"")
-
-
-def reschedule(
-    shard: Shard, command: Reschedule, wall_ms: int, lake: FromLake = NOT_THERE
-) -> Rescheduled:
+def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
+    there = shard.tier.claim(shard.topics.get(command.topic).number, command)
     refusal = too_late(command.new_due_ms, wall_ms, shard.settings.max_delay_ms)
     if refusal is not None:
         raise refusal
@@ -60,24 +49,21 @@ def reschedule(
         return _refused(copies, status, "was handed over before the reschedule")
     waiting = copies.waiting
     refs, entries, records = shard.delay.verified(copies.refs[waiting], copies.entries[waiting])
-    if not len(refs) and not len(lake.rows):
+    if not len(refs) and not len(there):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
-    record = bytes(records[0]) if len(refs) else _verified(lake.record, copies)
+    record = bytes(records[0]) if len(refs) else _verified(shard, command, copies)
     made = _moved(record, command.new_due_ms, wall_ms)
     origins = origins_of(entries["origin"], entries["row"])
     lanes = lanes_of(records)
     control = encode_recall(
         copies.topic.number, copies.key, copies.due_ms, origins, lanes, moved=True
     )
+    step = shard.tier.recalled(there, moved=True) if len(there) else None
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
-    step = None
     controls = [control]
-    if len(lake.rows):
-        fields, table = {"step": "recalled", "moved": True}, lake.rows.tobytes()
-        step = step_of(fields, table)
-        controls.append(encode_offload(fields, table))
-        shard.delay.far.lake.in_flight = True
+    if step is not None:
+        controls.append(encode_offload(*step))
     origin, queue_id, offset = _append(
         shard, controls, made, Settled(refs, EntryState.MOVED, lanes), step, wall_ms
     )
@@ -90,12 +76,13 @@ def reschedule(
         origin,
         queue_id,
         offset,
-        len(refs) + len(lake.rows),
+        len(refs) + len(there),
     )
 
 
-def _verified(record: bytes, copies: Copies) -> bytes:
-    """A record from the table, if it is that message's; else IN_LAKE, for the table is not what it was."""
+def _verified(shard: Shard, command: Reschedule, copies: Copies) -> bytes:
+    """The record that the tier has, if it is that message's; else IN_TIER, for it is not what it was."""
+    record = b"" if command.elsewhere is None else command.elsewhere.record
     key = int(np.frombuffer(record, HEAD, 1)["key"][0]) if len(record) > HEAD_BYTES else 0
     if key != copies.key or not properties.holds(
         layout.properties_of(memoryview(record)[HEAD_BYTES:]),
@@ -103,8 +90,8 @@ def _verified(record: bytes, copies: Copies) -> bytes:
         copies.message_id,
     ):
         raise HorologError(
-            ErrorCode.IN_LAKE,
-            f"deliver_at: the lake has another record in the place of message {copies.message_id}",
+            ErrorCode.IN_TIER,
+            f"deliver_at: the {shard.tier.name} has another record in the place of message {copies.message_id}",
             field="deliver_at",
         )
     return record

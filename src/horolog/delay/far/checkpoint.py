@@ -17,7 +17,6 @@ from horolog.delay.far.run import FarRun
 from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.errors import NO_ROOM, HorologError
-from horolog.lake.core.held import restore_lake, state_name
 from horolog.log.checkpoint import FAR_SETTLED
 from horolog.storage.api import read_file
 
@@ -64,11 +63,11 @@ def capture(far: FarStore) -> FarCaptured:
             state_of = run.capture()
             states.append((_state_path(far, run), partial(encode_run_state, state_of)))
     runs = [registry_row(run) for run in far.runs.values()]
-    if (content := far.lake.capture()) is not None:
-        path = f"{far.directory}/{state_name(far.lake.version)}"
-        states.append((path, partial(bytes, content)))
+    if (of_tier := far.tier.state_file()) is not None:
+        name, content = of_tier
+        states.append((f"{far.directory}/{name}", partial(bytes, content)))
     registry = {"next": far.next_file, "buffers": buffers, "runs": runs}
-    registry["lake"] = far.lake.registry()
+    registry[far.tier.name] = far.tier.registry()
     every = np.concatenate(settled) if settled else np.empty(0, FAR_SETTLED)
     return FarCaptured(registry, every, states, sync)
 
@@ -79,7 +78,7 @@ def capture_failed(far: FarStore) -> None:
         buffer.unsynced = True
     for run in far.runs.values():
         run.changed = run.changed or run.version > 0
-    far.lake.changed = True
+    far.tier.checkpoint_failed()
 
 
 def restore(
@@ -107,8 +106,8 @@ def restore(
         why = _restore_run(far, row)
         if why:
             damaged.append(damaged_run(row, why))
-    lake = registry.get("lake", {})
-    return damaged + restore_lake(far.lake, far.storage, far.directory, lake)
+    part = registry.get(far.tier.name, {})
+    return damaged + far.tier.restore_from(far.storage, far.directory, part)
 
 
 def _restore_run(far: FarStore, row: dict[str, Any]) -> str:

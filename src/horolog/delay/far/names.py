@@ -9,7 +9,7 @@ from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.jobs import FarJob, run_name
 from horolog.delay.far.run import FarRun
-from horolog.lake.core.held import lake_files
+from horolog.delay.tier import state_files
 from horolog.limits import HOUR_MS
 
 
@@ -56,7 +56,7 @@ def damaged_run(row: dict[str, Any], why: str) -> Damaged:
 def named_files(registry: dict[str, Any]) -> set[str]:
     """Names under `runs` that a checkpoint's registry needs."""
     names = {buffer_name(row["number"]) for row in registry.get("buffers", [])}
-    names |= lake_files(registry.get("lake", {}))
+    names |= state_files(registry)
     for row in registry.get("runs", []):
         names.add(f"{row['name']}.run")
         if row["version"]:

@@ -35,8 +35,8 @@ from horolog.delay.run.format import run_path
 from horolog.delay.run.mend import remake
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
+from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
-from horolog.lake.core.held import Lake
 from horolog.limits import (
     FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,
@@ -67,11 +67,12 @@ class FarStore:
         log_id: int,
         take_number: Callable[[], int],
         settings: FarSettings,
+        tier: Tier,
     ) -> None:
         self.directory = directory
         self.buffers: list[FarBuffer] = []  # the last one takes new messages, if it is not sealed
         self.runs: dict[str, FarRun] = {}
-        self.lake = Lake()
+        self.tier = tier
         self.missing: list[Missing] = []  # adopted files that a replay did not find
         self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[Problem] = []

@@ -39,6 +39,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Damaged
+from horolog.delay.tier import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.counts import LakeCounts
 from horolog.lake.core.gone import GONE, GoneRows
@@ -47,6 +48,7 @@ from horolog.limits import HOUR_MS
 from horolog.state_table import after, allows
 from horolog.storage.api import Storage, read_file
 
+NAME = "lake"  # of its state files, and of its part of a checkpoint
 MAGIC = b"HLLK"
 VERSION = 1
 _HEAD = struct.Struct("<4sHHQQI")
@@ -55,7 +57,6 @@ HEADER_BYTES = _HEAD.size + _CRC.size
 assert HEADER_BYTES == 32
 COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count", "<u8")])
 assert COUNT.itemsize == 24
-_PREFIX = "lake.state."
 
 
 @dataclass
@@ -77,7 +78,6 @@ class Lake:
 
     def __init__(self) -> None:
         self.offloads: dict[int, Offload] = {}
-        self.in_flight = False  # a step is appended and not applied: nothing may change beside it
         self.next = 1
         self.version = 0
         self.changed = False
@@ -331,23 +331,12 @@ def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return found
 
 
-def state_name(version: int) -> str:
-    """File name of one version."""
-    return f"{_PREFIX}{version:010d}"
-
-
 def restore_lake(
     lake: Lake, storage: Storage, directory: str, registry: dict[str, Any]
 ) -> list[Damaged]:
     """Put a fresh one into the state of a checkpoint; gives what cannot be read."""
-    name = state_name(registry.get("version", 0))
+    name = state_name(NAME, registry.get("version", 0))
     path = f"{directory}/{name}"
     content = read_file(storage, path) if storage.exists(path) else None
     why = lake.restore(registry, content)
     return [Damaged("runs", name, (name,), why, are_files=True)] if why else []
-
-
-def lake_files(registry: dict[str, Any]) -> set[str]:
-    """Names under `runs` that a checkpoint's registry needs."""
-    version = registry.get("version", 0)
-    return {state_name(version)} if version else set()

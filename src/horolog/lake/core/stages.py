@@ -9,7 +9,7 @@
 Every event but `over` and `made anew` is a record of the log.  It is appended only if the table has it in the stage
 that all records before it have led to (one step is in flight at a time), so a record that the table does not
 have is a mistake of ours, in a replay too.  What a caller asks for at the wrong time is refused before that
-(`broker.offloads`), with the same table.
+(`lake.core.decisions`), with the same table.
 """
 
 from __future__ import annotations

@@ -18,16 +18,12 @@ from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.gone import GONE
-from horolog.lake.core.held import COUNT, Offload
+from horolog.lake.core.held import COUNT, Lake, Offload
 from horolog.lake.core.stages import Event, Stage
 from horolog.limits import HOUR_MS
 
-PROMOTION = (
-    "promote"  # an adoption of app `promote:<number>:<topic>`, version <hour>, is a promotion
-)
 
-
-class Step(NamedTuple):
+class LakeStep(NamedTuple):
     """A decoded OFFLOAD record: `fields` as its JSON, and the rows of its table."""
 
     fields: dict[str, Any]
@@ -35,27 +31,14 @@ class Step(NamedTuple):
     gone: npt.NDArray[Any]  # GONE, of a recall
 
 
-def step_of(fields: dict[str, Any], table: bytes) -> Step:
+def step_of(fields: dict[str, Any], table: bytes) -> LakeStep:
     """A step as its record says it."""
     none = np.empty(0, COUNT), np.empty(0, GONE)
     if fields["step"] == "commit":
-        return Step(fields, np.frombuffer(table, COUNT), none[1])
+        return LakeStep(fields, np.frombuffer(table, COUNT), none[1])
     if fields["step"] == "recalled":
-        return Step(fields, none[0], np.frombuffer(table, GONE))
-    return Step(fields, *none)
-
-
-def promotion_of(app: str, version: int) -> tuple[int, int, int] | None:
-    """(number, hour, topic) of the promotion that an adoption is; None if it is none."""
-    parts = app.split(":")
-    if len(parts) != 3 or parts[0] != PROMOTION or not (parts[1] + parts[2]).isdigit():
-        return None
-    return int(parts[1]), version, int(parts[2])
-
-
-def promotion_app(number: int, topic: int) -> str:
-    """The app under which hours of an offload's topic are promoted, one after the other."""
-    return f"{PROMOTION}:{number}:{topic}"
+        return LakeStep(fields, none[0], np.frombuffer(table, GONE))
+    return LakeStep(fields, *none)
 
 
 # --- questions --------------------------------------------------------------------------------------
@@ -115,9 +98,9 @@ def frozen_gone(
 # --- steps ------------------------------------------------------------------------------------------
 
 
-def note_recalled(store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
+def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
     """These messages are recalled or moved: what of them is frozen has to be told to the lake later."""
-    offload = store.far.lake.open
+    offload = lake.open
     if offload is None or offload.stage is not Stage.FROZEN:
         return
     for source, _, rows in store.by_source(refs):
@@ -128,17 +111,16 @@ def note_recalled(store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
             gone["number"], gone["topic"] = offload.number, entries["topic"]
             gone["position"], gone["row"] = entries["origin"], entries["row"]
             gone["due_ms"] = entries["due_ms"]
-            store.far.lake.note_gone(gone)
+            lake.note_gone(gone)
 
 
-def apply_step(store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
+def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_whole: bool) -> int:
     """Carry out a step whose frame ends at `end`; gives how many messages it recalled.
 
     is_whole  all that lies before it in the log is filed (the disk has not been full)
     """
-    far, lake, fields = store.far, store.far.lake, step.fields
+    far, fields = store.far, step.fields
     number = fields.get("number", 0)
-    lake.in_flight = False
     match fields["step"]:
         case "begin":
             far.seal()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from horolog.admin.status import UnreachableError
 from horolog.clock import Clock
+from horolog.delay.tier import Tier
 from horolog.errors import HorologError, first_line
-from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS, PROMOTE_LATE_MS
-from horolog.protocol.offload_commands import TellLakeProblem
+from horolog.protocol.tier_commands import TellTierProblem
 from horolog.server.adoptions import Core
 from horolog.server.threads import in_thread
 
@@ -32,13 +32,13 @@ _TIMEOUT_MS = 5_000  # for the broker's own answers; when it stops nobody waits 
 class LatePromotion:
     """Belongs to the event loop's thread but for the promotion itself.
 
-    lake   what waits, as the core counts it
+    tier   what waits, as the core counts it
     url    of the broker's own admin port
     """
 
-    def __init__(self, engine: Core, lake: Lake, url: str) -> None:
+    def __init__(self, engine: Core, tier: Tier, url: str) -> None:
         self._engine = engine
-        self._lake = lake
+        self._tier = tier
         self._url = url
         self._problem = ""
         self._lock = asyncio.Lock()
@@ -51,7 +51,7 @@ class LatePromotion:
 
     def due_in_ms(self) -> int | None:
         """Until the first hour in the lake is late; None: nothing waits there."""
-        hour = self._lake.next_hour
+        hour = self._tier.next_hour
         return None if hour is None else hour * HOUR_MS - PROMOTE_LATE_MS - self.clock.wall_ms()
 
     def least_in_ms(self, most: int) -> int:
@@ -104,7 +104,7 @@ class LatePromotion:
         if said:
             _log.error("problem %s", said)
         try:
-            await self._engine.submit(TellLakeProblem(said))
+            await self._engine.submit(TellTierProblem(said))
         except HorologError as error:
             _log.info(
                 "not told yet: %s", first_line(error)

@@ -3,7 +3,7 @@
     begin    freeze, wait until all of it lies in runs, and name the files
     commit   sum up the frozen rows in a thread, compare with what the lake has, and let the core cut them
 
-What the steps mean says `broker.offloads`; who reads the files and writes the table is `pipeline.offload`.
+What the steps mean says `lake.core.decisions`; who reads the files and writes the table is `pipeline.offload`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from horolog.delay.row_sum import MASK, row_sum
+from horolog.delay.tier import Tier
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.held import Lake
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
 from horolog.pipeline.frozen_run import FrozenRun
-from horolog.protocol.offload_commands import (
+from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
     CommitOffload,
-    DescribeLake,
     DescribeOffload,
+    DescribeTier,
     FreezeOffload,
     FrozenView,
-    LakeGone,
-    LakeView,
+    ListRecalled,
     OffloadView,
+    TierView,
 )
 from horolog.server.adoptions import Core
 from horolog.server.threads import in_pool
@@ -49,16 +49,16 @@ _SUM_ROWS = 262_144
 class Offloads:
     """Belongs to the event loop's thread but for the summing up."""
 
-    def __init__(self, engine: Core, lake: Lake, data_dir: Path) -> None:
+    def __init__(self, engine: Core, tier: Tier, data_dir: Path) -> None:
         self._engine = engine
-        self._lake = lake
+        self._tier = tier
         self._data_dir = data_dir.absolute()
         self.late: LatePromotion | None = None
         self.messages = LakeMessages(engine)
 
     def promote_late(self, url: str) -> None:
         """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
-        self.late = LatePromotion(self._engine, self._lake, url)
+        self.late = LatePromotion(self._engine, self._tier, url)
 
     async def close(self) -> None:
         """Fetch no more."""
@@ -113,7 +113,7 @@ class Offloads:
 
     async def show(self, to_ms: int) -> dict[str, Any]:
         """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
-        view: LakeView = await self._engine.submit(DescribeLake(to_ms))
+        view: TierView = await self._engine.submit(DescribeTier(to_ms))
         return {
             "waiting": view.waiting,
             "offloads": [self.shown(each) for each in view.offloads],
@@ -122,7 +122,7 @@ class Offloads:
 
     async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
         """Origins of what was recalled of an offload."""
-        found: list[tuple[int, int]] = await self._engine.submit(LakeGone(number, hour))
+        found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(number, hour))
         return found
 
     def shown(self, view: OffloadView) -> dict[str, Any]:

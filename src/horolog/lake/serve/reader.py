@@ -1,7 +1,7 @@
 """Messages in the lake: what the table says of them, and what the core decides about what was found there.
 
 The core knows neither ids nor keys of what is in the lake, so whoever asks for a message looks into the table first, in
-a thread, and names the rows (`broker.lake_recalls`).
+a thread, and names the rows (`lake.core.recalls`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from horolog.protocol.commands import (
     Reschedule,
     Rescheduled,
 )
-from horolog.protocol.offload_commands import (
-    DescribeLake,
-    LakeGone,
-    LakeRow,
-    LakeView,
-    RecallFromLake,
-    RecallManyFromLake,
-    RescheduleFromLake,
-)
 from horolog.protocol.rocketmq.message import key_hash
+from horolog.protocol.tier_commands import (
+    DescribeTier,
+    Elsewhere,
+    ListRecalled,
+    RecallRows,
+    TierRow,
+    TierView,
+)
 from horolog.server.adoptions import Core
 from horolog.server.threads import in_pool
 from horolog.units import TIME_MAX_MS
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 _TRIES_MAX = 8  # of a bulk recall, while offloads come in between
 _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
-_CHANGED = (ErrorCode.TOO_MANY_REQUESTS, ErrorCode.IN_LAKE)
+_CHANGED = (ErrorCode.TOO_MANY_REQUESTS, ErrorCode.IN_TIER)
 
 
 class _Table(NamedTuple):
@@ -77,37 +76,29 @@ class LakeMessages:
         self._engine = engine
 
     async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
+        """Recall a message that may be in the lake, wherever it is; IN_TIER if the table cannot be read."""
         places, rows = await self._rows(command)
-        looked = [place.number for place in places]
+        looked = tuple(place.number for place in places)
         found: Recalled = await self._engine.submit(
-            RecallFromLake(command.topic, command.message_id, command.due_ms, rows, looked)
+            dataclasses.replace(command, elsewhere=Elsewhere(tuple(rows), looked))
         )
         return found
 
     async def reschedule(self, command: Reschedule) -> Rescheduled:
-        """Reschedule a message that may be in the lake, wherever it is; IN_LAKE if the table cannot be read."""
+        """Reschedule a message that may be in the lake, wherever it is; IN_TIER if the table cannot be read."""
         places, rows = await self._rows(command)
-        done: Rescheduled = await self._engine.submit(
-            RescheduleFromLake(
-                command.topic,
-                command.message_id,
-                command.due_ms,
-                command.new_due_ms,
-                rows,
-                [place.number for place in places],
-                await in_pool(_record, command, places, rows),
-            )
-        )
+        record = await in_pool(_record, command, places, rows)
+        found = Elsewhere(tuple(rows), tuple(place.number for place in places), record)
+        done: Rescheduled = await self._engine.submit(dataclasses.replace(command, elsewhere=found))
         return done
 
-    async def _rows(self, command: Recall | Reschedule) -> tuple[list[_Hours], list[LakeRow]]:
+    async def _rows(self, command: Recall | Reschedule) -> tuple[list[_Hours], list[TierRow]]:
         """Where it may wait, and what the tables there have of it."""
         places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
         return places, await in_pool(_find, command, places)
 
     async def recall_many(self, command: RecallMany) -> RecalledMany:
-        """Recall all of a window, in the lake and then here; IN_LAKE if the table cannot be read.
+        """Recall all of a window, in the lake and then here; IN_TIER if the table cannot be read.
 
         What is promoted in between is found here, and what comes into the lake in between is looked for again.
         """
@@ -142,7 +133,7 @@ class LakeMessages:
 
     async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[_Hours]:
         """Where messages of a topic wait in the hours of [from_ms, to_ms)."""
-        view: LakeView = await self._engine.submit(DescribeLake(to_ms))
+        view: TierView = await self._engine.submit(DescribeTier(to_ms))
         uris = {offload.number: offload.uri for offload in view.offloads}
         hours: dict[tuple[int, int], list[int]] = {}
         for each in view.hours:
@@ -159,7 +150,7 @@ class LakeMessages:
         with ThreadPoolExecutor(1) as reader:  # one thread: Arrow keeps memory for each that reads
             while (piece := await in_pool(next, pieces, None, pool=reader)) is not None:
                 rows, sizes = piece
-                step = RecallManyFromLake(rows, command.dry_run, done.cancelled)
+                step = RecallRows(rows, command.dry_run, done.cancelled)
                 meant: npt.NDArray[np.bool_] = await self._engine.submit(step)
                 n = int(meant.sum())
                 done.matched += n
@@ -167,7 +158,7 @@ class LakeMessages:
                 done.bytes += int(sizes[meant].sum())
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the lake with this key; IN_LAKE if the table cannot be read."""
+        """(message id, due ms) of what waits in the lake with this key; IN_TIER if the table cannot be read."""
         query = FindMessages(topic, key=key)
         found = set()
         for table in await self._tables(topic):
@@ -176,7 +167,7 @@ class LakeMessages:
         return sorted(found, key=lambda each: each[1])
 
     async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the lake, or was recalled there; IN_LAKE if the table cannot be read."""
+        """What waits in the lake, or was recalled there; IN_TIER if the table cannot be read."""
         found: list[FoundMessage] = []
         for table in await self._tables(query.topic):
             found += await in_pool(_views, table, query)
@@ -190,10 +181,10 @@ class LakeMessages:
         ]
 
     async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
-        return frozenset(await self._engine.submit(LakeGone(number)))
+        return frozenset(await self._engine.submit(ListRecalled(number)))
 
 
-def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[LakeRow]:
+def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[TierRow]:
     """Rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
@@ -201,13 +192,13 @@ def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[LakeRo
         from horolog.pipeline.lake import find_rows
 
         return [
-            LakeRow(number, position, row, due_ms)
+            TierRow(number, position, row, due_ms)
             for uri, number, topic, _ in places
             for position, row in find_rows(uri, number, topic, name, key, due_ms)
         ]
 
 
-def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[LakeRow]) -> bytes:
+def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[TierRow]) -> bytes:
     """Of the first of these rows; b"" if there are none."""
     if not rows:
         return b""
@@ -264,7 +255,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
         waiting_view(
             query.topic,
             record,
-            MessageState.RECALLED if place.origin in table.gone else MessageState.LAKE,
+            MessageState.RECALLED if place.origin in table.gone else MessageState.IN_TIER,
             place.due_ms,
             place.origin[0],
         )
@@ -274,7 +265,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """IN_LAKE when a table cannot be read."""
+    """IN_TIER when a table cannot be read."""
     try:
         yield
     except GeneratorExit:
@@ -284,7 +275,7 @@ def _readable() -> Iterator[None]:
             raise  # our own mistake
         why = first_line(error)
         raise HorologError(
-            ErrorCode.IN_LAKE,
+            ErrorCode.IN_TIER,
             f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",
             field="deliver_at",
         ) from error

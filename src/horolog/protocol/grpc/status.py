@@ -35,7 +35,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.GROUP_NOT_FOUND: pb.CONSUMER_GROUP_NOT_FOUND,
     ErrorCode.NOT_FOUND: pb.NOT_FOUND,
     ErrorCode.ALREADY_DELIVERED: pb.BAD_REQUEST,
-    ErrorCode.IN_LAKE: pb.PRECONDITION_FAILED,
+    ErrorCode.IN_TIER: pb.PRECONDITION_FAILED,
     ErrorCode.FORBIDDEN: pb.FORBIDDEN,
     ErrorCode.TOO_MANY_REQUESTS: pb.TOO_MANY_REQUESTS,
     # What official brokers answer when the store cannot take more; clients back off and try again.

@@ -1,4 +1,7 @@
-"""Commands of offloads: what is due far ahead goes to the lake; what all of it does stands in `broker.offloads`."""
+"""Commands of a tier, which holds messages elsewhere; what all of it does says `delay.tier`.
+
+An offload takes what is due far ahead there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class FreezeOffload:
 
 @dataclass(slots=True, frozen=True)
 class CommitOffload:
-    """The lake has all rows of the frozen runs, which the caller has compared; gives `OffloadView`."""
+    """The tier has all rows of the frozen runs, which the caller has compared; gives `OffloadView`."""
 
     number: int
     rows: int
@@ -50,14 +53,14 @@ class DescribeOffload:
 
 
 @dataclass(slots=True, frozen=True)
-class DescribeLake:
-    """What waits in the lake; gives `LakeView`."""
+class DescribeTier:
+    """What waits in the tier; gives `TierView`."""
 
     to_ms: int  # hours that begin before it are listed
 
 
 @dataclass(slots=True, frozen=True)
-class LakeGone:
+class ListRecalled:
     """What was recalled of an offload and hour, so that it is left out; gives list[(position, row)]."""
 
     number: int
@@ -65,14 +68,14 @@ class LakeGone:
 
 
 @dataclass(slots=True, frozen=True)
-class TellLakeProblem:
-    """Why the lake cannot be read, for the broker's health; "": it can; gives None."""
+class TellTierProblem:
+    """Why the tier cannot be read, for the broker's health; "": it can; gives None."""
 
     why: str
 
 
-class LakeRow(NamedTuple):
-    """A message as the lake's table has it."""
+class TierRow(NamedTuple):
+    """A message as the tier has it."""
 
     number: int
     position: int  # origin
@@ -80,38 +83,23 @@ class LakeRow(NamedTuple):
     due_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class RecallFromLake:
-    """Recall a message wherever it is: here, and the rows that were found in the table; gives `Recalled`."""
+class Elsewhere(NamedTuple):
+    """What was found of one message where a tier has it.
 
-    topic: str
-    message_id: str
-    due_ms: int
-    rows: list[LakeRow]
-    looked: list[int] = field(default_factory=list)  # numbers of the offloads that were searched
-
-
-@dataclass(slots=True, frozen=True)
-class RescheduleFromLake:
-    """Reschedule a message wherever it is: here, and the rows that were found in the table; gives `Rescheduled`.
-
-    record  of one of these rows, as the table has it
+    looked  numbers of the offloads that were searched
+    record  of one of the rows, as it stands there; only a reschedule needs it
     """
 
-    topic: str
-    message_id: str
-    due_ms: int
-    new_due_ms: int
-    rows: list[LakeRow]
-    looked: list[int]
-    record: bytes
+    rows: tuple[TierRow, ...]
+    looked: tuple[int, ...] = ()
+    record: bytes = b""
 
 
 @dataclass(slots=True, frozen=True)
-class RecallManyFromLake:
-    """Recall those of these rows of the table that wait; gives which, as `npt.NDArray[np.bool_]`.
+class RecallRows:
+    """Recall those of these rows of the tier that wait; gives which, as `npt.NDArray[np.bool_]`.
 
-    rows     `lake.core.gone.GONE`, at most `LAKE_RECALL_ROWS`
+    rows     as the tier names its rows, at most `LAKE_RECALL_ROWS`
     dry_run  only say which
     done     how many were recalled before them, for the error
     """
@@ -145,12 +133,12 @@ class OffloadView:
     stage: str
     uri: str = ""
     rows: int = 0
-    waiting: int = 0  # in the lake
+    waiting: int = 0  # in the tier
     log_id: int = 0
     runs: list[FrozenView] = field(default_factory=list)
 
 
-class LakeHour(NamedTuple):
+class TierHour(NamedTuple):
     """What waits of an offload, hour and topic."""
 
     number: int
@@ -161,15 +149,14 @@ class LakeHour(NamedTuple):
 
 
 @dataclass(slots=True)
-class LakeView:
+class TierView:
     """All offloads, and what waits of them in the hours that were asked for, ascending."""
 
     waiting: int
     offloads: list[OffloadView]
-    hours: list[LakeHour]
+    hours: list[TierHour]
 
 
-LakeStep = BeginOffload | FreezeOffload | CommitOffload | AbortOffload
-LakeQuestion = DescribeOffload | DescribeLake | LakeGone | TellLakeProblem
-LakeRecall = RecallFromLake | RescheduleFromLake | RecallManyFromLake
-OffloadCommand = LakeStep | LakeQuestion | LakeRecall
+TierStep = BeginOffload | FreezeOffload | CommitOffload | AbortOffload
+TierQuestion = DescribeOffload | DescribeTier | ListRecalled
+TierCommand = TierStep | TierQuestion | RecallRows | TellTierProblem

@@ -1,0 +1,108 @@
+"""The lake as a shard meets it: `delay.tier.Tier`, on what is known of the lake (`lake.core.held`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.damage import Damaged
+from horolog.delay.store import DelayStore
+from horolog.delay.tier import Promotion, Step, TierHost, promotion_app, state_name
+from horolog.errors import refused
+from horolog.lake.core import decisions, recalls, steps
+from horolog.lake.core.held import NAME, Lake, restore_lake
+from horolog.protocol.commands import Recall, RecallMany, Reschedule
+from horolog.protocol.tier_commands import CommitOffload, TierQuestion, TierStep
+from horolog.storage.api import Storage
+
+
+class LakeTier(Lake):
+    """The lake of a shard."""
+
+    name = NAME
+    problem = ""
+
+    def holds(self, topic: int, due_ms: int, position: int) -> bool:
+        """Whether a message of that origin, which is not here, waits there."""
+        if not self.waiting or not self.may_hold(topic, due_ms, due_ms + 1):
+            return False
+        return not self.gone.has(position, 0)
+
+    # --- recalls --------------------------------------------------------------------------------------
+
+    def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
+        """GONE rows that wait still, of those that a command names; IN_TIER, TOO_MANY_REQUESTS."""
+        return recalls.claim(self, topic, command)
+
+    def claim_window(self, topic: int, command: RecallMany) -> None:
+        """The same refusals for a window."""
+        recalls.claim_window(self, topic, command)
+
+    def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
+        """The step that recalls, or moves, GONE rows that wait; IN_TIER if no more can be remembered."""
+        recalls.check_room(self, len(rows), done)
+        fields = {"step": "recalled", "moved": True} if moved else {"step": "recalled"}
+        return Step(fields, rows.tobytes())
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether an offload is under way."""
+        return self.open is not None
+
+    def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
+        """The result that the command's docstring names; a step is appended."""
+        return decisions.decide(self, host, command, wall_ms)
+
+    def is_held_up(self, command: object, store: DelayStore) -> bool:
+        """A commit cuts the frozen runs: what is being recalled in them must be settled before."""
+        if not isinstance(command, CommitOffload):
+            return False
+        return any(run.recalling for run in steps.frozen_runs(store.far))
+
+    def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
+        """Carry out a step whose frame ends at `end`; gives how many messages it recalled."""
+        return steps.apply_step(self, store, steps.step_of(*step), end, is_whole=is_whole)
+
+    def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
+        """What of these messages is frozen has to be told to the lake later."""
+        steps.note_recalled(self, store, refs)
+
+    # --- what it gives back -----------------------------------------------------------------------------
+
+    def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
+        """BAD_REQUEST if an adoption brings not exactly what waits, or an hour before its turn."""
+        number, hour, of_topic = promotion
+        waits = self.count(number, hour, of_topic)
+        if of_topic != topic or not waits:
+            app = promotion_app(number, of_topic)
+            raise refused("app", f"nothing of {app}, hour {hour}, waits in the lake")
+        first = self.first_hour(number, of_topic)
+        if first != hour:
+            raise refused("version", f"hour {first} must be promoted before hour {hour}")
+        if waits != rows:
+            raise refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
+
+    def came_back(self, promotion: Promotion) -> None:
+        """An hour of a topic is here again."""
+        self.promoted(*promotion)
+
+    # --- checkpoints ------------------------------------------------------------------------------------
+
+    def state_file(self) -> tuple[str, bytes] | None:
+        """Name and content of the next state file, if one is needed."""
+        content = self.capture()
+        return None if content is None else (state_name(self.name, self.version), content)
+
+    def checkpoint_failed(self) -> None:
+        """The checkpoint is not there: the next one writes the state again."""
+        self.changed = True
+
+    def restore_from(
+        self, storage: Storage, directory: str, registry: dict[str, Any]
+    ) -> list[Damaged]:
+        """Take over what a checkpoint names; gives what cannot be read."""
+        return restore_lake(self, storage, directory, registry)
