@@ -57,6 +57,14 @@ class QueueRun:
         i = offset - self.first
         return i if 0 <= i < len(self.starts) else -1
 
+    def size(self, i: int) -> int:
+        """Bytes of the record of message `i`."""
+        return self.ends[i] - self.starts[i]
+
+    def record(self, i: int) -> bytes:
+        """The whole record of message `i`."""
+        return bytes(self._view[self.starts[i] : self.ends[i]])
+
     def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
         """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
         end = min(i + most, len(self.starts))

@@ -1,14 +1,15 @@
 """Moments by key, the earliest first: what ends a poll, a lease, or asks for a renewal.
 
-A heap with lazy deletion: what is dropped or moved stays in the heap until it comes to its top, or until more than
-half of the heap is such leftovers; then it is built anew.  So every change costs O(log n) amortised, and memory
-follows what is there now, not what once was.
+The keys of one moment stand together, in the order they were set, and the moments in a heap with lazy deletion: one that
+has lost its keys stays in the heap until it comes to its top, or until more than half of the heap is such leftovers;
+then it is built anew.  So every change costs O(log n) amortised, many keys that get the same moment cost little more
+than one, and memory follows what is there now, not what once was.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -18,79 +19,122 @@ _LEFT_MAX = 64  # leftovers that are not worth the work
 class Deadlines(Generic[K]):
     """One moment, monotonic ms, for each key.  What has the same moment comes in the order it was set."""
 
-    __slots__ = ("_entries", "_heap", "_set")
+    __slots__ = ("_gone", "_heap", "_keys", "_moments")
 
     def __init__(self) -> None:
-        self._entries: dict[K, tuple[int, int, K]] = {}  # key → (moment, serial, key)
-        self._heap: list[tuple[int, int, K]] = []
-        self._set = 0
+        self._moments: dict[K, int] = {}
+        self._keys: dict[int, dict[K, None]] = {}  # moment → its keys, one or more
+        self._heap: list[int] = []  # every moment of `_keys`, some twice, and leftovers
+        self._gone = 0  # keys that have left since `_moments` was copied
 
     def __len__(self) -> int:
         """How many keys have a moment."""
-        return len(self._entries)
+        return len(self._moments)
 
     def __contains__(self, key: object) -> bool:
         """Whether a key has one."""
-        return key in self._entries
+        return key in self._moments
+
+    def has_all(self, keys: Sequence[K]) -> bool:
+        """Whether all of them have one."""
+        return all(map(self._moments.__contains__, keys))
 
     def at(self, key: K) -> int | None:
         """The moment of a key, None if it has none."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry[0]
+        return self._moments.get(key)
 
     def items(self) -> Iterator[tuple[K, int]]:
         """(Key, moment) in no order."""
-        for key, entry in self._entries.items():
-            yield key, entry[0]
+        yield from self._moments.items()
 
     def set(self, key: K, at_ms: int) -> None:
         """Give a key its moment, whatever it had before."""
-        self._set += 1
-        entry = (at_ms, self._set, key)
-        self._entries[key] = entry
-        heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._entries) + _LEFT_MAX:
-            self._sweep()
+        if (before := self._moments.get(key)) is not None:
+            self._leave(key, before)
+        self._moments[key] = at_ms
+        keys = self._keys.get(at_ms)
+        if keys is None:
+            self._begin(at_ms, {key: None})
+        else:
+            keys[key] = None
+
+    def set_all(self, keys: Sequence[K], at_ms: int) -> None:
+        """The same moment for many keys."""
+        if not self._moments.keys().isdisjoint(keys):
+            for key in keys:
+                self.set(key, at_ms)
+            return
+        self._moments.update(dict.fromkeys(keys, at_ms))
+        together = self._keys.get(at_ms)
+        if together is not None:
+            together.update(dict.fromkeys(keys))
+        elif keys:
+            self._begin(at_ms, dict.fromkeys(keys))
+
+    def _begin(self, at_ms: int, keys: dict[K, None]) -> None:
+        self._keys[at_ms] = keys
+        heapq.heappush(self._heap, at_ms)
+        if len(self._heap) > 2 * len(self._keys) + _LEFT_MAX:
+            self._heap = list(self._keys)
+            heapq.heapify(self._heap)
 
     def drop(self, key: K) -> bool:
         """A key has none any more; whether it had one."""
-        dropped = self._entries.pop(key, None) is not None
-        if dropped and len(self._heap) > 2 * len(self._entries) + _LEFT_MAX:
-            self._sweep()
-        return dropped
+        at_ms = self._moments.pop(key, None)
+        if at_ms is None:
+            return False
+        self._leave(key, at_ms)
+        self._shrink(1)
+        return True
+
+    def drop_all(self, keys: Sequence[K]) -> None:
+        """The same for many keys, each of which has a moment."""
+        for key in keys:
+            self._leave(key, self._moments.pop(key))
+        self._shrink(len(keys))
+
+    def _leave(self, key: K, at_ms: int) -> None:
+        keys = self._keys[at_ms]
+        if len(keys) > 1:
+            del keys[key]
+        else:
+            del self._keys[at_ms]
 
     def first(self) -> int | None:
         """The earliest moment."""
-        heap, entries = self._heap, self._entries
+        heap, keys = self._heap, self._keys
         while heap:
-            if entries.get(heap[0][2]) is heap[0]:
-                return heap[0][0]
+            if heap[0] in keys:
+                return heap[0]
             heapq.heappop(heap)
         return None
 
     def take(self, now_ms: int) -> list[K]:
         """The keys whose moment has come, the earliest first; they have none any more."""
-        taken = []
-        heap, entries = self._heap, self._entries
-        while heap and (heap[0][0] <= now_ms or entries.get(heap[0][2]) is not heap[0]):
-            entry = heapq.heappop(heap)
-            if entries.get(entry[2]) is entry:
-                del entries[entry[2]]
-                taken.append(entry[2])
-        if taken:
-            self._sweep()
+        taken: list[K] = []
+        while (at_ms := self.first()) is not None and at_ms <= now_ms:
+            heapq.heappop(self._heap)
+            taken += self._keys.pop(at_ms)
+        for key in taken:
+            del self._moments[key]
+        self._shrink(len(taken))
         return taken
 
-    def _sweep(self) -> None:
-        if len(self._heap) > 2 * len(self._entries) + _LEFT_MAX:
-            self._entries = dict(self._entries)  # a dict gives back its room only when it is copied
-            self._heap = list(self._entries.values())
+    def _shrink(self, gone: int) -> None:
+        self._gone += gone
+        if self._gone > 2 * len(self._moments) + _LEFT_MAX:
+            # A dict gives back its room only when it is copied.
+            self._moments, self._keys = dict(self._moments), dict(self._keys)
+            self._heap = list(self._keys)
             heapq.heapify(self._heap)
+            self._gone = 0
 
     def check_invariants(self) -> None:
-        """AssertionError unless everything that has a moment is in the heap, and leftovers are few."""
-        heap = {id(entry) for entry in self._heap}
-        for key, entry in self._entries.items():
-            assert entry[2] == key, (entry, key)
-            assert id(entry) in heap, f"{key} has a moment that will never come"
-        assert len(self._heap) <= 2 * len(self._entries) + _LEFT_MAX, len(self._heap)
+        """AssertionError if a moment would not come, or leftovers are many."""
+        moments = set(self._heap)
+        for at_ms, keys in self._keys.items():
+            assert keys, f"nothing happens at {at_ms}"
+            assert at_ms in moments, f"{at_ms} will never come"
+            assert all(self._moments.get(key) == at_ms for key in keys), at_ms
+        assert sum(map(len, self._keys.values())) == len(self._moments)
+        assert len(self._heap) <= 2 * len(self._keys) + _LEFT_MAX + self._gone + 1, len(self._heap)

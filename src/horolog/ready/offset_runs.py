@@ -36,6 +36,11 @@ class OffsetRuns:
         for first, stop in self.runs():
             yield from range(first, stop)
 
+    @property
+    def stop(self) -> int:
+        """Behind the last offset; 0 if there is none."""
+        return self._stops[-1] if self._stops else 0
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """(first, stop) of each run."""
         return zip(self._firsts, self._stops, strict=True)

@@ -15,6 +15,7 @@ here reads it.
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 from typing import NamedTuple
 
 from horolog.ready.deadlines import Deadlines
@@ -73,6 +74,21 @@ class QueueProgress:
         self.leases[offset] = lease
         self.ends.set(offset, lease.ends_at)
 
+    def lease_all(self, leases: dict[int, Lease], ends_at: int, event: Event) -> None:
+        """`lease` for many offsets that come to the same end."""
+        if not leases:
+            return
+        offsets = list(leases)
+        fresh = self.leases.keys().isdisjoint(leases) and min(offsets) >= self.floor
+        if not fresh or (self.acked and any(offset in self.acked for offset in offsets)):
+            for offset, lease in leases.items():
+                self.lease(offset, lease, event)
+            return
+        assert after(TABLE, State.NEW, event) is State.LEASED
+        self._tally.leases += len(leases)
+        self.leases.update(leases)
+        self.ends.set_all(offsets, ends_at)
+
     def expire(self, mono_ms: int) -> None:
         """Move offsets whose lease is over to `free`."""
         for offset in self.ends.take(mono_ms):
@@ -110,6 +126,22 @@ class QueueProgress:
         self.acked.add(offset)
         self._raise_floor()
         return True
+
+    def consume_leased(self, offsets: list[int], event: Event) -> None:
+        """`consume` for offsets that are leased, and different."""
+        assert after(TABLE, State.LEASED, event) is State.CONSUMED
+        assert self.ends.has_all(offsets), offsets
+        self.ends.drop_all(offsets)
+        for offset in offsets:
+            del self.leases[offset]
+        self._tally.leases -= len(offsets)
+        offsets = sorted(offsets)
+        first = offsets[0]
+        for offset, following in pairwise((*offsets, -1)):
+            if following != offset + 1:
+                self.acked.add(first, offset + 1)
+                first = following
+        self._raise_floor()
 
     def _raise_floor(self) -> None:
         self.floor = self.acked.take_from(self.floor)
@@ -155,6 +187,9 @@ class QueueProgress:
         """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
         if self.floor == self.next < offset and not (self.acked or self.leases or leased):
             self.floor = self.next = offset  # mostly so, where a tag filter passes over many
+            return
+        if leased.issuperset(range(self.next, offset)):
+            self.next = max(self.next, offset)  # mostly so, where nothing is passed over
             return
         assert after(TABLE, State.NEW, Event.SKIP) is State.CONSUMED
         at = self.next

@@ -162,8 +162,13 @@ class Ready:
 
     def new_grant(self) -> int:
         """A grant number that was never used: epoch << 32 | serial."""
-        self._grants += 1
-        return self.epoch << 32 | self._grants
+        return self.new_grants(1)[0]
+
+    def new_grants(self, count: int) -> range:
+        """So many of them."""
+        first = (self.epoch << 32 | self._grants) + 1
+        self._grants += count
+        return range(first, first + count)
 
     # --- choosing -------------------------------------------------------------------------------
 
@@ -241,6 +246,7 @@ class Ready:
         room: int,
     ) -> None:
         picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX)
+        known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
         while len(picked) < limit and chosen.size < room and chosen.upto < stop:
             first, wants_all = chosen.upto, tags.tags is None
             count = stop - first
@@ -256,7 +262,7 @@ class Ready:
                 rows, places = matching.tolist(), units[matching].tolist()
             for row, (position, size, _) in zip(rows, places, strict=True):
                 offset = first + row
-                if offset in progress.acked or offset in progress.leases:
+                if offset in progress.leases or (offset < known and offset in progress.acked):
                     continue
                 record = record_at(offset, position, size)
                 if record is None:

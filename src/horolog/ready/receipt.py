@@ -106,9 +106,10 @@ def _decode_together(texts: Sequence[str]) -> list[Receipt] | None:
         return None
     if len(raw) != _BYTES * len(texts):
         return None
-    found = []
-    for at, fields in zip(range(0, len(raw), _BYTES), _WHOLE.iter_unpack(raw), strict=True):
+    found, at = [], 0
+    for fields in _WHOLE.iter_unpack(raw):
         if fields[0] != _VERSION or crc32(raw[at : at + _FIELDS.size]) != fields[-1]:
             return None
-        found.append(Receipt(*fields[1:-1]))
+        found.append(Receipt._make(fields[1:-1]))
+        at += _BYTES
     return found

@@ -24,6 +24,7 @@ from horolog.log.commit_log import CommitLog
 from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
+from horolog.log.queue_runs import QueueRun
 from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, kinds_of, offsets_of
 from horolog.protocol.rocketmq import layout
 
@@ -51,6 +52,8 @@ class QueuedMessages:
     def __init__(self, log: CommitLog) -> None:
         self.holes = 0  # met since the start
         self._log = log
+        self._place = -1, -1  # topic and queue of the message that was read last
+        self._run: QueueRun | None = None  # its frame's messages of that queue
         self._found: dict[
             _Place, tuple[int, int]
         ] = {}  # units that were searched for; size 0: lost
@@ -63,8 +66,19 @@ class QueuedMessages:
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
         """The record of the message at a queue offset, by its unit; None: a hole."""
+        if self._place == (topic.number, queue) and self._run is not None:
+            i = self._run.at(offset, position)
+            if i >= 0 and self._run.size(i) == size and position >= self._log.start:
+                return self._run.record(i)
+        return self._record(topic, queue, offset, position, size)
+
+    def _record(
+        self, topic: Topic, queue: int, offset: int, position: int, size: int
+    ) -> bytes | None:
         found = self._read(topic, queue, offset, position, size)
         if isinstance(found, bytes):
+            self._place = topic.number, queue
+            self._run = self._log.run(position, topic.number, queue)
             return found
         again = self._searched(topic, queue, offset)
         if again is not None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
+from horolog.broker.consume.acks import Acks, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
@@ -24,7 +23,7 @@ from horolog.limits import (
     SCAN_WAIT_MS,
     TURN_SCAN_MAX,
 )
-from horolog.log.record import GRANTED, HEAD_BYTES, encode_ack, encode_grant
+from horolog.log.record import HEAD_BYTES, encode_ack, encode_grant, granted_rows
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -41,13 +40,12 @@ from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
 from horolog.ready.progress import Lease, QueueProgress
-from horolog.ready.ready import Chosen, lease_duration
+from horolog.ready.ready import Chosen, Picked, lease_duration
 from horolog.ready.receipt import (
     Receipt,
     decode_receipts,
     encode_receipt,
     encode_receipts,
-    invalid_receipt,
 )
 
 
@@ -167,23 +165,18 @@ class Receives:
         duration = (
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
-        ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS
-        client_id = command.client_id if command.auto_renew else ""
         place = group, topic.number, queue_id
-        grants = []
-        for p in chosen.picked:
-            grant = ready.new_grant()
-            progress.lease(
-                p.offset,
-                Lease(p.attempt, grant, ends_at, now.wall_ms, duration, client_id, renew_until),
-                Event.GRANT,
-            )
-            grants.append((p.offset, p.attempt, grant & 0xFFFFFFFF))
-            if command.auto_renew:
-                self.renewals.hold((*place, p.offset), client_id, now)
-        self.records.append(
-            encode_grant(*place, progress.next, duration, np.array(grants, GRANTED))
-        )
+        numbers = ready.new_grants(len(chosen.picked))
+        leases = _leases(chosen.picked, numbers, command, duration, now)
+        progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
+        if command.auto_renew:
+            for offset in leases:
+                self.renewals.hold((*place, offset), command.client_id, now)
+        grants = [
+            (p.offset, p.attempt, number & 0xFFFFFFFF)
+            for p, number in zip(chosen.picked, numbers, strict=True)
+        ]
+        self.records.append(encode_grant(*place, progress.next, duration, granted_rows(grants)))
         handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
         return [
             Delivered(p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, handle)
@@ -261,29 +254,12 @@ class Receives:
 
     def ack(self, command: Ack, now: Now) -> Acked:
         """Consume messages by their handles; each refusal stands in its place."""
-        shard = self._shard
-        topic = shard.topics.get(command.topic)
-        group = self._known_group(command.group)
-        refused: list[HorologError | None] = []
-        consumed: dict[int, list[int]] = {}
-        for read in self._receipts(command.receipt_handles, group, topic):
-            try:
-                receipt = _of(topic, read)
-                progress, lease = shard.ready.check(
-                    receipt, group, topic.number, now.mono_ms, now.wall_ms
-                )
-                if lease is not None and lease.client_id:
-                    self.renewals.release((group, topic.number, receipt.queue, receipt.offset))
-                first = topic.queues[receipt.queue].first
-                # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
-                if progress.consume(receipt.offset, Event.ACK) or receipt.offset < first:
-                    consumed.setdefault(receipt.queue, []).append(receipt.offset)
-                refused.append(None)
-            except HorologError as error:
-                refused.append(error)
-        for queue_id, offsets in consumed.items():
-            self.records.append(encode_ack(group, topic.number, queue_id, offsets))
-            shard.ready.watch(group, topic.number, queue_id)
+        topic = self._shard.topics.get(command.topic)
+        acks = Acks(self._shard, self.renewals, topic, self._known_group(command.group), now)
+        refused = [
+            acks.take(read) for read in self._receipts(command.receipt_handles, acks.group, topic)
+        ]
+        self.records += acks.seal()
         return Acked(refused)
 
     def _receipts(
@@ -322,7 +298,7 @@ class Receives:
         topic = shard.topics.get(command.topic)
         group = self._known_group(command.group)
         (read,) = self._receipts([command.receipt_handle], group, topic)
-        receipt = _of(topic, read)
+        receipt = message_of(topic, read)
         progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
         if lease is None:
             raise HorologError(
@@ -358,10 +334,13 @@ class Receives:
         return grant
 
 
-def _of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
-    """A handle of a message that this topic has; else INVALID_RECEIPT_HANDLE."""
-    if not isinstance(receipt, Receipt):
-        raise receipt
-    if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
-        raise invalid_receipt("of a message that does not exist")
-    return receipt
+def _leases(
+    picked: list[Picked], numbers: range, command: Receive, duration: int, now: Now
+) -> dict[int, Lease]:
+    """What was picked, as leases by queue offset."""
+    ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS
+    client_id = command.client_id if command.auto_renew else ""
+    end = ends_at, now.wall_ms, duration, client_id, renew_until
+    return {
+        p.offset: Lease(p.attempt, number, *end) for p, number in zip(picked, numbers, strict=True)
+    }

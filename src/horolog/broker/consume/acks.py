@@ -1,0 +1,119 @@
+"""Acknowledgements: the messages of one request, consumed together.
+
+Nearly every handle stands for a lease that is live, and such messages are consumed at the end of the request, as many at
+once as a queue has of them.  Any other handle is judged alone, when everything before it has been consumed, so the
+answers are as if each had been taken by itself.
+"""
+
+from __future__ import annotations
+
+from horolog.broker.consume.renewals import Renewals
+from horolog.broker.effects import Now
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.errors import HorologError
+from horolog.log.record import encode_ack
+from horolog.ready.lease_life import Event
+from horolog.ready.progress import QueueProgress
+from horolog.ready.receipt import Receipt, invalid_receipt
+
+
+class _Queue:
+    """Messages of one queue that the request acknowledges."""
+
+    __slots__ = ("consumed", "leased", "length", "progress")
+
+    def __init__(self, progress: QueueProgress, length: int) -> None:
+        self.progress = progress
+        self.length = length
+        self.leased: dict[int, None] = {}  # offsets to be consumed
+        self.consumed: list[int] = []  # and those that are; all of them are logged
+
+
+class Acks:
+    """One request to acknowledge messages of a topic; `take` every handle, then `seal`."""
+
+    def __init__(
+        self, shard: Shard, renewals: Renewals, topic: Topic, group: int, now: Now
+    ) -> None:
+        self.group = group
+        self._shard = shard
+        self._renewals = renewals
+        self._topic = topic
+        self._now = now
+        self._queues: dict[int, _Queue] = {}
+
+    def take(self, read: Receipt | HorologError) -> HorologError | None:
+        """A handle; gives why it is refused."""
+        if type(read) is Receipt:
+            group, topic, queue_id, _, grant, epoch, offset, _ = read
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._open(queue_id)
+            lease = queue.progress.leases.get(offset) if queue is not None else None
+            if (
+                lease is not None
+                and queue is not None
+                and lease.grant == epoch << 32 | grant
+                and lease.ends_at > self._now.mono_ms
+                and offset < queue.length
+                and group == self.group
+                and topic == self._topic.number
+            ):
+                queue.leased[offset] = None
+                if lease.client_id:
+                    self._renewals.release((group, topic, queue_id, offset))
+                return None
+        try:
+            self._take_alone(read)
+        except HorologError as error:
+            return error
+        return None
+
+    def _open(self, queue_id: int) -> _Queue | None:
+        ready, topic = self._shard.ready, self._topic
+        progress = ready.find(self.group, topic.number, queue_id)
+        if progress is None or queue_id >= len(topic.queues):
+            return None
+        queue = self._queues[queue_id] = _Queue(progress, topic.queues[queue_id].length)
+        return queue
+
+    def _take_alone(self, read: Receipt | HorologError) -> None:
+        self._consume()
+        receipt = message_of(self._topic, read)
+        ready, queue_id, offset = self._shard.ready, receipt.queue, receipt.offset
+        number, now = self._topic.number, self._now
+        progress, lease = ready.check(receipt, self.group, number, now.mono_ms, now.wall_ms)
+        if lease is not None and lease.client_id:
+            self._renewals.release((self.group, number, queue_id, offset))
+        queue = self._queues.get(queue_id) or self._open(queue_id)
+        assert queue is not None, "it was checked"
+        # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
+        if progress.consume(offset, Event.ACK) or offset < self._topic.queues[queue_id].first:
+            queue.consumed.append(offset)
+
+    def _consume(self) -> None:
+        for queue in self._queues.values():
+            if queue.leased:
+                offsets, queue.leased = list(queue.leased), {}
+                queue.progress.consume_leased(offsets, Event.ACK)
+                queue.consumed += offsets
+
+    def seal(self) -> list[bytes]:
+        """Consume what is left to be; the records of all that was."""
+        self._consume()
+        number, records = self._topic.number, []
+        for queue_id, queue in self._queues.items():
+            if queue.consumed:
+                records.append(encode_ack(self.group, number, queue_id, queue.consumed))
+                self._shard.ready.watch(self.group, number, queue_id)
+        return records
+
+
+def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
+    """A handle of a message that this topic has; else INVALID_RECEIPT_HANDLE."""
+    if not isinstance(receipt, Receipt):
+        raise receipt
+    if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
+        raise invalid_receipt("of a message that does not exist")
+    return receipt
