@@ -415,7 +415,6 @@ def test_recall_on_the_wire(tmp_path) -> None:
 def test_what_is_not_there_says_so_in_the_protocols_own_way(tmp_path) -> None:
     async def story(door: Door) -> None:
         for name in (
-            "ForwardMessageToDeadLetterQueue",
             "EndTransaction",
             "UpdateOffset",
             "GetOffset",

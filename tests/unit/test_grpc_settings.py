@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from horolog.limits import BODY_MAX, DELIVERY_ATTEMPTS
+from horolog.limits import BODY_MAX
 from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import merged_settings, route
@@ -47,7 +47,7 @@ def test_a_push_consumer_gets_the_ladder_of_delays(language) -> None:
     ladder = [pause.seconds for pause in told.backoff_policy.customized_backoff.next]
     assert (len(ladder), ladder[0], ladder[-1]) == (18, 1, 7200)
     assert ladder == sorted(ladder)
-    assert told.backoff_policy.max_attempts == DELIVERY_ATTEMPTS
+    assert told.backoff_policy.max_attempts == 17
     assert told.subscription.long_polling_timeout.seconds == 20
     assert told.subscription.receive_batch_size == 32
     assert not told.subscription.fifo
@@ -57,7 +57,7 @@ def test_the_node_client_gets_the_only_policy_it_knows() -> None:
     policy = merged_settings(consumer(pb.PUSH_CONSUMER), "HTTP").backoff_policy
     assert policy.exponential_backoff.initial.seconds == 5
     assert policy.exponential_backoff.multiplier == 2
-    assert policy.max_attempts == DELIVERY_ATTEMPTS
+    assert policy.max_attempts == 17
 
 
 def test_a_simple_consumer_keeps_its_polling_time() -> None:

@@ -36,7 +36,7 @@ def test_offset(state: State, event: Event) -> None:
         progress.take_free()
 
     def happens() -> None:
-        if event in (Event.ACK, Event.SKIP, Event.HOLE):
+        if event in (Event.ACK, Event.SKIP, Event.HOLE, Event.GIVE_UP):
             assert progress.consume(offset, event) == (state is not State.CONSUMED)
         else:
             progress.lease(offset, Lease(2, 9, 20, 0, 10), event)

@@ -22,6 +22,7 @@ from horolog.broker.hand_over import hand_over
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import applied as applied_recalls
+from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
@@ -71,7 +72,10 @@ class Broker:
             decisions.recalls.recall_many(effects)
         self._append_controls(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
-        effects.replies += decisions.sends.flush(wall_ms, mono_ms)
+        effects.replies += [
+            reply for reply in decisions.sends.flush(wall_ms, mono_ms) if reply.token is not NOBODY
+        ]
+        self._append_records(decisions.send_backs.take_buried(), now)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
         if not self._log_is_full() and not self.shard.tier_moves:
             hand_over(self.shard, wall_ms)
@@ -155,7 +159,13 @@ class Broker:
     # --- 4 append -------------------------------------------------------------------------------
 
     def _append_controls(self, now: Now) -> None:
-        records = self._decisions.take_records()
+        self._append_records(self._decisions.take_records(), now)
+        recalls = self._decisions.recalls
+        if recalls.settled:
+            settled, recalls.settled = recalls.settled, []
+            self.shard.uncommitted.append(applied_recalls(self.shard.log.end, settled))
+
+    def _append_records(self, records: list[bytes], now: Now) -> None:
         limit = min(FRAME_BYTES_MAX, self.shard.log.segment_bytes // 4)
         batch: list[bytes] = []
         size = 0
@@ -167,10 +177,6 @@ class Broker:
             size += len(record)
         if batch:
             self.shard.log.append(b"".join(batch), len(batch), now.wall_ms)
-        recalls = self._decisions.recalls
-        if recalls.settled:
-            settled, recalls.settled = recalls.settled, []
-            self.shard.uncommitted.append(applied_recalls(self.shard.log.end, settled))
 
     def _log_is_full(self) -> bool:
         """Whether a hand-over would have to wait for the disk: half a segment is appended but not durable."""

@@ -43,7 +43,6 @@ from horolog.protocol.commands import (
     Receive,
     SendMessages,
     Sent,
-    TopicType,
 )
 from horolog.protocol.queue_commands import (
     CommitOffsets,
@@ -57,7 +56,7 @@ from horolog.protocol.queue_commands import (
     ReadMessage,
     SearchOffset,
 )
-from horolog.protocol.retry_commands import SendBack, SendRetry
+from horolog.protocol.retry_commands import ForwardToDeadLetters, SendBack, SendRetry
 from horolog.protocol.tier_commands import (
     CommitOffload,
     TellTierProblem,
@@ -78,12 +77,12 @@ class Decisions:
         self._records: list[bytes] = []
         self.topics = TopicChanges(shard, self._records)
         self.groups = Groups(shard, self._records)
-        self.receives = Receives(shard, self.groups, self._records)
+        self.sends = Sends(shard, mono_ms)
+        self.send_backs = SendBacks(shard, self.groups, self.topics, self.sends, disk)
+        self.receives = Receives(shard, self.groups, self.send_backs, self._records)
         self.pulls = Pulls(shard, self.groups)
         self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
-        self.sends = Sends(shard, mono_ms)
-        self.send_backs = SendBacks(shard, self.groups)
         self.adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # about messages that are appended but not filed yet
         self.recalls = RecallDecisions(
@@ -96,6 +95,7 @@ class Decisions:
             SendMessages: self._send,
             SendBack: self._send_back,
             SendRetry: self._send_back,
+            ForwardToDeadLetters: self._forward,
             Receive: self._receive,
             Pull: self._pull,
             Ack: self._ack,
@@ -178,15 +178,11 @@ class Decisions:
     def _send_back(
         self, item: Input, command: SendBack | SendRetry, now: Now, _: Effects
     ) -> object:
-        """Like a send, unless nothing is to be sent; the topic is made if it is not there."""
-        planned = self.send_backs.plan(command)
-        if planned is None:
-            return Sent([], [], [])
-        self._disk.check(now.mono_ms, now.wall_ms, len(planned.record))
-        if planned.topic not in self._shard.topics.by_name:
-            self.topics.make(CreateTopic(planned.topic, TopicType.MIXED, planned.queues))
-        self.sends.add(item.token, planned.command)
-        return LATER
+        return LATER if self.send_backs.add(item.token, command, now) else Sent([], [], [])
+
+    def _forward(self, item: Input, command: ForwardToDeadLetters, now: Now, _: Effects) -> object:
+        self.offsets.seal()
+        return LATER if self.receives.give_up(item.token, command, now) else Sent([], [], [])
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
         self.offsets.seal()

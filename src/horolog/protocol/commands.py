@@ -53,6 +53,7 @@ class Receive:
     client_id: str
     attempt_id: str = ""
     bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
+    gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
 
 
 class Delivered(NamedTuple):

@@ -37,4 +37,16 @@ class SendRetry:
     is_last: bool = False  # consumers in order have tried already: to the dead letters
 
 
-RetryCommand = SendBack | SendRetry
+@dataclass(slots=True, frozen=True)
+class ForwardToDeadLetters:
+    """A consumer of `group` gives a leased message up: it is copied to the dead letters and consumed; gives `Sent`.
+
+    `Sent` of nothing if it is consumed already.  INVALID_RECEIPT_HANDLE: the lease is not (or no longer) the caller's.
+    """
+
+    group: str
+    topic: str
+    receipt_handle: str
+
+
+RetryCommand = SendBack | SendRetry | ForwardToDeadLetters

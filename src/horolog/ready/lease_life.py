@@ -15,6 +15,7 @@ What happens to it:
     end        the time of the lease is over
     ack        its holder has done with it, or the log says so; a new one as for `change`
     skip       a tag filter of its group does not want it
+    give up    it was leased as often as its group allows, or its holder says so: it is among the dead letters
     hole       it cannot be read
     retain     retention has dropped it
     commit     its group says that everything below some offset is consumed, and it lies below
@@ -47,6 +48,7 @@ class Event(Name):
     END = "end"
     ACK = "ack"
     SKIP = "skip"
+    GIVE_UP = "give up"
     HOLE = "hole"
     RETAIN = "retain"
     COMMIT = "commit"
@@ -59,6 +61,7 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.NEW, Event.RECORD): State.LEASED,
     (State.NEW, Event.ACK): State.CONSUMED,
     (State.NEW, Event.SKIP): State.CONSUMED,
+    (State.NEW, Event.GIVE_UP): State.CONSUMED,
     (State.NEW, Event.HOLE): State.CONSUMED,
     (State.NEW, Event.RETAIN): State.CONSUMED,
     (State.LEASED, Event.CHANGE): State.LEASED,
@@ -66,8 +69,10 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.LEASED, Event.RECORD): State.LEASED,
     (State.LEASED, Event.END): State.ENDED,
     (State.LEASED, Event.ACK): State.CONSUMED,
+    (State.LEASED, Event.GIVE_UP): State.CONSUMED,
     (State.LEASED, Event.RETAIN): State.CONSUMED,
     (State.ENDED, Event.GRANT): State.LEASED,
+    (State.ENDED, Event.GIVE_UP): State.CONSUMED,
     (State.ENDED, Event.HOLE): State.CONSUMED,
     (State.ENDED, Event.RETAIN): State.CONSUMED,
     (State.CONSUMED, Event.ACK): State.CONSUMED,

@@ -21,6 +21,7 @@ from horolog.protocol.commands import (
     ChangeInvisible,
     Receive,
     Received,
+    Sent,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import all_received
@@ -29,6 +30,7 @@ from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of
 from horolog.protocol.http2.calls import framed
+from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call, answer_with, expected
@@ -141,6 +143,21 @@ class ConsumerCalls:
         )
         return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
 
+    async def forward_to_dead_letters(
+        self, request: pb.ForwardMessageToDeadLetterQueueRequest, call: Call
+    ) -> pb.ForwardMessageToDeadLetterQueueResponse:
+        """Give a leased message up."""
+        sent: Sent = await self._engine.submit(
+            ForwardToDeadLetters(
+                check_group(name_of(request.group)),
+                check_topic(name_of(request.topic)),
+                request.receipt_handle,
+            )
+        )
+        for why in sent.refused.values():
+            raise why
+        return pb.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
 
 def _refused(error: HorologError) -> bytes:
     return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
@@ -204,4 +221,5 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
         poll_ms,
         client_id,
         request.attempt_id,
+        gives_up=True,
     )

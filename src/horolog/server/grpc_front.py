@@ -35,7 +35,6 @@ from horolog.server.loop import Engine
 from horolog.server.tls import Certificate
 
 NOT_IMPLEMENTED = (
-    "ForwardMessageToDeadLetterQueue",
     "EndTransaction",
     "UpdateOffset",
     "GetOffset",
@@ -91,6 +90,7 @@ class GrpcFront:
             "ReceiveMessage": consumers.receive,
             "AckMessage": consumers.ack,
             "ChangeInvisibleDuration": consumers.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": consumers.forward_to_dead_letters,
             "RecallMessage": producers.recall,
             "QueryRoute": sessions.query_route,
             "QueryAssignment": sessions.query_assignment,

@@ -12,6 +12,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import merged_settings, polling_ms, route
 from horolog.protocol.grpc.status import OK, status_of
 from horolog.protocol.grpc.translate import name_of
+from horolog.protocol.queue_commands import FindGroup, GroupView
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call
 from horolog.server.grpc_clients import Clients, ClientSettings
@@ -60,8 +61,10 @@ class Conversation:
     def _seen(self, result: asyncio.Future[Any], answer: pb.TelemetryCommand) -> None:
         self._unanswered -= 1
         error = None if result.cancelled() else result.exception()
-        if isinstance(error, HorologError):
+        if isinstance(error, HorologError) and error.code is not ErrorCode.GROUP_NOT_FOUND:
             answer = pb.TelemetryCommand(status=status_of(error))
+        elif error is None and isinstance(view := result.result(), GroupView):
+            answer.settings.backoff_policy.max_attempts = view.settings.retry_max + 1
         self._say(answer)
         if self._then is not None and not self._unanswered:
             self._then()
@@ -97,7 +100,10 @@ class SessionCalls:
         merged = merged_settings(settings, language)
         self._clients.settle(client_id, ClientSettings(settings.client_type, polling_ms(merged)))
         answer = pb.TelemetryCommand(status=OK, settings=merged)
-        return answer, self._engine.submit(ClientSeen(client_id))
+        seen = self._engine.submit(ClientSeen(client_id))
+        if settings.HasField("publishing"):
+            return answer, seen
+        return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:

@@ -40,6 +40,7 @@ def drain(sim: Simulation) -> None:
     sim.readers.finish(delivered, sim.topics)
     sim.polls.finish()
     sim.retries.finish(lost_allowed=sim.rot is not None)
+    sim.giving_up.finish(lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)
     )

@@ -34,6 +34,7 @@ from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
+from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_levels import Levels, leveled
 from horolog.testing.sim_polls import QUIET, Polls
@@ -74,6 +75,7 @@ class Simulation:
         self.lake = LakeJobs(seed + 3, self.broker, self.history)
         self.polls = Polls(seed + 5, self.broker)
         self.retries = Retries(seed + 7, self.broker)
+        self.giving_up = GivingUp(seed + 11, self.broker)
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.rot: Rot | None = None
@@ -179,7 +181,7 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
-        for others in (self.polls, self.retries, self.readers):
+        for others in (self.polls, self.retries, self.giving_up, self.readers):
             if others.wants_turn():
                 now = self.clock.wall_ms(), self.clock.monotonic_ms()
                 asked, told = others.turn(TOPICS, *now)
@@ -409,6 +411,8 @@ class Simulation:
         for answer in done:
             if self.retries.owns(answer):
                 self.retries.noted(answer)
+            elif self.giving_up.owns(answer):
+                self.giving_up.noted(answer)
             else:
                 self._note(answer)
 

@@ -10,6 +10,8 @@ from horolog.broker.consume.acks import Acks, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
+from horolog.broker.send.send_backs import Place, SendBacks
+from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError
@@ -33,6 +35,7 @@ from horolog.protocol.commands import (
     Receive,
     Received,
 )
+from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.filter import TagFilter, parse_tags
@@ -46,6 +49,7 @@ from horolog.ready.receipt import (
     decode_receipts,
     encode_receipt,
     encode_receipts,
+    invalid_receipt,
 )
 
 
@@ -59,8 +63,11 @@ class _Leased(NamedTuple):
 class Receives:
     """The consumers' commands of a shard; `records` collects control records for the turn's frame."""
 
-    def __init__(self, shard: Shard, groups: Groups, records: list[bytes]) -> None:
+    def __init__(
+        self, shard: Shard, groups: Groups, send_backs: SendBacks, records: list[bytes]
+    ) -> None:
         self._shard = shard
+        self._send_backs = send_backs
         self.records = records
         self._groups = groups
         self.renewals = Renewals(shard, self.records)
@@ -132,17 +139,38 @@ class Receives:
                 room -= chosen.size
                 left -= chosen.upto - first
                 self._scan_left -= chosen.upto - first
+                is_through = chosen.upto >= queue.length or not ready.room
+                buried = command.gives_up and self._bury(topic, group, queue_id, chosen, now)
                 granted = self._grant(topic, group, queue_id, progress, chosen, command, now)
                 leased.messages.extend(granted)
                 if chosen.unreadable:
                     self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
-                is_through = chosen.upto >= queue.length or not ready.room
+                if buried and not granted:
+                    continue
                 if chosen.picked or chosen.unreadable or is_through:
                     break
             ready.watch(group, topic.number, queue_id)
             if len(leased.messages) >= limit or room <= 0:
                 break
         return leased
+
+    def _bury(self, topic: Topic, group: int, queue_id: int, chosen: Chosen, now: Now) -> bool:
+        """Move what was leased as often as the group allows to its dead letters; it is not chosen any more.
+
+        If the dead letters cannot take it, it is leased once more.
+        """
+        most = self._shard.ready.groups.settings_of(group).retry_max + 1
+        spent = [p for p in chosen.picked if p.attempt > most]
+        for p in spent:
+            place = Place(topic.number, queue_id, p.offset)
+            try:
+                self._send_backs.bury(NOBODY, group, place, p.record, p.attempt - 1, now)
+            except HorologError as error:
+                if error.fatal:
+                    raise
+                return False
+            chosen.picked.remove(p)
+        return bool(spent)
 
     def _grant(
         self,
@@ -291,15 +319,37 @@ class Receives:
             )
         return number
 
+    def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
+        """Move a leased message to the dead letters of its group; False if it is consumed already."""
+        topic, group, receipt, _, lease = self._checked(command, now)
+        if lease is None:
+            return False
+        place = Place(topic.number, receipt.queue, receipt.offset)
+        unit = topic.queues[receipt.queue].read(receipt.offset, 1)[0].tolist()
+        record = self._shard.queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
+        if record is None:
+            raise invalid_receipt("of a message that the log has lost")
+        self._send_backs.bury(token, group, place, record, lease.attempt, now)
+        self.renewals.release((group, *place))
+        self._shard.ready.watch(group, topic.number, receipt.queue)
+        return True
+
+    def _checked(
+        self, command: ChangeInvisible | ForwardToDeadLetters, now: Now
+    ) -> tuple[Topic, int, Receipt, QueueProgress, Lease | None]:
+        """What a handle stands for; no lease if the message is consumed already."""
+        topic = self._shard.topics.get(command.topic)
+        group = self._known_group(command.group)
+        (read,) = self._receipts([command.receipt_handle], group, topic)
+        receipt = message_of(topic, read)
+        found = self._shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
+        return topic, group, receipt, *found
+
     def change(self, command: ChangeInvisible, now: Now) -> Changed:
         """Give a lease a new end; the old handle is void from here on."""
         shard = self._shard
         check_invisible(command.invisible_ms, 0)
-        topic = shard.topics.get(command.topic)
-        group = self._known_group(command.group)
-        (read,) = self._receipts([command.receipt_handle], group, topic)
-        receipt = message_of(topic, read)
-        progress, lease = shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
+        topic, group, receipt, progress, lease = self._checked(command, now)
         if lease is None:
             raise HorologError(
                 ErrorCode.INVALID_RECEIPT_HANDLE,

@@ -31,6 +31,7 @@ from horolog.log.frame_reader import Hole
 from horolog.log.key_merge import equal_ranges
 from horolog.log.record import HEAD, HEAD_BYTES, KIND_AT, Kind
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
 _PATIENCE_MS = 200  # that every client has before it sends again
@@ -45,7 +46,7 @@ class _Same(NamedTuple):
     """
 
     message_id: str | None
-    attempts: int = 0  # how often it was tried again
+    attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
     origin_id: str = ""  # and where that was stored
     born_ms: int = 0
@@ -86,9 +87,7 @@ class Reused(NamedTuple):
     """What is known of sends whose clients may give one id to several messages."""
 
     rows: Sequence[range] = ()  # of the turn
-    answered: int = (
-        0  # what lies below that log position had been answered before the turn's commands came
-    )
+    answered: int = 0  # log position: what is below it was answered before the commands came
     wall_ms: int = 0
 
 
@@ -191,10 +190,13 @@ class Repeats:
             first = _first(position, earlier, int(topics[row]), same) if earlier else None
             if first is None or self._is_copy(position):
                 continue
-            decided.add(row)
             assert earlier is not None
+            if row not in may_reuse:
+                found[row] = first  # the oldest is the last to come
+                continue
+            decided.add(row)
             before = _same(earlier)
-            if row not in may_reuse or not same.is_wanted_beside(
+            if not same.is_wanted_beside(
                 before,
                 answered=position < reused.answered,
                 age_ms=reused.wall_ms - before.store_ms,
@@ -255,7 +257,7 @@ def _same(record: bytes) -> _Same:
     known = properties.decode(stored.properties)
     return _Same(
         message_id,
-        stored.reconsume_times,
+        1 if stored.topic.startswith(DEAD_LETTER_PREFIX) else stored.reconsume_times,
         known.get(properties.RETRY_TOPIC, ""),
         known.get(properties.ORIGIN_MESSAGE_ID, ""),
     )

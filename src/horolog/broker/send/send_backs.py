@@ -5,6 +5,10 @@
     n > that, or level below 0    the group's dead letters     now
     in order (`is_last`)          the group's dead letters     now
 
+What 5.x consumers fail on stays in its queue and is leased again; when it was leased as often as the group allows, or
+a consumer gives it up, it goes to the dead letters too, and is consumed (`bury`).  The copy is appended first: a crash
+between the two leaves the message leased, and its second copy is a repeat of the first.
+
 Both topics are made when the first copy comes.  From here on a copy is a send like any other (`sends`): one record
 in one frame, scheduled or visible, and not stored if it repeats one (`repeats` tells attempts apart).
 """
@@ -14,13 +18,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from horolog.broker.consume.queue_times import read_visible
+from horolog.broker.effects import Now
 from horolog.broker.groups import Groups
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
-from horolog.log.record import HEAD_BYTES
-from horolog.protocol.commands import NewRecords, SendMessages
+from horolog.broker.topic_changes import TopicChanges
+from horolog.log.record import HEAD_BYTES, encode_ack
+from horolog.protocol.commands import CreateTopic, NewRecords, SendMessages, TopicType
 from horolog.protocol.queue_commands import GroupSettings
 from horolog.protocol.retry_commands import SendBack, SendRetry
 from horolog.protocol.rocketmq import layout, retry
+from horolog.ready.lease_life import Event
+
+
+class Place(NamedTuple):
+    """Where a leased message is."""
+
+    topic: int
+    queue: int
+    offset: int
 
 
 class Planned(NamedTuple):
@@ -37,11 +54,50 @@ class Planned(NamedTuple):
 
 
 class SendBacks:
-    """Plans the copies of what consumers of a shard have failed on."""
+    """Makes the copies of what consumers of a shard have failed on."""
 
-    def __init__(self, shard: Shard, groups: Groups) -> None:
+    def __init__(
+        self, shard: Shard, groups: Groups, topics: TopicChanges, sends: Sends, disk: DiskPressure
+    ) -> None:
         self._shard = shard
         self._groups = groups
+        self._topics = topics
+        self._sends = sends
+        self._disk = disk
+        self._buried: list[bytes] = []  # control records that are appended after the turn's sends
+
+    def add(self, token: object, command: SendBack | SendRetry, now: Now) -> bool:
+        """Send the copy that is asked for; False if none is to be sent.  DISK_FULL and what a send is refused for."""
+        planned = self.plan(command)
+        if planned is not None:
+            self._send(token, planned, now)
+        return planned is not None
+
+    def bury(
+        self, token: object, group: int, place: Place, record: bytes, leases: int, now: Now
+    ) -> None:
+        """Copy a message that was leased so often to the dead letters of its group, and consume it.
+
+        Refused like a send; then it stays as it is.
+        """
+        failed = retry.failed(record[HEAD_BYTES:], self._shard.ready.groups.names[group])
+        failed = failed._replace(attempts=failed.attempts + leases - 1)
+        self._send(token, _dead(failed), now)
+        consumed = self._shard.ready.of(group, *place[:2]).consume(place.offset, Event.GIVE_UP)
+        assert consumed, place
+        self._buried.append(encode_ack(group, *place[:2], [place.offset]))
+
+    def take_buried(self) -> list[bytes]:
+        """The control records of this turn that come after its sends."""
+        taken = self._buried.copy()
+        self._buried.clear()
+        return taken
+
+    def _send(self, token: object, planned: Planned, now: Now) -> None:
+        self._disk.check(now.mono_ms, now.wall_ms, len(planned.record))
+        if planned.topic not in self._shard.topics.by_name:
+            self._topics.make(CreateTopic(planned.topic, TopicType.MIXED, planned.queues))
+        self._sends.add(token, planned.command)
 
     def plan(self, command: SendBack | SendRetry) -> Planned | None:
         """What is to be sent; None: nothing, for the group keeps no retries."""

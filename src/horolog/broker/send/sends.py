@@ -37,6 +37,10 @@ for _type, _kinds in ACCEPTED.items():
     _TAKES[_TYPE_ROWS[_type], list(_kinds)] = True
 
 
+NOBODY = object()
+"""The token of a send that nobody waits for."""
+
+
 class _Request(NamedTuple):
     token: object
     topic: Topic

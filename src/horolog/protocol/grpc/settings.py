@@ -5,12 +5,14 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, DELIVERY_ATTEMPTS, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import duration_ms
+from horolog.protocol.queue_commands import GroupSettings
 
+_ATTEMPTS = GroupSettings().retry_max + 1
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
@@ -69,17 +71,17 @@ def _consumer_policy(language: str) -> pb.RetryPolicy:
     """How long a push consumer waits before it takes a failed message again, attempt by attempt.
 
     The official clients give up after `max_attempts` for FIFO consumers only, and leave the others to the broker.
-    This one ends nothing for consumers over gRPC, so it must not name a number that it does not keep.
+    A group with settings of its own has another number, which the caller knows.
     """
     if language == "HTTP":  # the Node client knows only this one
         return pb.RetryPolicy(
-            max_attempts=DELIVERY_ATTEMPTS,
+            max_attempts=_ATTEMPTS,
             exponential_backoff=pb.ExponentialBackoff(
                 initial=Duration(seconds=5), max=Duration(seconds=7200), multiplier=2
             ),
         )
     return pb.RetryPolicy(
-        max_attempts=DELIVERY_ATTEMPTS,
+        max_attempts=_ATTEMPTS,
         customized_backoff=pb.CustomizedBackoff(next=[Duration(seconds=s) for s in _LEVELS_S]),
     )
 

@@ -1,0 +1,100 @@
+"""5.x consumers that fail, in a simulation: they give messages up, or let the broker do so after a few leases.
+
+Their group acknowledges nothing, so at the end each of its messages is either still to be had or a dead letter: one
+dead letter for each that was given up, and none for any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import NamedTuple
+
+from horolog.protocol.commands import DescribeTopic, Receive, Received, Sent
+from horolog.protocol.queue_commands import GroupSettings, PutGroup
+from horolog.protocol.retry_commands import ForwardToDeadLetters
+from horolog.protocol.rocketmq import layout, properties, retry
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+GROUP = "giving-up"
+RETRY_MAX = 1
+_DEAD = retry.dead_letter_topic(GROUP)
+
+
+class _Id(NamedTuple):
+    """A message: two topics, or two sends after the window, may have one id."""
+
+    message_id: str
+    origin_id: str
+
+
+class GivingUp:
+    """The consumers of one simulation, and what they have given up."""
+
+    def __init__(self, seed: int, broker: SimBroker) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0, 0, 0.05, 0.15])  # of all turns
+        self._broker = broker
+        self._held: list[tuple[str, str, _Id]] = []  # topic, handle
+        self._asked: dict[str, _Id] = {}  # by handle
+        self.certain: set[_Id] = set()  # as answered
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(
+        self, topics: tuple[str, ...], wall_ms: int, _mono_ms: int
+    ) -> tuple[list[Answer], str]:
+        """Commands to be asked for in one step, and what they do."""
+        if not self._held or self._random.random() < 0.5:
+            topic = self._random.choice(topics)
+            command = Receive(GROUP, topic, -1, "*", 8, 10_000, False, 0, GROUP, gives_up=True)
+            settings = PutGroup(GROUP, GroupSettings(retry_max=RETRY_MAX))
+            return [Answer(settings, wall_ms), Answer(command, wall_ms)], f"{GROUP} of {topic}"
+        topic, handle, message = self._held.pop(self._random.randrange(len(self._held)))
+        self._asked[handle] = message
+        forward = ForwardToDeadLetters(GROUP, topic, handle)
+        times = self._random.choice([1, 1, 2])
+        return [Answer(forward, wall_ms) for _ in range(times)], f"{GROUP}: {message.message_id}"
+
+    def owns(self, answer: Answer) -> bool:
+        """Whether that is an answer to one of these."""
+        command = answer.command
+        name = getattr(command, "name", None) if isinstance(command, PutGroup) else None
+        return (name or getattr(command, "group", "")) == GROUP
+
+    def noted(self, answer: Answer) -> None:
+        """An answer has been released."""
+        command, result = answer.command, answer.result
+        if isinstance(command, ForwardToDeadLetters) and isinstance(result, Sent):
+            if not result.refused:
+                self.certain.add(self._asked[command.receipt_handle])
+        elif isinstance(command, Receive) and isinstance(result, Received):
+            self._held += [
+                (command.topic, each.receipt_handle, _id_of(each.layout))
+                for each in result.messages
+            ]
+
+    def finish(self, *, lost_allowed: bool) -> None:
+        """Everything is handed over: compare."""
+        there: Counter[_Id] = Counter()
+        dropped = 0
+        if _DEAD in self._broker.shard.topics.by_name:
+            command = Receive("final", _DEAD, -1, "*", 32, 600_000, False, 0, "final")
+            while messages := self._broker.ask(command).messages:
+                there.update(_id_of(each.layout) for each in messages)
+            dropped = sum(self._broker.ask(DescribeTopic(_DEAD)).min_offsets)
+        for message, times in there.items():
+            if times > 1:
+                raise PromiseBroken(f"P3: {message} is a dead letter {times} times")
+        missing = self.certain - there.keys()
+        if len(missing) > dropped and not lost_allowed:
+            raise PromiseBroken(f"P2: {sorted(missing)} were given up and are no dead letters")
+
+
+def _id_of(stored: bytes) -> _Id:
+    known = properties.decode(layout.topic_and_properties(stored)[1])
+    origin_id = known.get(properties.ORIGIN_MESSAGE_ID) or layout.offset_message_id(stored)
+    return _Id(known[properties.UNIQ_KEY], origin_id)
