@@ -2,7 +2,7 @@
 
 Inside horolog a duration is an int of milliseconds and a point in time is an int of UTC epoch
 milliseconds; text is turned into these at the edge (CLI, admin API, configuration), here and
-nowhere else.  A bare number is never guessed to be seconds, and a time without a zone is never
+nowhere else.  So are numbers with a noun.  A bare number is never guessed to be seconds, and a time without a zone is never
 guessed to be local: both are refused with the words to type instead.  What cannot be told exactly
 is rounded up, so that nothing becomes due early.
 """
@@ -37,6 +37,10 @@ _EPOCH_MS = re.compile(r"[0-9]{12,15}\Z")
 _HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: "1 file", "1,234 files"; `plural` where an s at the end is not enough."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.

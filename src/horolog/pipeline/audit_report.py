@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from horolog import __version__
 from horolog.pipeline import report
 from horolog.pipeline.audit_tables import percentiles
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,75 +28,111 @@ NAMES = {
     "quarantined": "quarantined",
     "unproven": "not provable",
 }
+NO_HAND_OVERS = "no hand-overs"
+NOTHING = f'<p class="note">{NO_HAND_OVERS}</p>'
 _BARS = 120
 _ROWS = 200
 
 
 def sentence(result: AuditResult) -> str:
     """The verdict."""
-    handed, planned = result.total("handed_over"), scheduled(result)
     if not result.faults:
-        return f"No fault: {handed:,} hand-overs of {planned:,} scheduled messages."
-    told = [f"{n:,} {NAMES[fault]}" for fault, n in result.counts.items()]
+        hand_overs = counted(result.total("handed_over"), "hand-over")
+        return f"No fault: {hand_overs} of {counted(due_in(result), 'scheduled message')}."
+    parts = [f"{report.number(n)} {NAMES[fault]}" for fault, n in result.counts.items()]
     if result.damaged:
-        told.append(f"{len(result.damaged):,} damaged stretches of the log")
-    return f"{result.faults:,} faults: {', '.join(told)}."
+        stretches = counted(
+            len(result.damaged), "damaged stretch of the log", "damaged stretches of the log"
+        )
+        parts.append(stretches)
+    return f"{counted(result.faults, 'fault')}: {', '.join(parts)}."
 
 
-def scheduled(result: AuditResult) -> int:
-    """Through the log and by adoption."""
+def due_in(result: AuditResult) -> int:
+    """Messages that came in to be due later: through the log and by adoption."""
     return result.total("scheduled") + result.total("adopted")
+
+
+def balance(result: AuditResult) -> list[tuple[str, int]]:
+    """What came in and what became of it; the last number is the rest, which waits or is a finding."""
+    rows = [
+        ("scheduled by sends", result.total("scheduled")),
+        ("adopted from bulk loads", result.total("adopted")),
+    ]
+    if result.forgotten:
+        rows.append(("settled, but scheduled before the log begins", result.forgotten))
+    rows += [
+        ("handed over", -result.total("handed_over")),
+        ("recalled", -result.total("recalled")),
+        ("moved to another due time", -result.total("moved")),
+    ]
+    return [*rows, ("left: waiting, or among the findings", sum(n for _, n in rows))]
 
 
 def notes(result: AuditResult) -> list[str]:
     """What is no fault, and ought to be known."""
-    told = []
+    found = []
     if result.overdue:
-        told.append(
-            f"{result.overdue:,} messages are due and not handed over yet; the broker has them"
+        one = result.overdue == 1
+        found.append(
+            f"{counted(result.overdue, 'message')} {'is' if one else 'are'} due and not handed"
+            f" over yet; the broker has {'it' if one else 'them'}"
         )
     if result.forgotten:
-        told.append(
-            f"{result.forgotten:,} hand-overs or recalls: schedule no longer in the log"
-            f" (it begins at log position {result.log_start:,})"
+        found.append(
+            f"{counted(result.forgotten, 'hand-over or recall', 'hand-overs or recalls')}:"
+            " schedule no longer in the log"
+            f" (it begins at log position {report.number(result.log_start)})"
         )
-    return told
+    return found
 
 
 def overall(result: AuditResult) -> list[int]:
-    """p50, p95, p99 and max lateness of all hand-overs."""
+    """p50, p95, p99 and max lateness of all hand-overs; empty if there were none."""
     late = result.histogram["late_ms"].to_numpy()
     counts = result.histogram["hand_overs"].to_numpy()
+    if not counts.sum():
+        return []
     most = max(result.lateness["max_ms"].to_pylist(), default=0)
     return [*percentiles(late, counts), most]
 
 
+def _lateness_words(result: AuditResult) -> str:
+    if not (values := overall(result)):
+        return NO_HAND_OVERS
+    return ", ".join(
+        f"{name} {report.duration(ms)}"
+        for name, ms in zip(("p50", "p95", "p99", "most"), values, strict=True)
+    )
+
+
 def audit_page(result: AuditResult) -> str:
     """The whole report."""
-    settled = result.total("recalled") + result.total("moved")
-    p50, p95, p99, most = overall(result)
+    late = [report.duration(ms) for ms in overall(result)]
     figures = [
-        ("scheduled", scheduled(result), ""),
+        ("scheduled by sends", result.total("scheduled"), ""),
+        ("adopted from bulk loads", result.total("adopted"), ""),
         ("handed over", result.total("handed_over"), ""),
-        ("recalled or moved", settled, ""),
+        ("recalled or moved", result.total("recalled") + result.total("moved"), ""),
         ("faults", result.faults, "bad" if result.faults else ""),
         ("due, not handed over yet", result.overdue, "warn" if result.overdue else ""),
-        ("late, median", report.duration(p50), ""),
-        ("late, p99", report.duration(p99), ""),
-        ("late, most", report.duration(most), ""),
+        ("late, median", late[0] if late else NO_HAND_OVERS, ""),
+        ("late, p99", late[2] if late else NO_HAND_OVERS, ""),
+        ("late, most", late[3] if late else NO_HAND_OVERS, ""),
     ]
     parts = [
         report.verdict(sentence(result), "; ".join(notes(result)), bad=result.faults > 0),
         report.cards(figures),
         _findings(result),
+        _balance(result),
         _lateness(result),
-        _histogram(result, (p50, p95, p99)),
+        _histogram(result),
         _funnel(result),
         _totals(result),
     ]
     sub = (
-        f"{result.data_dir} · log positions {result.log_start:,} to {result.log_end:,} ·"
-        f" {result.records:,} records · up to {report.moment(result.horizon_ms)} UTC"
+        f"{result.data_dir} · log positions {report.number(result.log_start)} to"
+        f" {report.number(result.log_end)} · {counted(result.records, 'record')} · up to {report.moment(result.horizon_ms)} UTC"
     )
     return report.page("Proof of delivery", sub, parts, f"horolog {__version__}, pipeline audit")
 
@@ -122,8 +158,21 @@ def _findings(result: AuditResult) -> str:
     return report.section("Findings", report.table(head, [*damaged, *rows]), note=note)
 
 
+def _balance(result: AuditResult) -> str:
+    rows = balance(result)
+    return report.section(
+        "Balance",
+        report.table(
+            ("came in, less what went out", "messages"), rows, sums=True
+        ),
+        note="A message that was moved to another due time came in once more with that one.",
+    )
+
+
 def _lateness(result: AuditResult) -> str:
     rows = result.lateness.to_pylist()
+    if not rows:
+        return report.section("Hand-overs by hour", NOTHING)
     by_hour: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         by_hour.setdefault(row["hour_ms"], []).append(row)
@@ -135,7 +184,7 @@ def _lateness(result: AuditResult) -> str:
     count = [sum(row["hand_overs"] for hour in group for row in by_hour[hour]) for group in shown]
     labels = [report.moment(group[0], seconds=False)[5:] for group in shown]
     titles = [
-        f"{label}: {n:,} hand-overs, p99 {report.duration(a)}, most {report.duration(b)}"
+        f"{label}: {counted(n, 'hand-over')}, p99 {report.duration(a)}, most {report.duration(b)}"
         for label, n, a, b in zip(labels, count, p99, most, strict=True)
     ]
     head = ("topic", "hour (UTC)", "hand-overs", "p50 ms", "p95 ms", "p99 ms", "most ms")
@@ -156,7 +205,7 @@ def _lateness(result: AuditResult) -> str:
             report.section("Hand-overs by hour", report.bars(count, labels, titles=titles)),
             report.section(
                 "Lateness by hour, milliseconds",
-                report.bars(p99, labels, behind=most, titles=titles),
+                report.bars(p99, labels, pale=most, titles=titles),
                 report.table(head, cells),
                 note="Dark: p99 of the worst topic; pale: the latest hand-over. By the hour of the"
                 " due time, the latest first. Exact below 1.024 s, within 0.2 % above.",
@@ -165,7 +214,9 @@ def _lateness(result: AuditResult) -> str:
     )
 
 
-def _histogram(result: AuditResult, percents: Sequence[int]) -> str:
+def _histogram(result: AuditResult) -> str:
+    if not overall(result):
+        return ""
     late = result.histogram["late_ms"].to_numpy()
     counts = result.histogram["hand_overs"].to_numpy()
     edges = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000]
@@ -173,11 +224,10 @@ def _histogram(result: AuditResult, percents: Sequence[int]) -> str:
     values = np.bincount(place, weights=counts, minlength=len(edges)).tolist()
     last = max((i for i, n in enumerate(values) if n), default=0)
     labels = [f"≥ {report.duration(edge)}" if edge else "0" for edge in edges]
-    p50, p95, p99 = (report.duration(ms) for ms in percents)
     return report.section(
         "Lateness of all hand-overs",
         report.bars(values[: last + 1], labels[: last + 1]),
-        note=f"Hand-over store time minus due time: p50 {p50}, p95 {p95}, p99 {p99}.",
+        note=f"Hand-over store time minus due time: {_lateness_words(result)}.",
     )
 
 
@@ -213,16 +263,19 @@ def show(console: Console, result: AuditResult) -> None:
     """The summary on a terminal."""
     from rich.table import Table
 
-    p50, p95, p99, most = (report.duration(ms) for ms in overall(result))
     colour = "bold red" if result.faults else "bold green"
     console.print(sentence(result), style=colour, highlight=False)
     grid = Table.grid(padding=(0, 2))
+    rows = balance(result)
+    width = max(len(report.number(n)) for _, n in rows)
     lines = [
-        ("scheduled", f"{scheduled(result):,} ({result.total('adopted'):,} of them adopted)"),
-        ("handed over", f"{result.total('handed_over'):,}"),
-        ("recalled, moved", f"{result.total('recalled'):,}, {result.total('moved'):,}"),
-        ("lateness", f"p50 {p50}, p95 {p95}, p99 {p99}, most {most}"),
-        ("log", f"{result.log_start:,} to {result.log_end:,}, {result.records:,} records"),
+        *((name, f"{n:>{width},}") for name, n in rows),
+        ("lateness", _lateness_words(result)),
+        (
+            "log",
+            f"{report.number(result.log_start)} to {report.number(result.log_end)},"
+            f" {counted(result.records, 'record')}",
+        ),
         ("up to", f"{report.moment(result.horizon_ms)} UTC"),
     ]
     for name, shown in lines:

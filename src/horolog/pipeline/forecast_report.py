@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from horolog import __version__
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.pipeline import report
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,7 @@ _WIDTHS = (60_000, 5 * 60_000, 15 * 60_000, HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DA
 def sentence(result: Forecast) -> str:
     """What is to come, in one line."""
     within = "" if result.to_ms is None else f" before {report.moment(result.to_ms)} UTC"
-    return f"{result.total:,} messages wait{within}."
+    return f"{counted(result.total, 'message')} {'waits' if result.total == 1 else 'wait'}{within}."
 
 
 def load_of(result: Forecast, topic: str = "") -> tuple[list[int], list[int], int]:
@@ -45,10 +46,17 @@ def forecast_page(result: Forecast) -> str:
     peak = hottest[0] if hottest else {"second_ms": 0, "messages": 0}
     figures = [
         ("messages wait", result.total, ""),
+        *(
+            [
+                ("of them on the broker's disk", result.total - result.in_lake, ""),
+                ("of them in the lake", result.in_lake, ""),
+            ]
+            if result.in_lake
+            else []
+        ),
         ("due, not handed over yet", result.overdue, "warn" if result.overdue else ""),
         ("in the hottest second", peak["messages"], ""),
         ("topics", len(result.topics), ""),
-        *([("of them in the lake", result.in_lake, "")] if result.in_lake else []),
     ]
     parts = [
         report.verdict(sentence(result), _hot(result), bad=False),
@@ -65,8 +73,8 @@ def _hot(result: Forecast) -> str:
     rows = result.hottest.to_pylist()
     if not rows:
         return ""
-    told = f"The hottest second is {report.moment(rows[0]['second_ms'])} UTC"
-    return f"{told}: {rows[0]['messages']:,} messages."
+    second = report.moment(rows[0]["second_ms"])
+    return f"The hottest second is {second} UTC: {counted(rows[0]['messages'], 'message')}."
 
 
 def _load(result: Forecast) -> str:
@@ -76,7 +84,7 @@ def _load(result: Forecast) -> str:
         starts, counts, width = load_of(result, topic)
         labels = [report.moment(start, seconds=False) for start in starts]
         short = [label[5:] if width < DAY_MS else label[:10] for label in labels]
-        titles = [f"{label}: {n:,}" for label, n in zip(labels, counts, strict=True)]
+        titles = [f"{label}: {report.number(n)}" for label, n in zip(labels, counts, strict=True)]
         hot = counts.index(max(counts)) if counts else -1
         name = f"Messages due in each {report.duration(width)}"
         parts.append(
@@ -111,7 +119,7 @@ def show(console: Console, result: Forecast) -> None:
     """The summary on a terminal."""
     console.print(sentence(result), style="bold", highlight=False)
     if result.overdue:
-        console.print(f"{result.overdue:,} of them are due already", style="yellow")
+        console.print(f"{report.number(result.overdue)} of them due already", style="yellow")
     starts, counts, width = load_of(result)
     top = max(counts, default=1)
     busiest = sorted(zip(counts, starts, strict=True), reverse=True)[:12]
@@ -119,5 +127,5 @@ def show(console: Console, result: Forecast) -> None:
         bar = "█" * max(1, round(24 * n / top)) if n else ""
         console.print(f"  {report.moment(start, seconds=False)}  {n:>12,}  {bar}", highlight=False)
     console.print(f"  the busiest stretches of {report.duration(width)}", style="dim")
-    if told := _hot(result):
-        console.print(told, highlight=False)
+    if hot := _hot(result):
+        console.print(hot, highlight=False)

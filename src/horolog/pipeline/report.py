@@ -39,11 +39,31 @@ svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font-size: 12px; } svg .bar { fill: var(--blue); }
 svg .back { fill: var(--light); } svg .grid { stroke: var(--line); }
 svg .hot { fill: var(--red); }
+.narrow { display: none; }
+@media (max-width: 640px) {
+  main { padding: 18px 12px 40px; } section { padding: 14px; } h1 { font-size: 22px; }
+  .cards { gap: 8px; } .card { padding: 10px 12px; } .card b { font-size: 19px; }
+  .wide { display: none; } .narrow { display: block; }
+  th, td { white-space: normal; padding: 5px 6px; }
+  table.many, table.many tbody, table.many tr, table.many td { display: block; }
+  table.many tr.head { display: none; }
+  table.many tr { padding: 8px 0; border-bottom: 1px solid var(--line); }
+  table.many td, table.many td.n { display: flex; justify-content: space-between; gap: 16px;
+    padding: 2px 0; border: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
+  table.many td::before { content: attr(data-name); color: var(--soft); text-align: left;
+    white-space: nowrap; }
+  table.many td.none { display: none; } }
+tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
 .note { color: var(--soft); font-size: 13px; margin: 8px 0 0; }
 footer { color: var(--soft); font-size: 13px; }
 """
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 960, 240, 64, 34, 16
+_HEIGHT, _LEFT, _BOTTOM, _TOP = 240, 64, 34, 16
+_WIDE, _NARROW = (
+    960,
+    340,
+)  # a chart is drawn for a desk and for a phone, and the page shows one of them
 _BAR_WIDEST, _LABEL = 72, 84
+_COLUMNS_MAX = 3  # a table of more is a list of rows on a phone
 
 
 def page(title: str, sub: str, parts: Sequence[str], made: str) -> str:
@@ -82,26 +102,30 @@ def section(title: str, *parts: str, note: str = "") -> str:
     return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}{tail}</section>"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Numbers to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, sums: bool = False) -> str:
+    """Numbers to the right; with `sums` the last row is set off as the sum of the others."""
     if not rows:
         return '<p class="note">none</p>'
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
 
     def cell(tag: str, shown: object, place: int) -> str:
-        state = ' class="n"' if right[place] else ""
-        return f"<{tag}{state}>{html.escape(number(shown))}</{tag}>"
+        states = ["n"] if right[place] else []
+        states += ["none"] if shown == "" else []
+        state = f' class="{" ".join(states)}"' if states else ""
+        name = f' data-name="{html.escape(head[place])}"' if tag == "td" else ""
+        return f"<{tag}{state}{name}>{html.escape(number(shown))}</{tag}>"
 
     top = "".join(cell("th", name, i) for i, name in enumerate(head))
-    body = "".join(
-        f"<tr>{''.join(cell('td', shown, i) for i, shown in enumerate(row))}</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+    lines = ["".join(cell("td", shown, i) for i, shown in enumerate(row)) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines[: len(lines) - sums])
+    body += "".join(f'<tr class="sum">{line}</tr>' for line in lines[len(lines) - sums :])
+    kind = ' class="many"' if len(head) > _COLUMNS_MAX else ""
+    return f'<div class="scroll"><table{kind}><tr class="head">{top}</tr>{body}</table></div>'
 
 
 def number(shown: object) -> str:
-    """Thousands apart."""
-    return f"{shown:,}".replace(",", "\u202f") if isinstance(shown, int) else str(shown)
+    """Numbers with a comma between thousands, as on the terminal; anything else as it is."""
+    return f"{shown:,}" if isinstance(shown, int) else str(shown)
 
 
 def moment(epoch_ms: int, *, seconds: bool = True) -> str:
@@ -124,46 +148,60 @@ def bars(
     values: Sequence[float],
     labels: Sequence[str],
     *,
-    behind: Sequence[float] = (),
+    pale: Sequence[float] = (),
     unit: str = "",
     hot: int = -1,
     titles: Sequence[str] = (),
 ) -> str:
-    """A bar chart.
+    """A bar chart, drawn once for a wide page and once for a narrow one.
 
     labels  one a bar; only as many are written as there is room for
-    behind  paler bars behind them, such as a maximum behind a median
+    pale    paler bars at the back of them, such as a maximum at the back of a median
     hot     the bar that is shown in red
     """
     if not values:
         return '<p class="note">nothing to show</p>'
-    top = max([*values, *behind, 1])
+    drawn = [
+        f'<div class="{kind}">{_chart(width, values, labels, pale, unit, hot, titles)}</div>'
+        for kind, width in (("wide", _WIDE), ("narrow", _NARROW))
+    ]
+    return "".join(drawn)
+
+
+def _chart(
+    width: int,
+    values: Sequence[float],
+    labels: Sequence[str],
+    pale: Sequence[float],
+    unit: str,
+    hot: int,
+    titles: Sequence[str],
+) -> str:
+    top = max([*values, *pale, 1])
     step = _step(top)
     ceiling = step * -(-top // step)
-    high, wide = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT - 8) / len(values)
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" xmlns="http://www.w3.org/2000/svg">'
-    ]
+    high, wide = _HEIGHT - _TOP - _BOTTOM, (width - _LEFT - 8) / len(values)
+    parts = [f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" xmlns="http://www.w3.org/2000/svg">']
     line = 0.0
     while line <= ceiling:
         y = _TOP + high * (1 - line / ceiling)
         parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line class="grid" x1="{_LEFT}" x2="{width - 8}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(line)}{unit}</text>'
         )
         line += step
     gap = max(wide * 0.15, wide - _BAR_WIDEST) if wide > 3 else 0.0
     for i, value in enumerate(values):
         x = _LEFT + i * wide + gap / 2
-        if behind:
-            parts.append(_bar("back", x, behind[i] / ceiling * high, wide - gap, high))
-        told = f"<title>{html.escape(titles[i])}</title>" if titles else ""
+        if pale:
+            parts.append(_bar("back", x, pale[i] / ceiling * high, wide - gap, high))
+        title = f"<title>{html.escape(titles[i])}</title>" if titles else ""
         kind = "hot" if i == hot else "bar"
-        parts.append(_bar(kind, x, value / ceiling * high, wide - gap, high, told))
-    every = max(1, -(-len(labels) * _LABEL // (_WIDTH - _LEFT)))
+        parts.append(_bar(kind, x, value / ceiling * high, wide - gap, high, title))
+    every = max(1, -(-len(labels) * _LABEL // (width - _LEFT)))
     for i in range(0, len(labels), every):
         x = _LEFT + (i + 0.5) * wide
-        if x > _WIDTH - _LABEL / 2:
+        if x > width - _LABEL / 2:
             continue
         parts.append(
             f'<text x="{x:.1f}" y="{_HEIGHT - 12}" text-anchor="middle">'
@@ -172,11 +210,11 @@ def bars(
     return "".join([*parts, "</svg>"])
 
 
-def _bar(kind: str, x: float, tall: float, wide: float, high: float, told: str = "") -> str:
+def _bar(kind: str, x: float, tall: float, wide: float, high: float, title: str = "") -> str:
     y = _TOP + high - tall
     return (
         f'<rect class="{kind}" x="{x:.2f}" y="{y:.2f}" width="{max(wide, 0.5):.2f}"'
-        f' height="{tall:.2f}">{told}</rect>'
+        f' height="{tall:.2f}">{title}</rect>'
     )
 
 
