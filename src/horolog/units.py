@@ -42,6 +42,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     """A number with its noun: "1 file", "1,234 files"; `plural` where an s at the end is not enough."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
+
 def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.
 

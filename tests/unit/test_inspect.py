@@ -186,7 +186,7 @@ def test_an_hour(tmp_path: Path) -> None:
     ("name", "at", "told"),
     [
         ("delay.idx", 9, "bad entry check sums"),
-        ("delay.log", 60, "records that do not verify"),
+        ("delay.log", 60, "not verified"),
         (state_name(1), 100, "not intact"),
         (run_name(0, 2), 33, "not intact"),
     ],

@@ -152,7 +152,7 @@ def test_quarantine_survives_restarts(make_world, kind, between) -> None:
     for life in range(3):
         told = view(world).problems
         assert len(told) == 1, life
-        assert "1 messages do not verify and are quarantined" in told[0]
+        assert "1 message quarantined for not verifying" in told[0]
         assert view(world).pending == 0
         found = world.broker.ask(FindMessages("t", "m05"))
         assert [each.state for each in found] == [MessageState.QUARANTINED]
@@ -248,7 +248,7 @@ def test_an_entry_that_cannot_be_made_anew_is_quarantined_and_not_waited_for(
         told = view(world)
         assert told.pending == 0
         assert len(told.problems) == 1
-        assert "1 messages do not verify and are quarantined" in told.problems[0]
+        assert "1 message quarantined for not verifying" in told.problems[0]
         checkpoint(world)
         world.reopen()
     assert hand_over(world) == []

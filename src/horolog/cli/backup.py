@@ -11,6 +11,7 @@ import typer
 from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -50,7 +51,7 @@ def backup(
     from horolog.cli.progress import size_text
 
     typer.echo(
-        f"backup {ended['number']} into {ended['directory']}: {ended['files']} files,"
+        f"backup {ended['number']} into {ended['directory']}: {counted(ended['files'], 'file')},"
         f" {size_text(ended['bytes'])}, of which {size_text(ended['copied_bytes'])} copied;"
         f" log position {ended['position']}, {ended['made']}"
     )
@@ -70,7 +71,11 @@ def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[st
         while view["state"] == "running":
             time.sleep(_LOOK_S)
             view = client.get("/v1/backup")
-            told(f"{view['files_done']}/{view['files']} files", view["bytes_done"], view["bytes"])
+            told(
+                f"{view['files_done']}/{counted(view['files'], 'file')}",
+                view["bytes_done"],
+                view["bytes"],
+            )
     if view["error"] is not None:
         raise error_from_body({"error": view["error"]})
     if (view["directory"], view["number"]) != (begun["directory"], begun["number"]):

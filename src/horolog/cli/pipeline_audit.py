@@ -17,7 +17,7 @@ from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
 from horolog.spark.packages import need_spark
-from horolog.units import parse_duration_ms, parse_time_ms
+from horolog.units import counted, parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from horolog.pipeline.audit import AuditResult
@@ -169,9 +169,11 @@ def rebuild(
         print_json(asdict(result))
     else:
         typer.echo(
-            f"{result.out}: log to {result.position}, {result.units} messages in {result.queues}"
-            f" queues, {result.pending} pending: {result.hours} hours, {result.runs} runs,"
-            f" {result.adopted} adopted runs, {result.in_lake} messages in the lake"
+            f"{result.out}: log to {result.position}, {counted(result.units, 'message')} in"
+            f" {counted(result.queues, 'queue')}, {result.pending:,} pending:"
+            f" {counted(result.hours, 'hour')}, {counted(result.runs, 'run')},"
+            f" {counted(result.adopted, 'adopted run')},"
+            f" {counted(result.in_lake, 'message')} in the lake"
         )
     return Exit.OK
 

@@ -13,6 +13,7 @@ from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
 from horolog.spark.packages import need_spark
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.spark.bulk_load import BulkLoadResult
@@ -150,11 +151,11 @@ def _told(result: BulkLoadResult, topic: str) -> str:
         return f"load {result.job_id} was committed before; nothing was changed"
     speed = result.rows / result.seconds if result.seconds else 0
     told = (
-        f"scheduled {result.rows} messages in {topic} in {result.seconds:.1f} s ({speed:,.0f}/s),"
-        f" {result.files} files, load {result.job_id}"
+        f"scheduled {counted(result.rows, 'message')} in {topic} in {result.seconds:.1f} s ({speed:,.0f}/s),"
+        f" {counted(result.files, 'file')}, load {result.job_id}"
     )
     if result.rejected:
-        told += f"\nrefused {result.rejected} rows, see {result.rejects}"
+        told += f"\nrefused {counted(result.rejected, 'row')}, see {result.rejects}"
     return told
 
 

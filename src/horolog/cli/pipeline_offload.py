@@ -11,6 +11,7 @@ from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
 from horolog.places import local_place
 from horolog.spark.packages import need_lake, need_spark
+from horolog.units import counted
 
 _FLAGS = {"from_ms": "--beyond", "app": "--app", "beyond": "--beyond"}
 Lake = Annotated[
@@ -66,7 +67,9 @@ def offload(
     if as_json:
         print_json(done._asdict())
     else:
-        typer.echo(f"{done.rows} messages in {done.files} files of {done.lake}.")
+        typer.echo(
+            f"{counted(done.rows, 'message')} in {counted(done.files, 'file')} of {done.lake}."
+        )
 
 
 def promote(
@@ -107,7 +110,7 @@ def promote(
         if as_json:
             print_json(done._asdict())
         elif done.rows or not watch:
-            typer.echo(f"{done.rows} messages of {done.hours} hours.")
+            typer.echo(f"{counted(done.rows, 'message')} of {counted(done.hours, 'hour')}.")
         if not watch:
             return
         time.sleep(300)

@@ -9,6 +9,7 @@ import typer
 from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_table
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -151,8 +152,10 @@ def _window(
     import sys
 
     if ask and not dry_run and sys.stdin.isatty():
-        counted = _post_window(client, window, dry_run=True)["matched"]
-        if not typer.confirm(f"Cancel {counted} messages of {window['topic']}?", err=True):
+        matched = _post_window(client, window, dry_run=True)["matched"]
+        if not typer.confirm(
+            f"Cancel {counted(matched, 'message')} of {window['topic']}?", err=True
+        ):
             typer.echo("nothing was recalled", err=True)
             return Exit.REFUSED
     result = _post_window(client, window, dry_run=dry_run)
@@ -160,10 +163,11 @@ def _window(
         print_json(result)
     elif dry_run:
         typer.echo(
-            f"{result['matched']} messages ({result['size_bytes']} bytes) would be cancelled"
+            f"{counted(result['matched'], 'message')} ({counted(result['size_bytes'], 'byte')})"
+            " would be cancelled"
         )
     else:
-        typer.echo(f"CANCELLED: {result['cancelled']} messages will not be handed over")
+        typer.echo(f"CANCELLED: {counted(result['cancelled'], 'message')} will not be handed over")
     return Exit.OK
 
 

@@ -9,6 +9,7 @@ import typer
 
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
+from horolog.units import counted
 
 
 def restore(
@@ -65,7 +66,7 @@ def restore(
         )
         return
     typer.echo(
-        f"restored backup {manifest.number} into {data_dir}: {done.files_done} files,"
+        f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
         f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
     )
     for damage in manifest.damaged:

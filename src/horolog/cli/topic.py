@@ -9,6 +9,7 @@ import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
+from horolog.units import counted
 
 app = typer.Typer(
     help="Create, change, delete, list and describe topics.",
@@ -111,7 +112,7 @@ def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
-    queues = "1 queue" if view["queues"] == 1 else f"{view['queues']} queues"
+    queues = counted(view["queues"], "queue")
     perm = "" if view["perm"] == _BOTH else f", permission {view['perm']}"
     typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}")
 

@@ -10,6 +10,7 @@ import typer
 from horolog.cli.exits import Exit
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json, print_table
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.verify.directory import Verdict
@@ -60,9 +61,9 @@ def _show(directory: Path, verdict: Verdict) -> None:
         typer.echo(f"… and {findings.count - len(findings.kept)} more")
     for note in findings.notes:
         typer.echo(f"note: {note}")
-    what = "clean" if verdict.clean else f"{findings.count} findings"
+    what = "clean" if verdict.clean else counted(findings.count, "finding")
     typer.echo(
         f"{directory}: {what}; {size_text(verdict.bytes)}, log {verdict.log_start} to"
-        f" {verdict.log_end}, {verdict.frames} frames, {verdict.records} records,"
-        f" {verdict.scheduled} scheduled"
+        f" {verdict.log_end}, {counted(verdict.frames, 'frame')}, {counted(verdict.records, 'record')},"
+        f" {verdict.scheduled:,} scheduled"
     )

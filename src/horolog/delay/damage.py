@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from horolog.errors import Problem
 from horolog.limits import HOUR_KEEP_MS
+from horolog.units import counted
 
 ASIDE = "quarantined-"  # names in `hours` and `runs` that begin so were set aside, and are never removed
 
@@ -50,7 +51,7 @@ def quarantined_key(source: Quarantining) -> str:
 def quarantine_problem(source: Quarantining, origin: int = -1) -> Problem:
     """What is to be said of the quarantined messages of a source; `origin` is that of the last one, if known."""
     last = f" (the last one found: log position {origin})" if origin >= 0 else ""
-    text = f"{source.label}: {source.quarantined} messages do not verify and are quarantined{last}"
+    text = f"{source.label}: {counted(source.quarantined, 'message')} quarantined for not verifying{last}"
     return Problem(text, key=quarantined_key(source), until_ms=source.until_ms + HOUR_KEEP_MS)
 
 

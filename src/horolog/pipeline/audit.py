@@ -44,6 +44,7 @@ from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.spark.shared_place import prove_shared
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,7 +211,7 @@ class _Audit:
         if not count:
             pq.write_table(FINDING_FIELDS.empty_table(), found)
             return {}
-        self._told(f"looking at {count} messages more closely")
+        self._told(f"looking at {counted(count, 'message')} more closely")
         rows = suspect_rows(spark, plan, self._options, keys, count)
         faults = judged(
             per_message(rows, plan),

@@ -162,9 +162,7 @@ def _balance(result: AuditResult) -> str:
     rows = balance(result)
     return report.section(
         "Balance",
-        report.table(
-            ("came in, less what went out", "messages"), rows, sums=True
-        ),
+        report.table(("came in, less what went out", "messages"), rows, sums=True),
         note="A message that was moved to another due time came in once more with that one.",
     )
 

@@ -22,6 +22,7 @@ from horolog.pipeline.lake_rows import LakeFile, Unit, plan, write_unit
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.shared_place import SharedPlace, check_written, prove_shared, shared_place
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +62,7 @@ def offload(
     if spark is not None:
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
-    tell(f"offload {frozen.number}: {len(frozen.runs)} runs are frozen")
+    tell(f"offload {frozen.number}: {counted(len(frozen.runs), 'run')} frozen")
     already = lake.is_committed(uri, frozen.log_id, frozen.number)
     if not already:
         units = plan(frozen.opened(), frozen.from_ms)
@@ -69,11 +70,11 @@ def offload(
         if not files:
             admin.post("/v1/offloads/abort", {"number": frozen.number})
             return Offloaded(frozen.number, 0, 0, frozen.from_ms, uri, False)
-        tell(f"offload {frozen.number}: {len(files)} files are written")
+        tell(f"offload {frozen.number}: {counted(len(files), 'file')} written")
         already = not lake.commit_files(uri, frozen.log_id, frozen.number, files)
     has = lake.sum_of(uri, frozen.number)
     lake_broker.commit(admin, frozen.number, has.rows, has.checksum, uri)
-    tell(f"offload {frozen.number}: {has.rows} messages are in the lake")
+    tell(f"offload {frozen.number}: {counted(has.rows, 'message')} in the lake")
     count = len(lake.files_of(uri, frozen.number))
     return Offloaded(frozen.number, has.rows, count, frozen.from_ms, uri, already)
 

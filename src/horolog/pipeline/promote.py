@@ -35,6 +35,7 @@ from horolog.pipeline.lake_rows import day_of
 from horolog.spark import transaction
 from horolog.spark.transaction import StagedRun, Transaction
 from horolog.storage.disk import Disk
+from horolog.units import counted
 
 RUN_ROWS = 262_144
 RUN_BYTES = 128 << 20  # of records in one run
@@ -66,7 +67,9 @@ def promote_due(
         count = promote_hour(broker, tables[hour.number], hour, timeout_ms)
         done, rows = done + 1, rows + count
         if note is not None:
-            note(f"offload {hour.number}, hour {hour.hour}: {count} messages of {hour.topic_name}")
+            note(
+                f"offload {hour.number}, hour {hour.hour}: {counted(count, 'message')} of {hour.topic_name}"
+            )
     return Promoted(done, rows)
 
 
@@ -126,7 +129,7 @@ def _promote(broker: str, uri: str, hour: LakeHour, timeout_ms: int) -> int:
         if rows != hour.waiting:
             raise _Recalled(
                 ErrorCode.DAMAGED,
-                f"lake: {uri} has {rows} messages of topic {hour.topic_name} for hour {hour.hour} of offload "
+                f"lake: {uri} has {counted(rows, 'message')} of topic {hour.topic_name} for hour {hour.hour} of offload "
                 f"{hour.number}; the broker counts {hour.waiting}",
                 field="lake",
             )

@@ -18,7 +18,7 @@ from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable, record_crcs
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
 from horolog.log import keys
 from horolog.log.record import ENVELOPE, HEAD_BYTES
-from horolog.units import format_time_ms
+from horolog.units import counted, format_time_ms
 
 _BATCH = 16_384
 
@@ -108,7 +108,7 @@ def read_delay_log(
     report.head = ("POSITION", "BYTES", "DUE", "MESSAGE", "LAYOUT", "RECORD")
     report.take(rows(), limit)
     if bad := sum(1 for each in crcs.values() if each == verdict(good=False)):
-        report.problems.append(f"{bad} records that do not verify")
+        report.problems.append(f"{counted(bad, 'record')} not verified")
     return report
 
 

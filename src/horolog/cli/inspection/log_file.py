@@ -25,6 +25,7 @@ from horolog.log.frame import (
 from horolog.log.record import MESSAGE_KINDS, Kind, offsets_of
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
+from horolog.units import counted
 
 _BLOCK = 1 << 20
 _FRAME_HEAD = ("POSITION", "EPOCH", "COUNT", "BYTES", "DURABLE", "APPENDED", "CRC", "RECORDS")
@@ -116,7 +117,7 @@ class SegmentFile:
                 )
         if self.ghosts:
             self.notes.append(
-                f"{self.ghosts} frames of an older epoch: ghosts of a tail that was cut"
+                f"{counted(self.ghosts, 'frame')} of an older epoch: ghosts of a tail that was cut"
             )
 
 
