@@ -66,38 +66,38 @@ class AdoptionMaker(Protocol):
 
 
 class TierReader(Protocol):
-    """Looks for messages in the lake (`lake.serve.reader.LakeMessages`)."""
+    """Looks for messages that a tier holds (`delay.tier`), and reads them there."""
 
     async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the lake."""
+        """Recall a message that may be in the tier."""
         ...
 
     async def reschedule(self, command: Reschedule) -> Rescheduled:
-        """Reschedule a message that may be in the lake."""
+        """Reschedule a message that may be in the tier."""
         ...
 
     async def recall_many(self, command: RecallMany) -> RecalledMany:
-        """Recall all of a window, of which something may be in the lake."""
+        """Recall all of a window, of which something may be in the tier."""
         ...
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the lake with this key."""
+        """(message id, due ms) of what waits in the tier with this key."""
         ...
 
     async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the lake with this id or key, or was recalled there."""
+        """What waits in the tier with this id or key, or was recalled there."""
         ...
 
 
 class OffloadMaker(Protocol):
-    """Moves what is due far ahead to the lake (`lake.serve.offloads.Offloads`)."""
+    """Moves what is due far ahead to the tier (`delay.tier`)."""
 
     async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
         """Freeze runs; returns when they may be read."""
         ...
 
     async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
-        """Compare what the lake has with the frozen runs, and cut them."""
+        """Compare what the tier has with the frozen runs, and cut them."""
         ...
 
     async def abort(self, number: int) -> bool:
@@ -105,7 +105,7 @@ class OffloadMaker(Protocol):
         ...
 
     async def show(self, to_ms: int) -> dict[str, Any]:
-        """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
+        """All offloads, and what waits in the tier in hours that begin before `to_ms`."""
         ...
 
     async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
@@ -146,7 +146,7 @@ class Engine(Protocol):
 
     @property
     def offloads(self) -> OffloadMaker | None:
-        """What moves messages to the lake; None where there is no data directory."""
+        """What moves messages to the tier; None where there is no data directory."""
         ...
 
     @property
@@ -167,24 +167,24 @@ class Engine(Protocol):
 
 
 async def recalled(engine: Engine, command: Recall) -> Recalled:
-    """The truth about one message, also if it is in the lake; IN_TIER if that cannot be read."""
-    return await _here_or_in_lake(engine, command, lambda lake: lake.recall(command))
+    """The truth about one message, also if it is in the tier; IN_TIER if that cannot be read."""
+    return await _here_or_there(engine, command, lambda tier: tier.recall(command))
 
 
 async def rescheduled(engine: Engine, command: Reschedule) -> Rescheduled:
-    """A message that is due at another time now, also if it was in the lake; IN_TIER if that cannot be read."""
-    return await _here_or_in_lake(engine, command, lambda lake: lake.reschedule(command))
+    """A message that is due at another time now, also if it was in the tier; IN_TIER if that cannot be read."""
+    return await _here_or_there(engine, command, lambda tier: tier.reschedule(command))
 
 
 async def recalled_many(engine: Engine, command: RecallMany) -> RecalledMany:
-    """How many of a window were meant, also of those in the lake; IN_TIER if that cannot be read."""
-    return await _here_or_in_lake(engine, command, lambda lake: lake.recall_many(command))
+    """How many of a window were meant, also of those in the tier; IN_TIER if that cannot be read."""
+    return await _here_or_there(engine, command, lambda tier: tier.recall_many(command))
 
 
-async def _here_or_in_lake(
+async def _here_or_there(
     engine: Engine, command: Command, there: Callable[[TierReader], Awaitable[_Result]]
 ) -> _Result:
-    """The core's answer, or that of the lake where the core says that it cannot know."""
+    """The core's answer, or that of the tier where the core says that it cannot know."""
     try:
         found: _Result = await engine.submit(command)
     except HorologError as error:
@@ -195,9 +195,9 @@ async def _here_or_in_lake(
 
 
 async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:
-    """Messages with an id or key, also those of which only the lake knows; IN_TIER if that cannot be read.
+    """Messages with an id or key, also those of which only the tier knows; IN_TIER if that cannot be read.
 
-    By id the lake is asked about what the broker does not know.
+    By id the tier is asked about what the broker does not know.
     """
     here: list[FoundMessage] = await engine.submit(query)
     if engine.offloads is None or (query.message_id and here):
@@ -208,7 +208,7 @@ async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessa
 
 
 async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled]:
-    """What became of every message with a key, also of those in the lake, which are recalled one by one.
+    """What became of every message with a key, also of those in the tier, which are recalled one by one.
 
     IN_TIER if that cannot be read; nothing is changed then.
     """

@@ -1,4 +1,4 @@
-"""Offloads and the lake over HTTP: freeze, commit, abort, and what waits there."""
+"""Offloads, and the tier that they go to, over HTTP: freeze, commit, abort, and what waits there."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from horolog.units import TIME_MAX_MS
 _NUMBER_MAX = (1 << 63) - 1
 
 
-async def show_lake(request: Request) -> Response:
-    """GET /v1/offloads?to_ms=: all offloads, and what waits in the lake in the hours before."""
+async def show_offloads(request: Request) -> Response:
+    """GET /v1/offloads?to_ms=: all offloads, and what waits in the tier in the hours before."""
     to_ms = query_int(query(request, "to_ms"), "to_ms", 0, 0, TIME_MAX_MS)
     return answer(await _offloads(request).show(to_ms))
 
@@ -34,10 +34,10 @@ async def begin_offload(request: Request) -> Response:
 
 
 async def commit_offload(request: Request) -> Response:
-    """POST /v1/offloads/commit → the lake has them, and the broker has not any more."""
+    """POST /v1/offloads/commit → the tier has them, and the broker has not any more."""
     wanted = await read_body(request, CommitOffloadBody)
     return answer(
-        await _offloads(request).commit(wanted.number, wanted.rows, wanted.checksum, wanted.lake)
+        await _offloads(request).commit(wanted.number, wanted.rows, wanted.checksum, wanted.uri)
     )
 
 

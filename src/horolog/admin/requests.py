@@ -189,7 +189,7 @@ class CommitOffloadBody(OffloadBody):
 
     rows: int = Field(ge=0, le=(1 << 63) - 1)
     checksum: str = Field(pattern="^[0-9a-f]{16}$")
-    lake: str = Field(min_length=1, max_length=4_096)
+    uri: str = Field(alias="lake", min_length=1, max_length=4_096)
 
 
 class AdvanceBody(Body):
