@@ -24,6 +24,7 @@ from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import applied as applied_recalls
 from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
+from horolog.broker.waits import BulkPiece, HandOver, TakeRuns
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
     FRAME_BYTES_MAX,
@@ -68,7 +69,7 @@ class Broker:
         decisions = self._decisions
         decisions.decide(inputs, now, effects)
         decisions.recalls.searches.work()
-        if not self._log_is_full() and not self.shard.tier_moves:
+        if not decisions.waits(BulkPiece()):
             decisions.recalls.recall_many(effects)
         self._append_controls(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
@@ -77,7 +78,7 @@ class Broker:
         ]
         self._append_records(decisions.send_backs.take_buried(), now)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
-        if not self._log_is_full() and not self.shard.tier_moves:
+        if not decisions.waits(HandOver()):
             hand_over(self.shard, wall_ms)
         self.checkpoints.mark(now)
         self.checkpoints.begin(now)
@@ -86,7 +87,7 @@ class Broker:
         effects.writes = self.shard.log.take_writes()
         effects.end = self.shard.log.end
         effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
-        if not self._log_is_full():
+        if not self.shard.is_log_full:
             effects.due_in_ms = self.shard.wheel.next_due_in(wall_ms)
         self._tell_problems(effects)
         return effects
@@ -125,7 +126,7 @@ class Broker:
     def _make_runs(self, now: Now, effects: Effects) -> None:
         """Take over what a job has made; begin the next one."""
         shard = self.shard
-        if self._job_done and not self._decisions.recalls.bulk.counts:
+        if self._job_done and not self._decisions.waits(TakeRuns()):
             shard.switch_far()
             self._job_done = shard.delay.far.job is not None  # it waits for what is in flight
         if self._job_failed:
@@ -154,7 +155,7 @@ class Broker:
             return True
         if self.shard.ready.polls.has_postponed:
             return True
-        return decisions.recalls.bulk.wants_turn and not self._log_is_full()
+        return decisions.recalls.bulk.wants_turn and not self.shard.is_log_full
 
     # --- 4 append -------------------------------------------------------------------------------
 
@@ -177,11 +178,6 @@ class Broker:
             size += len(record)
         if batch:
             self.shard.log.append(b"".join(batch), len(batch), now.wall_ms)
-
-    def _log_is_full(self) -> bool:
-        """Whether a hand-over would have to wait for the disk: half a segment is appended but not durable."""
-        log = self.shard.log
-        return log.end - log.commit_position > log.segment_bytes // 2
 
     # --- 5 sleep --------------------------------------------------------------------------------
 

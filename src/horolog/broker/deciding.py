@@ -19,4 +19,7 @@ class Input(NamedTuple):
 LATER = object()
 """What a handler gives for a command that it does not answer with a result."""
 
+WAIT = object()
+"""What it gives for a command that has to be asked for again in a later turn."""
+
 Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, …)

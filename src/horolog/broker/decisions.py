@@ -1,7 +1,8 @@
 """Which part of a shard decides which command: a table of handlers, by the kind of the command.
 
-A handler gives the result, which waits for the commit position, or `LATER`: then the command was answered at once
-(`Effects.prompt`), is answered by a part at the end of the turn, or is deferred to a later one.  What has no handler
+What a command has to wait for is asked before its handler (`broker.waits`); then it is deferred to a later turn.  A
+handler gives the result, which waits for the commit position, or `LATER`: then the command was answered at once
+(`Effects.prompt`), or is answered by a part at the end of the turn; or `WAIT`, if it finds out only then that it has to.  What has no handler
 of its own here is a question, and `broker.queries` answers it.
 """
 
@@ -18,7 +19,7 @@ from horolog.broker.consume.pulls import Pulls
 from horolog.broker.consume.queue_times import earliest_store_time, read_message, search_offset
 from horolog.broker.consume.receives import Receives
 from horolog.broker.consume.waiting import Waiting
-from horolog.broker.deciding import LATER, Handler, Input
+from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.life.checkpoints import Checkpoints
@@ -28,6 +29,8 @@ from horolog.broker.send.send_backs import SendBacks
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
+from horolog.broker.under_way import ShardUnderWay
+from horolog.broker.waits import WAITS, waits_for
 from horolog.errors import HorologError
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
@@ -58,7 +61,6 @@ from horolog.protocol.queue_commands import (
 )
 from horolog.protocol.retry_commands import ForwardToDeadLetters, SendBack, SendRetry
 from horolog.protocol.tier_commands import (
-    CommitOffload,
     TellTierProblem,
     TierQuestion,
     TierStep,
@@ -73,7 +75,6 @@ class Decisions:
     ) -> None:
         self._shard = shard
         self._disk = disk
-        self._checkpoints = checkpoints
         self._records: list[bytes] = []
         self.topics = TopicChanges(shard, self._records)
         self.groups = Groups(shard, self._records)
@@ -84,9 +85,10 @@ class Decisions:
         self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
-        self._deferred: list[Input] = []  # about messages that are appended but not filed yet
-        self.recalls = RecallDecisions(
-            shard, disk, self.sends, self.adoptions, self._records, self._deferred
+        self._deferred: list[Input] = []  # what has to wait
+        self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
+        self._under_way = ShardUnderWay(
+            shard, self.topics, self.sends, self.adoptions, self.recalls, checkpoints
         )
         self._handlers = self._table()
 
@@ -122,8 +124,7 @@ class Decisions:
             BeginAdoption: self._begin_adoption,
             Adopt: self._adopt,
             DescribeBroker: self._describe,
-            **dict.fromkeys(get_args(TierStep), self._step),
-            **dict.fromkeys(get_args(TierQuestion), self._ask_tier),
+            **dict.fromkeys(get_args(TierStep | TierQuestion), self._ask_tier),
             TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
         }
@@ -134,17 +135,34 @@ class Decisions:
         self._deferred.clear()
         handlers = self._handlers
         for item in (*deferred, *inputs):
-            handler = handlers.get(type(item.command), self._rest)
+            kind = type(item.command)
+            handler = handlers.get(kind, self._rest)
             try:
-                result = handler(item, item.command, now, effects)
+                if kind in WAITS and self._must_wait(item):
+                    result = WAIT
+                else:
+                    result = handler(item, item.command, now, effects)
             except HorologError as error:
                 if error.fatal:
                     raise
                 self.recalls.searches.end(item.token)
                 result = error
-            if result is not LATER:
+            if result is WAIT:
+                self._deferred.append(item)
+            elif result is not LATER:
                 effects.replies.append(Reply(item.token, result))
         self.offsets.seal()
+
+    def waits(self, command: object, token: object = None) -> bool:
+        """Whether it has to wait for something that is not over."""
+        return waits_for(command, self._under_way, token) is not None
+
+    def _must_wait(self, item: Input) -> bool:
+        """The same for an input, if it is not refused before it waits."""
+        if isinstance(item.command, DeleteTopic):
+            self.offsets.seal()
+            self.topics.check_may_delete(item.command)
+        return self.waits(item.command, item.token)
 
     def take_records(self) -> list[bytes]:
         """The control records of this turn."""
@@ -235,25 +253,8 @@ class Decisions:
         effects.prompt += ended
         return view
 
-    def _delete_topic(self, item: Input, command: DeleteTopic, _: Now, effects: Effects) -> object:
-        """Held back while something of the topic is under way, or a checkpoint is half made.
-
-        Refused while the disk is full and messages cannot be filed: that may last.
-        """
-        self.offsets.seal()
-        self.topics.check_may_delete(command)
-        if (
-            self.topics.is_under_way(command.name)
-            or self.sends.has_topic(command.name)
-            or len(self.adoptions)
-            or self.recalls.bulk.under_way
-            or self._shard.tier_moves
-            or self._checkpoints.is_decided
-        ):
-            self._deferred.append(item)
-            return LATER
+    def _delete_topic(self, _: Input, command: DeleteTopic, _now: Now, effects: Effects) -> None:
         effects.prompt += self.topics.delete(command, self.receives.renewals)
-        return None
 
     def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
         self._disk.look(now.mono_ms, now.wall_ms)
@@ -273,16 +274,9 @@ class Decisions:
 
     # --- the tier -------------------------------------------------------------------------------
 
-    def _step(self, item: Input, command: TierStep, now: Now, _: Effects) -> object:
-        """A step of the tier; it waits for what is appended and not applied, or not done."""
-        tier = self._shard.tier
-        waits = self._shard.tier_moves or tier.is_held_up(command, self._shard.delay)
-        if waits or (isinstance(command, CommitOffload) and self.recalls.bulk.under_way):
-            self._deferred.append(item)
-            return LATER
-        return tier.decide(self._shard, command, now.wall_ms)
-
-    def _ask_tier(self, _: Input, command: TierQuestion, now: Now, _effects: Effects) -> object:
+    def _ask_tier(
+        self, _: Input, command: TierStep | TierQuestion, now: Now, _effects: Effects
+    ) -> object:
         return self._shard.tier.decide(self._shard, command, now.wall_ms)
 
     def _note_problem(self, _: Input, command: TellTierProblem, _now: Now, _e: Effects) -> None:

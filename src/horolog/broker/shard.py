@@ -174,6 +174,11 @@ class Shard:
             self.file_stalled()
         self.applied = change.end
 
+    @property
+    def is_log_full(self) -> bool:
+        """Whether a hand-over would have to wait for the disk: half a segment is appended but not durable."""
+        return self.log.end - self.log.commit_position > self.log.segment_bytes // 2
+
     # --- what the tier asks of it (`delay.tier.TierHost`) -------------------------------------------
 
     @property
@@ -284,8 +289,7 @@ class Shard:
                 "disk: full; this message cannot be filed, nor recalled, just now",
             )
         return any(
-            change.adopted is not None
-            or (change.keyed is not None and bool((change.keyed.keys == key).any()))
+            change.keyed is not None and bool((change.keyed.keys == key).any())
             for change in self.uncommitted
         )
 

@@ -153,8 +153,8 @@ class Tier(Protocol):
         """The result that the command's docstring names; a step is appended."""
         ...
 
-    def is_held_up(self, command: object, store: DelayStore) -> bool:
-        """Whether a step has to wait for recalls that are appended and not applied."""
+    def is_contended(self, store: DelayStore) -> bool:
+        """Whether recalls of what it is about to take are appended and not applied."""
         ...
 
     def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy.typing as npt
 
 from horolog.broker import queries
-from horolog.broker.adopt.adoptions import Adoptions
-from horolog.broker.deciding import LATER, Handler, Input
+from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
@@ -17,7 +16,6 @@ from horolog.broker.recall.key_searches import KeySearches
 from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
 from horolog.broker.recall.reschedules import reschedule
-from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Settled, Shard
 from horolog.protocol.commands import (
     FindMessages,
@@ -27,32 +25,27 @@ from horolog.protocol.commands import (
     RecallMany,
     Reschedule,
 )
-from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 from horolog.protocol.tier_commands import RecallRows
 
 
 class RecallDecisions:
     """Decides them for `broker.decisions`.
 
-    records   collects control records for the turn's frame; `settled` says what they settle
-    deferred  takes what must wait for a later turn
+    records  collects control records for the turn's frame; `settled` says what they settle
+    waits    whether a recall has to wait (`broker.waits`): one by key is asked for only as a whole before
     """
 
     def __init__(
         self,
         shard: Shard,
         disk: DiskPressure,
-        sends: Sends,
-        adoptions: Adoptions,
         records: list[bytes],
-        deferred: list[Input],
+        waits: Callable[[Recall], bool],
     ) -> None:
         self._shard = shard
         self._disk = disk
-        self._sends = sends
-        self._adoptions = adoptions
         self._records = records
-        self._deferred = deferred
+        self._waits = waits
         self.bulk = BulkRecalls(shard)
         self.searches = KeySearches(shard)
         self.settled: list[Settled] = []  # by records of this turn
@@ -68,9 +61,7 @@ class RecallDecisions:
             RecallRows: self._recall_rows,
         }
 
-    def _recall_one(self, item: Input, command: Recall, now: Now, _: Effects) -> object:
-        if self._defers(item, command):
-            return LATER
+    def _recall_one(self, _: Input, command: Recall, now: Now, _effects: Effects) -> object:
         rows = self._claim(command)
         if len(rows):
             self._shard.append_step(self._shard.tier.recalled(rows), now.wall_ms)
@@ -83,52 +74,29 @@ class RecallDecisions:
         self.bulk.add(item.token, command)
         return LATER
 
-    def _reschedule(self, item: Input, command: Reschedule, now: Now, _: Effects) -> object:
+    def _reschedule(self, _: Input, command: Reschedule, now: Now, _effects: Effects) -> object:
         self._disk.check(now.mono_ms, now.wall_ms, 0)
-        if self._defers(item, command):
-            return LATER
         return reschedule(self._shard, command, now.wall_ms)
 
     def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
         if command.message_id:
             return queries.answer(self._shard, command)
         adopted = self.searches.found(item.token, command)
-        if adopted is None:
-            self._deferred.append(item)
-            return LATER
+        assert adopted is not None, "it waits for that"
         self.searches.end(item.token)
         return find_messages(self._shard, command, adopted)
 
     def _by_key(self, item: Input, command: RecallByKey, _: Now, _effects: Effects) -> object:
         """What became of each message, unless that has to wait."""
         adopted = self.searches.found(item.token, command)
-        if adopted is None:
-            self._deferred.append(item)
-            return LATER
+        assert adopted is not None, "it waits for that"
         recalls = with_key(self._shard, command, adopted)
-        if self._defers(item, command, *recalls):
-            return LATER
+        if any(self._waits(each) for each in recalls):
+            return WAIT
         self.searches.end(item.token)
         for each in recalls:
             self._claim(each)
         return worth_telling([self._recall(each) for each in recalls])
-
-    def _defers(self, item: Input, *commands: Recall | RecallByKey | Reschedule) -> bool:
-        """Whether it must wait, because what it is about is appended but not filed yet."""
-        if self._shard.tier_moves:
-            self._deferred.append(item)
-            return True
-        for each in commands:
-            if isinstance(each, RecallByKey):
-                key = user_key_hash(each.topic, each.key)
-                is_new = self._sends.has_keyed()
-            else:
-                key = key_hash(each.topic, each.message_id)
-                is_new = self._sends.has_key(key)
-            if is_new or len(self._adoptions) or self._shard.is_in_flight(key):
-                self._deferred.append(item)
-                return True
-        return False
 
     def _recall(self, command: Recall) -> Recalled:
         result, record, settled = recall(self._shard, command)
@@ -148,12 +116,9 @@ class RecallDecisions:
         """Rows of it that wait in the tier; IN_TIER if nobody has looked there."""
         return self._shard.tier.claim(self._shard.topics.get(command.topic).number, command)
 
-    def _recall_rows(self, item: Input, command: RecallRows, now: Now, _: Effects) -> object:
+    def _recall_rows(self, _: Input, command: RecallRows, now: Now, _effects: Effects) -> object:
         """Recall those of these rows that wait in the tier still; gives which."""
         shard = self._shard
-        if shard.tier_moves:
-            self._deferred.append(item)
-            return LATER
         waits = shard.tier.waits(command.rows)
         if bool(waits.any()) and not command.dry_run:
             check_space(shard, command.done)

@@ -2,7 +2,7 @@
 
 The answer is decided here, in the one place where hand-overs are decided too, so log order is the order of
 truth; the reply waits until the RECALL record is committed.  A recall that comes while messages are appended but
-not yet filed is decided as soon as what was appended before it is committed (`broker.step` holds it back):
+not yet filed is decided as soon as what was appended before it is committed (`broker.waits`):
 otherwise "not found" could be said of a message that is handed over later.
 
     delay store    says what waits, and of hours and runs that are not dropped yet what became of the rest

@@ -14,7 +14,7 @@ from horolog.errors import refused
 from horolog.lake.core import decisions, recalls, steps
 from horolog.lake.core.held import NAME, Lake, restore_lake
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
-from horolog.protocol.tier_commands import CommitOffload, TierQuestion, TierStep
+from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage
 
 
@@ -57,10 +57,8 @@ class LakeTier(Lake):
         """The result that the command's docstring names; a step is appended."""
         return decisions.decide(self, host, command, wall_ms)
 
-    def is_held_up(self, command: object, store: DelayStore) -> bool:
+    def is_contended(self, store: DelayStore) -> bool:
         """A commit cuts the frozen runs: what is being recalled in them must be settled before."""
-        if not isinstance(command, CommitOffload):
-            return False
         return any(run.recalling for run in steps.frozen_runs(store.far))
 
     def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:

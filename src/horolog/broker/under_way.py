@@ -1,0 +1,74 @@
+"""What is taken up or appended in a shard and not over yet, for `broker.waits`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from horolog.broker.adopt.adoptions import Adoptions
+from horolog.broker.life.checkpoints import Checkpoints
+from horolog.broker.recall.recall_decisions import RecallDecisions
+from horolog.broker.send.sends import Sends
+from horolog.broker.shard import Shard
+from horolog.broker.topic_changes import TopicChanges
+from horolog.broker.waits import Wait
+from horolog.protocol.commands import DeleteTopic, FindMessages, Recall, RecallByKey, Reschedule
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+
+
+class ShardUnderWay:
+    """Asks the parts of one shard."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        topics: TopicChanges,
+        sends: Sends,
+        adoptions: Adoptions,
+        recalls: RecallDecisions,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._shard = shard
+        self._topics = topics
+        self._sends = sends
+        self._adoptions = adoptions
+        self._recalls = recalls
+        self._questions: Mapping[Wait, Callable[[Any, object], bool]] = {
+            Wait.LOG: lambda _command, _token: shard.is_log_full,
+            Wait.TIER_STEP: lambda _command, _token: shard.tier_moves,
+            Wait.ADOPTION: self._adoption,
+            Wait.UNFILED: self._unfiled,
+            Wait.TOPIC: self._topic,
+            Wait.BULK_RECALL: lambda _command, _token: recalls.bulk.under_way,
+            Wait.BULK_COUNT: lambda _command, _token: recalls.bulk.counts,
+            Wait.RECALLS: lambda _command, _token: shard.tier.is_contended(shard.delay),
+            Wait.KEY_SEARCH: self._key_search,
+            Wait.CHECKPOINT: lambda _command, _token: checkpoints.is_decided,
+        }
+
+    def has(self, what: Wait, command: object, token: object) -> bool:
+        """Whether there is something of that kind that concerns the command.
+
+        DISK_FULL if that is messages which cannot be filed; TOPIC_NOT_FOUND, ILLEGAL_KEY of a key search.
+        """
+        return self._questions[what](command, token)
+
+    def _adoption(self, _command: object, _token: object) -> bool:
+        return len(self._adoptions) > 0 or any(
+            change.adopted is not None for change in self._shard.uncommitted
+        )
+
+    def _unfiled(self, command: Recall | Reschedule | RecallByKey, _token: object) -> bool:
+        if isinstance(command, RecallByKey):
+            key = user_key_hash(command.topic, command.key)
+            return self._sends.has_keyed() or self._shard.is_in_flight(key)
+        key = key_hash(command.topic, command.message_id)
+        return self._sends.has_key(key) or self._shard.is_in_flight(key)
+
+    def _topic(self, command: DeleteTopic, _token: object) -> bool:
+        return self._topics.is_under_way(command.name) or self._sends.has_topic(command.name)
+
+    def _key_search(self, command: RecallByKey | FindMessages, token: object) -> bool:
+        if isinstance(command, FindMessages) and command.message_id:
+            return False
+        return self._recalls.searches.found(token, command) is None
