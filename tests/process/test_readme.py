@@ -74,10 +74,12 @@ def test_the_first_screen_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+    "page",
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda page: page.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of the README and the docs."""
+    """Every relative link of the docs, the README and what stands beside it."""
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page}: {target}"
