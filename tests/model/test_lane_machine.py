@@ -21,7 +21,8 @@ from horolog.protocol.commands import (
     Reschedule,
     TopicType,
 )
-from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.gathered import Site
+from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import Levels, parse_levels

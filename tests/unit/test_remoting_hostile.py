@@ -24,10 +24,11 @@ from horolog.protocol.remoting.frame import (
     Reader,
     Serializer,
 )
+from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.heartbeat import read_heartbeat
 from horolog.protocol.remoting.queue_locks import LockedQueue, QueueLocks
 from horolog.protocol.remoting.request import Answer
-from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels

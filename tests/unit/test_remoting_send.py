@@ -15,8 +15,9 @@ from horolog import limits
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, Receive, TopicType
 from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.request import Answer
-from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Flag, Frame, Reader, Serializer, encode_answer
+from horolog.protocol.remoting.gathered import Gathered, Site
 from horolog.protocol.remoting.request import Answer
-from horolog.protocol.remoting.send import Gathered, Site, gather
+from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import time
 from itertools import count
 from typing import Any
@@ -11,11 +13,15 @@ from hypothesis import strategies as st
 from remoting_sends import batch_frame, item, send_frame, stored
 
 from horolog import limits
-from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.send import Site, gather
+from horolog.protocol.remoting.frame import Frame, FrameFault, Reader
+from horolog.protocol.remoting.gathered import Site
+from horolog.protocol.remoting.header_shapes import Alike, SendReader
+from horolog.protocol.remoting.send import gather
+from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import PropertyShape, Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
+from horolog.protocol.send_commands import Sent
 
 LEVELS = parse_levels(DEFAULT_LEVELS)
 SITE = Site("broker-a", b"\x7f\0\0\1\0\0\x2a\x9f", LEVELS)
@@ -33,8 +39,8 @@ VALUES = (
 )
 
 
-def ways(counter: Any) -> Ways:
-    return Ways(LEVELS, REAL, lambda: f"NEW{next(counter)}")
+def ways(counter: Any, n: int = 9) -> Ways:
+    return Ways(LEVELS, [REAL] * n, lambda: f"NEW{next(counter)}")
 
 
 @st.composite
@@ -65,11 +71,11 @@ def test_a_shape_reads_what_the_full_way_reads(texts: list[bytes]) -> None:
     shapes = Shapes()
     for _ in range(64):
         shapes.missed(texts)
-    quick = shapes.read(texts, ways(count()))
+    quick = shapes.read(texts, ways(count(), len(texts)))
     shapes.check_invariants()
     if quick is None:
         return
-    full = Wanted.of(texts, ways(count()))
+    full = Wanted.of(texts, ways(count(), len(texts)))
     assert [list(column) for column in quick] == [list(column) for column in full]
 
 
@@ -78,7 +84,7 @@ def test_what_is_usual_is_read_by_its_shape() -> None:
         shape = PropertyShape.of(plain(1, **{name: 5}))
         assert shape is not None
         texts = [plain(7, **{name: 3}), plain(12345, **{name: 12})]
-        wanted = shape.read(b"\0%b\0" % b"\0".join(texts), texts, ways(count()))
+        wanted = shape.read(b"\0%b\0" % b"\0".join(texts), texts, ways(count(), 2))
         assert wanted is not None, name
         assert wanted.ids == (b"0A7", b"0A12345")
 
@@ -88,7 +94,7 @@ def test_shapes_are_bounded_and_learned_ever_more_rarely() -> None:
     for number in range(20_000):
         text = b"name%d\x01value\x02" % number
         shapes.missed([text])
-        learned += shapes.read([text], ways(count())) is not None
+        learned += shapes.read([text], ways(count(), 1)) is not None
         shapes.check_invariants()
     assert len(shapes._known) == limits.SHAPES_MAX
     assert learned < 10
@@ -115,8 +121,7 @@ def test_a_text_that_nearly_matches_takes_linear_time() -> None:
 
 def made(frames: list[Frame], shapes: Shapes) -> Any:
     """What becomes of frames that came together."""
-    ids = count()
-    gathered, refused = gather(frames, PEER, SITE, lambda: f"NEW{next(ids)}", shapes)
+    gathered, refused = gather(frames, PEER, SITE, lambda: "NEW", shapes)
     return gathered, [(frame, error.message, error.code) for frame, error in refused]
 
 
@@ -149,3 +154,150 @@ def test_a_refused_batch_says_what_is_wrong_with_its_first_message() -> None:
         frames = [batch_frame(items)]
         assert made(frames, taught) == made(frames, Shapes())
         assert not made(frames, taught)[0]
+
+
+# --- headers ----------------------------------------------------------------------------------------
+
+SHORT = ("a", "b", "e", "f", "g", "h", "i", "j", "m", "c", "zz")
+TOLD = {"b": "t", "e": "1", "f": "0", "g": "1700000000000", "h": "0", "j": "0", "m": "false"}
+FIELD = (
+    st.integers(-5, 5)
+    | st.integers(-(10**19), 10**19)
+    | st.sampled_from(["", "7", "-1", "+1", "x"])
+)
+JSON_TEXT = st.sampled_from(
+    ["KEYS\x01k\x02", "UNIQ_KEY\x01A1\x02DELAY\x013\x02", "x\\\x01", 'a"b', "Ü\x01v", "", "\x7f"]
+)
+
+
+@st.composite
+def headers(draw: Any) -> list[bytes]:
+    """Headers of one client, the first ones as usual, the others perhaps not."""
+    order = draw(st.permutations([*TOLD, "i"]))
+    layout = draw(st.sampled_from([(",", ":"), (", ", ": ")]))
+    code = draw(st.sampled_from([310, 310, 310, 320, 11]))
+    opaque_last = draw(st.booleans())
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        fields: dict[str, object] = {
+            name: ({"i": "WAIT\x01true\x02"} | TOLD)[name] for name in order
+        }
+        for name in ("e", "g"):
+            if draw(st.booleans()):
+                fields[name] = draw(FIELD)
+        fields["i"] = draw(JSON_TEXT)
+        if draw(st.integers(0, 5)) == 0:
+            fields[draw(st.sampled_from(SHORT))] = draw(FIELD)
+        opaque = draw(st.integers(-(1 << 31) - 1, 1 << 31) | st.integers(0, 99))
+        told: dict[str, object] = {"code": code, "language": "JAVA", "version": 401, "flag": 0}
+        told |= (
+            {"extFields": fields, "opaque": opaque}
+            if opaque_last
+            else {"opaque": opaque, "extFields": fields}
+        )
+        text = json.dumps(told, separators=layout, ensure_ascii=draw(st.booleans())).encode()
+        if draw(st.integers(0, 7)) == 0:
+            odd = [
+                (b'"e"', b'"g"'),
+                (b"\\u0001", b"\\\\u0001"),
+                (b'"j"', b'"j": {}, "j"'),
+                (b"}", b"]"),
+            ]
+            text = text.replace(*draw(st.sampled_from(odd)))
+        found.append(text)
+    return found
+
+
+def framed(header: bytes, body: bytes = b"x") -> bytes:
+    return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def read(receive: Any, chunk: bytes) -> Any:
+    """The frames, or what is wrong."""
+    try:
+        found = receive(chunk)
+    except FrameFault as fault:
+        return str(fault)
+    return [
+        frame for each in found for frame in (each.frames() if isinstance(each, Alike) else (each,))
+    ]
+
+
+@given(headers())
+def test_headers_are_read_as_without_shapes(told: list[bytes]) -> None:
+    reader = SendReader()
+    for header in told[:2] * 64:
+        if isinstance(read(reader.receive_alike, framed(header)), str):
+            return  # the connection has ended
+    chunk = b"".join(framed(header, b"%d" % n) for n, header in enumerate(told))
+    assert read(reader.receive_alike, chunk) == read(Reader().receive, chunk)
+    reader.check_invariants()
+
+
+def java(opaque: int, text: str, **more: object) -> bytes:
+    fields = {"a": "g", "b": "t", "e": "1", "f": "0", "g": "170", "h": "0", "i": text, **more}
+    told = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def taught(header: bytes) -> SendReader:
+    reader = SendReader()
+    for _ in range(64):
+        reader.receive_alike(framed(header))
+    return reader
+
+
+def test_sends_that_are_alike_come_as_one_run() -> None:
+    reader = taught(java(1, "KEYS\x01k\x02"))
+    texts = [f"KEYS\x01k{n}\x02UNIQ_KEY\x01A{n}\x02" for n in range(300)]
+    chunk = b"".join(framed(java(n, text)) for n, text in enumerate(texts))
+    runs = reader.receive_alike(chunk[:5_000]) + reader.receive_alike(chunk[5_000:])
+    assert all(isinstance(run, Alike) for run in runs)
+    assert sum(len(run) for run in runs if isinstance(run, Alike)) == 300
+    assert len(runs) <= 4
+    assert read(lambda _: runs, b"") == Reader().receive(chunk)
+    assert isinstance(reader.receive_alike(framed(java(1, "", b="u")))[0], Frame)
+
+
+@given(st.lists(alike(), min_size=1, max_size=3), st.sampled_from([b"x", b""]))
+def test_runs_and_their_refusals_are_the_same(told: list[list[bytes]], body: bytes) -> None:
+    texts = [text.decode("utf-8", "replace") for each in told for text in each]
+    reader = taught(java(1, ""))
+    chunk = b"".join(framed(java(n, text), b"x" if n else body) for n, text in enumerate(texts))
+    shapes = Shapes()
+    for text in texts:
+        for _ in range(64):
+            shapes.missed([text.encode()])
+    outcomes = []
+    for frames, with_shapes in (
+        (reader.receive_alike(chunk), shapes),
+        (Reader().receive(chunk), Shapes()),
+    ):
+        gathered, refused = gather(frames, PEER, SITE, lambda: "NEW", with_shapes)
+        outcomes.append(
+            (
+                [(each.command, each.ids, each.requests) for each in gathered],
+                [(frame, error.message, error.code) for frame, error in refused],
+            )
+        )
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_run_is_answered_as_its_frames_are() -> None:
+    chunk = b"".join(framed(java(n, f"UNIQ_KEY\x01A{n}\x02")) for n in range(4))
+    told = Sent([7, 8, 9, 10], [0, 1, 2, 3], [5, -1, 6, -1], due_ms=[0, 99, 0, 98])
+    reader = taught(java(1, ""))
+    outcomes = []
+    for frames in (reader.receive_alike(chunk), Reader().receive(chunk)):
+        (gathered,), _ = gather(frames, PEER, SITE, lambda: "NEW", Shapes())
+        outcomes.append((ready_answers(gathered, told, SITE), gathered.answers(told, SITE)))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0]
+
+
+def test_headers_of_which_no_two_are_alike_are_seldom_learned() -> None:
+    reader = SendReader()
+    for number in range(20_000):
+        reader.receive_alike(framed(java(1, "", h=number)))
+    assert len(reader._known) <= limits.SHAPES_MAX
+    assert reader._pace._wait >= 8_192

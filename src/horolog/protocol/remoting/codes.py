@@ -103,6 +103,9 @@ class Code(IntEnum):
     POLLING_INFO = 200055
 
 
+SEND_CODES = frozenset({Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE})
+
+
 class Status(IntEnum):
     """How a request went."""
 

@@ -20,7 +20,7 @@ begins is not known then.  A reader holds less than one frame of `FRAME_BYTES_MA
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
@@ -131,14 +131,31 @@ class Reader:
 
     def receive(self, chunk: bytes) -> list[Frame]:
         """Take bytes of the peer; gives the frames that they complete.  FrameFault: end the connection."""
-        if self._buffer:
-            self._buffer += chunk
-            if len(self._buffer) < self._wanted:
-                return []
-            chunk = bytes(self._buffer)
-            self._buffer.clear()
-        found = []
+        whole = self.join(chunk)
+        return [
+            read_frame(mark >> 24, whole[header_at:body_at], whole[body_at:stop])
+            for mark, header_at, body_at, stop in self.cut(whole)
+        ]
+
+    def join(self, chunk: bytes) -> bytes:
+        """What has come with what was held; to be cut."""
+        if not self._buffer:
+            return chunk
+        self._buffer += chunk
+        if len(self._buffer) < self._wanted:
+            return b""
+        whole = bytes(self._buffer)
+        self._buffer.clear()
+        return whole
+
+    def cut(self, chunk: bytes) -> Iterator[tuple[int, int, int, int]]:
+        """Of each frame serializer and header length, where header and body begin and end; holds the rest.
+
+        Every one must be taken, or the connection ended.
+        """
         at, end = 0, len(chunk)
+        if not end:
+            return
         wanted = _PREFIX_BYTES
         while end - at >= _PREFIX_BYTES:
             length, mark = _PREFIX.unpack_from(chunk, at)
@@ -147,36 +164,37 @@ class Reader:
                     f"a frame of {length} bytes; 4 to {self._frame_bytes_max} are allowed"
                 )
             stop = at + 4 + length
-            body_at = at + _PREFIX_BYTES + (mark & 0xFF_FFFF)
+            header_at = at + _PREFIX_BYTES
+            body_at = header_at + (mark & 0xFF_FFFF)
             if body_at > stop:
                 raise FrameFault("the header is longer than its frame")
             if stop > end:
                 wanted = 4 + length
                 break
-            header = chunk[at + _PREFIX_BYTES : body_at]
-            frame = _read(mark >> 24, header, chunk[body_at:stop])
-            if len(header) > _LONG_HEADER:
-                fields = LongFields(frame.fields)
-                fields.header_bytes = len(header)
-                frame = frame._replace(fields=fields)
-            found.append(frame)
+            yield mark, header_at, body_at, stop
             at = stop
         self._wanted = wanted
         if at < end:
             self._buffer += chunk[at:]
-        return found
 
     def check_invariants(self) -> None:
         """Less than one frame is held."""
         assert len(self._buffer) < self._wanted <= 4 + self._frame_bytes_max
 
 
-def _read(serializer: int, header: bytes, body: bytes) -> Frame:
+def read_frame(serializer: int, header: bytes, body: bytes) -> Frame:
+    """A frame of its header and its body.  FrameFault: it is none."""
     if serializer == Serializer.JSON:
-        return _read_json(header, body)
-    if serializer == Serializer.ROCKETMQ:
-        return _read_binary(header, body)
-    raise FrameFault(f"unknown serializer {serializer}; there are 0 (JSON) and 1 (ROCKETMQ)")
+        frame = _read_json(header, body)
+    elif serializer == Serializer.ROCKETMQ:
+        frame = _read_binary(header, body)
+    else:
+        raise FrameFault(f"unknown serializer {serializer}; there are 0 (JSON) and 1 (ROCKETMQ)")
+    if len(header) > _LONG_HEADER:
+        fields = LongFields(frame.fields)
+        fields.header_bytes = len(header)
+        frame = frame._replace(fields=fields)
+    return frame
 
 
 # --- JSON -----------------------------------------------------------------------------------------

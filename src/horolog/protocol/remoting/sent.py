@@ -9,17 +9,19 @@ import struct
 from binascii import b2a_base64
 
 from horolog.protocol.remoting.frame import VERSION
-from horolog.protocol.remoting.send import Gathered, Site
+from horolog.protocol.remoting.gathered import Gathered, Site
+from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.send_commands import Sent
 
 _PREFIX = struct.Struct(">II")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
+# What is the same for all answers of a client is put in first, so what is not has its marks doubled.
 _STORED = (
-    b'{"code":0,"flag":1,"language":"%%b","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d,'
-    b'"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
+    b'{"code":0,"flag":1,"language":"%%b","opaque":%%%%b,"serializeTypeCurrentRPC":"JSON","version":%d,'
+    b'"extFields":{"msgId":"%%b%%%%016X","queueId":"%%%%d","queueOffset":"%%%%d","transactionId":"%%%%b",'
     b'"MSG_REGION":"DefaultRegion","TRACE_ON":"true"}}' % VERSION
 )
-_SCHEDULED = _STORED[:-2] + b',"recallHandle":"%b"}}'
+_SCHEDULED = _STORED[:-2] + b',"recallHandle":"%%b"}}'
 
 
 def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | None:
@@ -29,22 +31,36 @@ def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | N
     host = site.store_host.hex().upper().encode()
     names = f"v1 {gathered.command.topic} {site.broker_name}".encode()
     handle = names.replace(b"%", b"%%") + b" %d %b %d"  # the names of retry topics have a "%"
-    origins, queue_ids, offsets = sent.origins, sent.queue_ids, sent.queue_offsets
-    found = []
-    for frame, rows in gathered.requests:
+    found: list[bytes] = []
+    for asked, rows in gathered.taken:
+        if isinstance(asked, Alike):
+            frame, opaques = asked.sample, [row[0] for row in asked.rows]
+        else:
+            frame, opaques = asked, [b"%d" % asked.opaque]
         if frame.is_one_way:
             continue
-        row = rows.start
-        message_id = gathered.ids[row]
-        if frame.serializer or len(rows) != 1 or not message_id.isalnum():
+        chosen = slice(rows.start, rows.stop)
+        ids = gathered.ids[chosen]
+        if frame.serializer or len(rows) != len(opaques):
             return None
-        offset, origin = offsets[row], origins[row]
-        told = (frame.language.encode(), frame.opaque, host, origin, queue_ids[row])
-        if offset < 0:
-            text = handle % (sent.due_ms[row] + 1, message_id, origin)
-            coded = b2a_base64(text, newline=False).translate(_URL_SAFE)
-            header = _SCHEDULED % (*told, 0, message_id, coded)
-        else:
-            header = _STORED % (*told, offset, message_id)
-        found.append(_PREFIX.pack(4 + len(header), len(header)) + header)
+        if not b"".join(ids).isalnum() or not all(ids):
+            return None
+        told = (frame.language.encode(), host)
+        stored, scheduled = _STORED % told, _SCHEDULED % told
+        for opaque, name, origin, queue_id, offset, due_ms in zip(
+            opaques,
+            ids,
+            sent.origins[chosen],
+            sent.queue_ids[chosen],
+            sent.queue_offsets[chosen],
+            sent.due_ms[chosen],
+            strict=True,
+        ):
+            if offset < 0:
+                text = handle % (due_ms + 1, name, origin)
+                coded = b2a_base64(text, newline=False).translate(_URL_SAFE)
+                header = scheduled % (opaque, origin, queue_id, 0, name, coded)
+            else:
+                header = stored % (opaque, origin, queue_id, offset, name)
+            found.append(_PREFIX.pack(4 + len(header), len(header)) + header)
     return found

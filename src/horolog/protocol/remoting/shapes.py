@@ -42,6 +42,27 @@ _CAUGHT = {
 }
 
 
+class Pace:
+    """Tells when it is time to learn a shape.
+
+    matched  messages that were read by their shape since one was learned
+    """
+
+    def __init__(self) -> None:
+        self._wait = _LEARN_AFTER
+        self._missed = self.matched = 0
+
+    def missed(self, count: int) -> bool:
+        """So many more have matched no shape: whether one is to be learned from them."""
+        self._missed += count
+        if self._missed < self._wait:
+            return False
+        of_use = self.matched >= _OF_USE
+        self._wait = _LEARN_AFTER if of_use else min(2 * self._wait, _LEARN_AFTER_MAX)
+        self._missed = self.matched = 0
+        return True
+
+
 class PropertyShape:
     """Properties with the same names in the same order.
 
@@ -91,7 +112,6 @@ class PropertyShape:
         if len(found) != len(texts):
             return None
         columns = list(zip(*found, strict=True))
-        end = b""
         due_ms: Sequence[int]
         due_ms = lanes = [0] * len(texts)
         if self._delay:
@@ -99,15 +119,17 @@ class PropertyShape:
             if plain is None:
                 return None
             due_ms, lanes = plain
-            end = ways.real
         ids: Sequence[bytes] = columns[self._id]
+        between = self._separator
         if not self._has_id:
             ids = [ways.new_id().encode() for _ in texts]
-            end = self._separator + b"UNIQ_KEY\x01%b\x02" + end.replace(b"%", b"%%")
-            texts = [text + end % name for text, name in zip(texts, ids, strict=True)]
-        elif end:
-            end = self._separator + end
-            texts = [text + end for text in texts]
+            texts = [
+                b"%b%bUNIQ_KEY\x01%b\x02" % (text, between, name)
+                for text, name in zip(texts, ids, strict=True)
+            ]
+            between = b""
+        if self._delay:
+            texts = [text + between + real for text, real in zip(texts, ways.reals, strict=True)]
         keyed = [self._keyed] * len(texts)
         return Wanted(texts, ids, keyed, columns[self._tag], due_ms, lanes)
 
@@ -117,8 +139,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: list[PropertyShape] = []
-        self._wait = _LEARN_AFTER
-        self._missed = self._matched = 0
+        self._pace = Pace()
 
     def read(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
         """What messages with these properties want, if all are of one shape; None: read them the full way."""
@@ -138,18 +159,14 @@ class Shapes:
             if wanted is not None:
                 if place:
                     known.insert(0, known.pop(place))
-                self._matched += len(texts)
+                self._pace.matched += len(texts)
                 return wanted
         return None
 
     def missed(self, texts: Sequence[bytes]) -> None:
         """Messages with these properties were read the full way, and are sound: a shape may be learned from them."""
-        self._missed += len(texts)
-        if self._missed < self._wait:
+        if not self._pace.missed(len(texts)):
             return
-        of_use = self._matched >= _OF_USE
-        self._wait = _LEARN_AFTER if of_use else min(2 * self._wait, _LEARN_AFTER_MAX)
-        self._missed = self._matched = 0
         shape = PropertyShape.of(texts[0])
         if shape is not None:
             self._known.insert(0, shape)
@@ -158,4 +175,3 @@ class Shapes:
     def check_invariants(self) -> None:
         """What is kept is bounded."""
         assert len(self._known) <= SHAPES_MAX
-        assert _LEARN_AFTER <= self._wait <= _LEARN_AFTER_MAX

@@ -19,7 +19,7 @@ class Ways(NamedTuple):
     """What messages are stored by, and their properties do not say."""
 
     levels: Levels
-    real: bytes  # what is stored with a delayed message
+    reals: Sequence[bytes]  # what is stored with each of the messages if it is delayed
     new_id: Callable[[], str]
 
 
@@ -36,10 +36,11 @@ class Wanted(NamedTuple):
     @classmethod
     def of(cls, texts: Sequence[bytes], ways: Ways) -> Wanted:
         """What these want, read one by one; a HorologError for the first one that cannot be stored."""
-        return cls(*zip(*[_read(text, ways) for text in texts], strict=True))
+        found = [_read(text, ways, real) for text, real in zip(texts, ways.reals, strict=True)]
+        return cls(*zip(*found, strict=True))
 
 
-def _read(stored: bytes, ways: Ways) -> tuple[bytes, bytes, bool, bytes, int, int]:
+def _read(stored: bytes, ways: Ways, real: bytes) -> tuple[bytes, bytes, bool, bytes, int, int]:
     if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
         check_stored_size(len(stored))
     marked = b"\x02" + stored
@@ -58,7 +59,7 @@ def _read(stored: bytes, ways: Ways) -> tuple[bytes, bytes, bool, bytes, int, in
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # every property that delays has these letters
-        due_ms, lane, marked = due_of(marked, ways.levels, ways.real)
+        due_ms, lane, marked = due_of(marked, ways.levels, real)
     if len(marked) - 1 > STORED_PROPERTIES_MAX:
         check_stored_size(len(marked) - 1)
     tag = b""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from horolog.admin.server import bind
@@ -19,6 +19,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer
 from horolog.server.door import Door, Intake
 from horolog.server.rates import Rates
@@ -195,7 +196,7 @@ class RemotingFront:
         else:
             request.answer(answer)
 
-    def sent(self, link: RemotingLink, frames: list[Frame]) -> None:
+    def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """All sends of a chunk have come."""
         self._produce.take(link, frames)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from horolog.errors import HorologError
 from horolog.limits import REMARK_MAX, UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
-from horolog.protocol.remoting.codes import Status, status_of
+from horolog.protocol.remoting.codes import SEND_CODES, Status, status_of
 from horolog.protocol.remoting.frame import (
     OTHER,
     VERSION,
@@ -21,13 +21,12 @@ from horolog.protocol.remoting.frame import (
     Frame,
     FrameFault,
     LongFields,
-    Reader,
     Serializer,
     encode,
     encode_answer,
 )
+from horolog.protocol.remoting.header_shapes import Alike, SendReader
 from horolog.protocol.remoting.request import Answer
-from horolog.protocol.remoting.send import SEND_CODES
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.server.link import Link, Links
 from horolog.server.remoting.request import Request
@@ -43,8 +42,10 @@ _TOO_SLOW = Answer(
 )
 
 
-def size_of(frame: Frame) -> int:
-    """Bytes that a request keeps while it is under way."""
+def size_of(frame: Frame | Alike) -> int:
+    """Bytes that a request keeps while it is under way, or a run of them."""
+    if isinstance(frame, Alike):
+        return _HEADER_BYTES * len(frame) + frame.body_bytes
     fields = frame.fields
     if type(fields) is LongFields:
         return fields.header_bytes + len(frame.body)
@@ -58,7 +59,7 @@ class Service(Protocol):
         """A request has come."""
         ...
 
-    def sent(self, link: RemotingLink, frames: list[Frame]) -> None:
+    def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """All sends of a chunk have come."""
         ...
 
@@ -78,7 +79,7 @@ class RemotingLink(Link):
     def __init__(self, door: Links, service: Service) -> None:
         super().__init__(door)
         self._service = service
-        self._reader = Reader()
+        self._reader = SendReader()
         self._out: list[Piece] = []
         self._out_bytes = 0
         self._open = 0  # requests without an answer
@@ -110,16 +111,22 @@ class RemotingLink(Link):
         if self._leaving or self._over:
             return
         try:
-            frames = self._reader.receive(data)
+            frames = self._reader.receive_alike(data)
         except FrameFault as fault:
             self._end(fault)
             return
         if frames:
             last = frames[-1]
+            last = last.sample if isinstance(last, Alike) else last
             self.language, self.version = last.language, last.version
             self._serializer = last.serializer
-        sends: list[Frame] = []
+        sends: list[Frame | Alike] = []
         for frame in frames:
+            if isinstance(frame, Alike):
+                self._open += len(frame)
+                self._open_bytes += size_of(frame)
+                sends.append(frame)
+                continue
             if frame.is_answer:
                 self._hear_answer(frame)
                 continue
@@ -187,12 +194,13 @@ class RemotingLink(Link):
         self._open_bytes -= size_of(frame) - size_of(kept)
         return kept
 
-    def answer_all(self, frames: list[Frame], answers: list[bytes]) -> None:
+    def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:
         """The answers of many requests as they travel; one-way ones have none."""
         if self._lost:
             return
-        self._open -= len(frames)
-        self._open_bytes -= sum([size_of(frame) for frame in frames])
+        for frame in frames:
+            self._open -= len(frame) if isinstance(frame, Alike) else 1
+            self._open_bytes -= size_of(frame)
         self._out += answers
         self._out_bytes += sum(map(len, answers))
         self.owes()

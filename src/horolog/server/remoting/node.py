@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.queue_locks import QueueLocks
-from horolog.protocol.remoting.send import Site
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.server.loop import Engine
 from horolog.server.remoting.kv import KvTable

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from horolog.admin.engine import recalled as recalled_anywhere
@@ -18,8 +19,10 @@ from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import CreateTopic, Recall, RecallStatus, Sent, TopicType
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.gathered import Gathered
+from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer, integer, text
-from horolog.protocol.remoting.send import Gathered, gather
+from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
@@ -52,7 +55,7 @@ class ProduceCodes:
         """Store a message, or the messages of a batch; due later if a property says so."""
         self.take(request.link, [request.frame])
 
-    def take(self, link: RemotingLink, frames: list[Frame]) -> None:
+    def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Store the messages of all sends that came in one chunk of a connection."""
         peer = link.peer
         try:
@@ -60,8 +63,9 @@ class ProduceCodes:
                 frames, (peer.host, peer.port), self._node.site, self._new_id, link.shapes
             )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
-            for frame in frames:
-                link.fail(frame, error)
+            for each in frames:
+                for frame in each.frames() if isinstance(each, Alike) else (each,):
+                    link.fail(frame, error)
             return
         for frame, refusal in refused:
             link.fail(frame, refusal)
@@ -101,7 +105,7 @@ class ProduceCodes:
         assert isinstance(result, Sent)
         ready = ready_answers(gathered, result, self._node.site)
         if ready is not None:
-            link.answer_all([request.frame for request in gathered.requests], ready)
+            link.answer_all([asked for asked, _ in gathered.taken], ready)
             return
         for frame, answer in gathered.answers(result, self._node.site):
             if isinstance(answer, HorologError):

@@ -6,8 +6,8 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import Sent
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.gathered import Gathered
 from horolog.protocol.remoting.request import DONE, Answer, integer, text
-from horolog.protocol.remoting.send import Gathered
 from horolog.protocol.retry_commands import SendBack, SendRetry
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node

@@ -1,0 +1,141 @@
+"""Sends of 4.x clients as one command, and what became of them as the answer to each frame.
+
+The answer to a batch has the ids of all messages, and no recall handles: who wants to recall one makes its handle of id
+and due time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horolog.errors import HorologError
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.request import Answer
+from horolog.protocol.rocketmq.delays import Levels
+from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
+from horolog.protocol.send_commands import NewRecords, SendMessages, Sent
+
+_REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+class Site(NamedTuple):
+    """What the doors say of their broker."""
+
+    broker_name: str
+    store_host: bytes  # 4 bytes of IPv4 and 4 of port, as advertised
+    levels: Levels
+
+
+class Request(NamedTuple):
+    """A frame, and the rows of the command that are its messages."""
+
+    frame: Frame
+    rows: range
+
+
+class Run(NamedTuple):
+    """Frames that are alike, and the row of the command for each."""
+
+    run: Alike
+    rows: range
+
+
+class Gathered(NamedTuple):
+    """Sends of one topic: a command, and whose messages it has."""
+
+    command: SendMessages
+    ids: list[bytes]  # of each message
+    taken: list[Request | Run]
+
+    @property
+    def requests(self) -> list[Request]:
+        """Each frame for itself; `ready_answers` and most who ask need no more than `taken`."""
+        found: list[Request] = []
+        for each in self.taken:
+            if isinstance(each, Run):
+                at = each.rows.start
+                found += [
+                    Request(f, range(row, row + 1)) for row, f in enumerate(each.run.frames(), at)
+                ]
+            else:
+                found.append(each)
+        return found
+
+    def answers(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
+        """What each frame is answered; a refusal is for the door to put into words."""
+        if not self.command.parts and not sent.refused:
+            return self._single(sent, site)
+        found: list[tuple[Frame, Answer | HorologError]] = []
+        for frame, rows in self.requests:
+            refusal = sent.refused.get(rows.start) if sent.refused else None
+            found.append((frame, refusal or Answer(fields=self._told(rows, sent, site))))
+        return found
+
+    def _single(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
+        """The usual case, which comes often: a message each, and none refused."""
+        found: list[tuple[Frame, Answer | HorologError]] = []
+        topic, broker, place = self.command.topic, site.broker_name, _place(site.store_host)
+        for (frame, _), name, origin, queue, offset, due_ms in zip(
+            self.requests,
+            self.ids,
+            sent.origins,
+            sent.queue_ids,
+            sent.queue_offsets,
+            sent.due_ms,
+            strict=True,
+        ):
+            message_id = name.decode()
+            fields = {
+                "msgId": place % origin,
+                "queueId": str(queue),
+                "queueOffset": str(offset) if offset > 0 else "0",
+                "transactionId": message_id,
+                **_REGION,
+            }
+            if offset < 0:
+                handle = RecallHandle(topic, broker, due_ms, message_id, origin)
+                fields["recallHandle"] = encode_recall_handle(handle)
+            found.append((frame, Answer(0, fields)))
+        return found
+
+    def alone(self) -> list[Gathered]:
+        """The same sends, each frame with a command of its own."""
+        records, sizes = self.command.columns()
+        found = []
+        at = 0
+        for frame, rows in self.requests:
+            chosen = sizes[rows.start : rows.stop]
+            end = at + sum(chosen)
+            command = SendMessages(
+                self.command.topic, NewRecords(records[at:end], chosen), reuses_ids=True
+            )
+            ids = self.ids[rows.start : rows.stop]
+            found.append(Gathered(command, ids, [Request(frame, range(len(rows)))]))
+            at = end
+        return found
+
+    def _told(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
+        first, place = rows.start, _place(site.store_host)
+        fields = {
+            "msgId": ",".join([place % at for at in sent.origins[first : rows.stop]]),
+            "queueId": str(sent.queue_ids[first]),
+            "queueOffset": str(max(0, sent.queue_offsets[first])),
+            "transactionId": self.ids[first].decode(),
+            **_REGION,
+        }
+        if sent.queue_offsets[first] < 0 and len(rows) == 1:
+            handle = RecallHandle(
+                self.command.topic,
+                site.broker_name,
+                sent.due_ms[first],
+                fields["transactionId"],
+                sent.origins[first],
+            )
+            fields["recallHandle"] = encode_recall_handle(handle)
+        return fields
+
+
+def _place(host: bytes) -> str:
+    """Ids that name the place of messages, but for the log position that they end with."""
+    return host.hex().upper() + "%016X"

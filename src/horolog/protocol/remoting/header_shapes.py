@@ -1,0 +1,237 @@
+r"""Sends that are alike: read by the shape of their header, many at once (`shapes` explains the idea).
+
+    {"code":310,"opaque":7,"extFields":{"b":"orders","e":"0","g":"1700000000000","i":"KEYS\u0001k7\u0002","j":"0"}}
+    {"code":310,"opaque":(…),"extFields":{"b":"orders","e":"(…)","g":"(…)","i":"(…)","j":"0"}}
+
+The headers of one client's messages to a topic differ in the request's number, the queue, the time and the properties;
+all else is the text that it was, byte for byte.  So what else a header says was read once, with the first of them, and
+is the same for all that match.  A run of them is one object (`Alike`), and becomes a frame for each only where
+something is wrong with one.
+
+Batches are read the full way: their header is shared by many messages anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import Frame, Reader, read_frame
+from horolog.protocol.remoting.shapes import Pace
+
+_RUN_MAX = 256  # frames
+_TOKEN = re.compile(
+    rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
+)
+_OPAQUE = rb"(0|-?[1-9][0-9]{0,9})"
+_OPAQUE_MAX = 0x7FFF_FFFF
+_QUEUE = (rb'"(-?[0-9]{1,9})"', rb"(0|-?[1-9][0-9]{0,8})")  # as text, and as a number of C++
+_BORN = (rb'"([0-9]{1,18})"', rb"(0|[1-9][0-9]{0,17})")
+_TEXT = rb'"([^"\x00-\x1f]*)"'
+
+_FIELDS: dict[
+    int, tuple[str, ...]
+] = {  # topic, queue, born time, properties, whether it is a batch
+    Code.SEND_MESSAGE: ("topic", "queueId", "bornTimestamp", "properties", "batch"),
+    Code.SEND_MESSAGE_V2: ("b", "e", "g", "i", "m"),
+}
+_NO_BATCH = frozenset({"false", "0", ""})
+
+Values = tuple[
+    bytes, bytes, bytes, bytes
+]  # opaque, queue, born, and the properties as they are stored
+
+
+class HeaderShape:
+    """Headers that differ in opaque, queue, born time and properties only.
+
+    sample  one of them, as it was read
+    names   the fields of queue, born time and properties
+    """
+
+    def __init__(
+        self, pattern: bytes, order: Sequence[int], sample: Frame, names: tuple[str, str, str]
+    ) -> None:
+        self._expression = re.compile(pattern)
+        self._order = order
+        self.sample = sample._replace(body=b"")
+        self._names = names
+
+    @classmethod
+    def of(cls, header: bytes, sample: Frame) -> HeaderShape | None:
+        """The shape of a header in JSON that was read; None if it is not of a single message, or has not all four."""
+        named = _FIELDS.get(sample.code)
+        if named is None or sample.is_answer or len(header) > SHAPE_TEXT_MAX:
+            return None
+        topic, queue, born, properties, batch = named
+        if sample.fields.get(batch, "") not in _NO_BATCH:
+            return None
+        if sample.fields.get(topic, "%").startswith("%"):  # of a retry topic: taken one by one
+            return None
+        marks = {
+            (1, b'"opaque"'): (0, (_OPAQUE, _OPAQUE)),
+            (2, b'"%b"' % queue.encode()): (1, _QUEUE),
+            (2, b'"%b"' % born.encode()): (2, _BORN),
+            (2, b'"%b"' % properties.encode()): (3, (_TEXT, _TEXT)),
+        }
+        pieces: list[bytes] = []
+        groups: list[int] = []
+        last = 0
+        for key, first, stop in _values(header):
+            if key in marks:
+                group, patterns = marks.pop(key)
+                value = patterns[header[first : first + 1] != b'"']
+                if not re.fullmatch(value, header[first:stop]):
+                    return None
+                pieces += (re.escape(header[last:first]), value)
+                groups.append(group)
+                last = stop
+        if marks:
+            return None
+        pieces.append(re.escape(header[last:]))
+        order = [groups.index(group) + 1 for group in range(4)]
+        return cls(b"".join(pieces), order, sample, (queue, born, properties))
+
+    def read(self, chunk: bytes, first: int, stop: int) -> Values | None:
+        """What the header there says; None if it is of another shape."""
+        found = self._expression.fullmatch(chunk, first, stop)
+        if found is None:
+            return None
+        opaque, queue, born, text = found.group(*self._order)
+        text = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        if b"\\" in text or not text.isascii():
+            return None
+        if len(opaque) > 9 and abs(int(opaque)) > _OPAQUE_MAX:
+            return None
+        return opaque, queue, born, text
+
+    def frame(self, values: Values, body: bytes) -> Frame:
+        """The frame as it would have been read."""
+        opaque, *told = values
+        fields = self.sample.fields | {
+            name: value.decode() for name, value in zip(self._names, told, strict=True)
+        }
+        return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
+
+
+def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
+    """((depth, key), first, stop) of all plain values in a JSON object and its extFields.
+
+    None of them if it is more than that, or has a key twice.
+    """
+    found: list[tuple[tuple[int, bytes], int, int]] = []
+    seen: set[tuple[int, bytes]] = set()
+    depth = at = 0
+    key = (0, b"")
+    awaits_key = False
+    while at < len(header):
+        token = _TOKEN.match(header, at)
+        if token is None:
+            return []
+        at = token.end()
+        text = token[1]
+        if text == b"{":
+            if depth and key != (1, b'"extFields"'):
+                return []
+            depth, awaits_key = depth + 1, True
+        elif text == b"}":
+            depth -= 1
+        elif text in (b",", b":"):
+            awaits_key = text == b","
+        elif awaits_key:
+            key = (depth, text)
+            if key in seen or b"\\" in text:
+                return []
+            seen.add(key)
+        else:
+            found.append((key, token.start(1), token.end(1)))
+    return found
+
+
+class Alike:
+    """Sends that came one after the other and whose headers are of one shape.
+
+    rows    of each what differs
+    bodies  of each
+    """
+
+    __slots__ = ("bodies", "rows", "shape")
+
+    def __init__(self, shape: HeaderShape) -> None:
+        self.shape = shape
+        self.rows: list[Values] = []
+        self.bodies: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def sample(self) -> Frame:
+        """What all say of themselves: code, language, version, flag."""
+        return self.shape.sample
+
+    @property
+    def body_bytes(self) -> int:
+        """Of all bodies."""
+        return sum(map(len, self.bodies))
+
+    def frames(self) -> list[Frame]:
+        """Each as a frame."""
+        return [
+            self.shape.frame(row, body) for row, body in zip(self.rows, self.bodies, strict=True)
+        ]
+
+
+class SendReader(Reader):
+    """Cuts the bytes of a connection into frames, and runs of sends that are alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: list[HeaderShape] = []
+        self._pace = Pace()
+
+    def receive_alike(self, chunk: bytes) -> list[Frame | Alike]:
+        """Take bytes of the peer; gives what they complete.  FrameFault: end the connection."""
+        found: list[Frame | Alike] = []
+        run: Alike | None = None
+        chunk = self.join(chunk)
+        for mark, header_at, body_at, stop in self.cut(chunk):
+            values = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
+            if values is not None:
+                if run is None or run.shape is not self._known[0] or len(run.rows) == _RUN_MAX:
+                    run = Alike(self._known[0])
+                    found.append(run)
+                run.rows.append(values)
+                run.bodies.append(chunk[body_at:stop])
+                continue
+            run = None
+            header = chunk[header_at:body_at]
+            frame = read_frame(mark >> 24, header, chunk[body_at:stop])
+            found.append(frame)
+            if frame.code in _FIELDS and mark <= SHAPE_TEXT_MAX and self._pace.missed(1):
+                self._learn(header, frame)
+        return found
+
+    def _read(self, chunk: bytes, first: int, stop: int) -> Values | None:
+        """What a header in JSON says; the first of the known shapes is then its one."""
+        for place, shape in enumerate(self._known):
+            values = shape.read(chunk, first, stop)
+            if values is not None:
+                if place:
+                    self._known.insert(0, self._known.pop(place))
+                self._pace.matched += 1
+                return values
+        return None
+
+    def _learn(self, header: bytes, frame: Frame) -> None:
+        shape = HeaderShape.of(header, frame)
+        if shape is not None:
+            self._known.insert(0, shape)
+            del self._known[SHAPES_MAX:]
+
+    def check_invariants(self) -> None:
+        """What is kept is bounded."""
+        super().check_invariants()
+        assert len(self._known) <= SHAPES_MAX
