@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from horolog.delay.entry import ENTRY
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER_BYTES
 from horolog.delay.run.format import decode_header, run_path
 from horolog.errors import HorologError
+from horolog.log.controls import content_of
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import (
     AdoptedFile,
@@ -22,7 +22,7 @@ from horolog.pipeline.data_files import (
     files_of,
     mapped_file,
 )
-from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.storage.meta import SHARD
 
 
@@ -37,16 +37,16 @@ def with_adopted(plan: LogPlan) -> LogPlan:
             )
     if any(name.startswith("adopted.") for name in files.list(f"{SHARD}/runs")):
         for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
-            for row, payload in records_of(stretch, Kind.ADOPT):
-                position = stretch.base + int(stretch.at[row])
-                found.update((file.name, file) for file in files_named(position, payload))
+            for _, control in controls_of(stretch, Kind.ADOPT):
+                named = files_named(control.position, control.payload)
+                found.update((file.name, file) for file in named)
     there = [file for file in found.values() if _is_there(files, file)]
     return replace(plan, adopted=tuple(sorted(there)))
 
 
 def files_named(position: int, payload: bytes) -> list[AdoptedFile]:
     """The files of an ADOPT record."""
-    adoption = Adoption.of(position, orjson.loads(payload))
+    adoption = Adoption.of(position, content_of(Kind.ADOPT, payload))
     return [AdoptedFile(position, file.first_row, file.rows, file.name) for file in adoption.files]
 
 

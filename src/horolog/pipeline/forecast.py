@@ -19,7 +19,7 @@ from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log
-from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
@@ -155,8 +155,8 @@ def topic_names(plan: LogPlan) -> dict[int, str]:
     """Number → name: from the checkpoint, and from the log behind it."""
     names = {row["number"]: row["name"] for row in plan.registry.get("topics", [])}
     for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
-        for _, payload in records_of(stretch, Kind.TOPIC):
-            row = orjson.loads(payload)
+        for _, control in controls_of(stretch, Kind.TOPIC):
+            row = control.content
             names[row["number"]] = row["name"]
     return names
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import orjson
-
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.tier import promotion_of
 from horolog.lake.core.held import Lake, Offload, restore_lake
@@ -11,9 +9,9 @@ from horolog.lake.core.stages import Stage
 from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint
-from horolog.log.record import Kind, decode_offload
+from horolog.log.record import Kind
 from horolog.pipeline.data_files import LogPlan, files_of
-from horolog.pipeline.log_walk import records_of, walk_log
+from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_rows import damaged
 from horolog.storage.meta import SHARD
 
@@ -33,15 +31,14 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
         (topic, hour * HOUR_MS // 1000, n) for _, hour, topic, n in lake.left((1 << 62) // HOUR_MS)
     ]
     for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
-        for _, payload in records_of(stretch, Kind.OFFLOAD):
-            step = step_of(*decode_offload(payload))
+        for _, control in controls_of(stretch, Kind.OFFLOAD):
+            step = step_of(*control.content)
             if len(step.counts):
                 number = step.fields["number"]
                 lake.offloads.setdefault(number, Offload(number, "", 0)).stage = Stage.LAKE
                 lake.take(number, step.counts)
-        for row, payload in records_of(stretch, Kind.ADOPT):
-            position = stretch.base + int(stretch.at[row])
-            adoption = Adoption.of(position, orjson.loads(payload))
+        for _, control in controls_of(stretch, Kind.ADOPT):
+            adoption = Adoption.of(control.position, control.content)
             promotion = promotion_of(adoption.app, adoption.version)
             if promotion is not None:
                 number, hour, topic = promotion

@@ -16,11 +16,10 @@ PROMOTED    a message that came back from the lake in the frame of its ADOPT, SC
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,23 +27,19 @@ import orjson
 
 from horolog.delay.tier import promotion_of
 from horolog.lake.core.gone import GONE
+from horolog.log.controls import ENDING, UNREADABLE, Control, Outcome
 from horolog.log.record import (
     HEAD,
     HEAD_BYTES,
-    IS_MOVED,
     Kind,
-    decode_hand_over,
-    decode_offload,
-    decode_recall,
-    decode_recall_many,
+    RecallRecord,
 )
 from horolog.log.unaligned import get
 from horolog.pipeline.adopted_files import adopted_rows
 from horolog.pipeline.data_files import Bytes, LogPlan
-from horolog.pipeline.log_walk import Rows, Stretch, mapped, records_of
+from horolog.pipeline.log_walk import Rows, Stretch, controls_of, mapped
 from horolog.protocol.rocketmq import layout
 
-_UNREADABLE = (struct.error, ValueError, KeyError)
 _RECONSUME_AT = 72
 
 
@@ -110,8 +105,8 @@ def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
     """Messages, with those told apart that an ADOPT in the same frame brought back from the lake."""
     frames = [
         int(stretch.frame[row])
-        for row, payload in records_of(stretch, Kind.ADOPT)
-        if is_promotion(payload)
+        for row, control in controls_of(stretch, Kind.ADOPT)
+        if is_promotion(control.payload)
     ]
     if not frames:
         yield messages
@@ -135,7 +130,7 @@ def is_promotion(payload: bytes | str) -> bool:
     try:
         fields = orjson.loads(payload)
         return promotion_of(fields["app"], fields["version"]) is not None
-    except (orjson.JSONDecodeError, *_UNREADABLE, TypeError, AttributeError):
+    except (*UNREADABLE, AttributeError):
         return False  # a frame that verifies and holds nonsense: not ours to judge
 
 
@@ -192,10 +187,10 @@ def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
     is_end = stretch.kinds == Kind.HAND_OVER  # its messages end at the next one, or with the frame
     is_end[1:] |= stretch.frame[1:] != stretch.frame[:-1]
     ends = np.append(np.flatnonzero(is_end), len(stretch.at))
-    for row, payload in records_of(stretch, Kind.HAND_OVER):
+    for row, control in controls_of(stretch, Kind.HAND_OVER):
         try:
-            told = decode_hand_over(payload).origins
-        except _UNREADABLE:
+            told = control.content.origins
+        except UNREADABLE:
             continue
         stop = int(ends[np.searchsorted(ends, row + 1)])
         places = np.flatnonzero(is_handed[row + 1 : stop]) + row + 1
@@ -248,41 +243,62 @@ def keys_of(plan: LogPlan, positions: Rows, rows: npt.NDArray[Any]) -> Rows:
 
 
 def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
-    for kind in (Kind.RECALL, Kind.RECALL_MANY, Kind.OFFLOAD):
-        for row, payload in records_of(stretch, kind):
-            at = int(stretch.at[row])
-            head = stretch.raw[at : at + 16].tobytes()
+    for kind, rows_of_kind in _RECALLS.items():
+        for row, control in controls_of(stretch, kind):
             try:
-                told, topic, due, key, moved = _recalled(plan, kind, head, payload)
-            except _UNREADABLE:
+                told, topic, due, key, moved = rows_of_kind(plan, control)
+            except UNREADABLE:
                 continue
             if len(told):
                 append_ms = int(stretch.append_ms[stretch.frame[row]])
                 name = RowKind.MOVED if moved else RowKind.RECALL
-                position = at + stretch.base
-                yield settled_rows(name, position, told, topic, key, due, append_ms)
+                yield settled_rows(name, control.position, told, topic, key, due, append_ms)
 
 
-def _recalled(
-    plan: LogPlan, kind: Kind, head: bytes, payload: bytes
-) -> tuple[npt.NDArray[Any], Any, Rows, Rows, bool]:
-    """(rows with position and row, topic, due ms, key, whether moved) of what a control record recalls."""
-    if kind is Kind.RECALL:
-        one = decode_recall(payload)
-        due = np.full(len(one.origins), struct.unpack_from("<q", head, 8)[0], np.int64)
-        key = np.full(len(one.origins), one.key, np.uint64).view(np.int64)
-        return one.origins, one.topic, due, key, bool(head[5] & IS_MOVED)
+class _Recalled(NamedTuple):
+    """What a control record recalls: columns of equal length, but for a topic that is that of all."""
+
+    origins: npt.NDArray[Any]  # rows with position and row
     topic: Any
-    moved = False
-    if kind is Kind.RECALL_MANY:
-        topic, told, _ = decode_recall_many(payload)
-    else:  # of messages in the lake
-        step, table = decode_offload(payload)
-        told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
-        topic = told["topic"].astype(np.int64)
-        moved = bool(step.get("moved"))
-    key = keys_of(plan, told["position"].astype(np.int64), told["row"])
-    return told, topic, told["due_ms"].astype(np.int64), key, moved
+    due_ms: Rows
+    key: Rows
+    is_moved: bool
+
+
+def _one(_: LogPlan, control: Control) -> _Recalled:
+    record: RecallRecord = control.content
+    ended = control.ended()
+    assert ended is not None
+    assert ended.due_ms is not None, "only a HAND_OVER leaves them to its messages"
+    key = np.full(len(ended.origins), record.key, np.uint64).view(np.int64)
+    is_moved = ended.outcome is Outcome.MOVED
+    return _Recalled(ended.origins, record.topic, ended.due_ms, key, is_moved)
+
+
+def _many(plan: LogPlan, control: Control) -> _Recalled:
+    topic, told, _ = control.content
+    return _Recalled(told, topic, told["due_ms"].astype(np.int64), _keys(plan, told), False)
+
+
+def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
+    """Of messages in the lake."""
+    step, table = control.content
+    told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
+    due_ms = told["due_ms"].astype(np.int64)
+    topic = told["topic"].astype(np.int64)
+    return _Recalled(told, topic, due_ms, _keys(plan, told), bool(step.get("moved")))
+
+
+def _keys(plan: LogPlan, told: npt.NDArray[Any]) -> Rows:
+    return keys_of(plan, told["position"].astype(np.int64), told["row"])
+
+
+_RECALLS: Mapping[Kind, Callable[[LogPlan, Control], _Recalled]] = {
+    Kind.RECALL: _one,
+    Kind.RECALL_MANY: _many,
+    Kind.OFFLOAD: _elsewhere,
+}
+assert {*ENDING, Kind.OFFLOAD} == {Kind.HAND_OVER, *_RECALLS}
 
 
 def settled_rows(

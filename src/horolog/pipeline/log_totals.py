@@ -21,8 +21,7 @@ store                                                                   0; newes
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from horolog.limits import HOUR_MS
-from horolog.log.record import Kind, decode_ack, decode_grant
+from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control
+from horolog.log.record import Kind
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_rows import LogRows, RowKind, rows_of
 from horolog.pipeline.log_source import (
@@ -43,7 +43,7 @@ from horolog.pipeline.log_source import (
     read_part,
     window_of,
 )
-from horolog.pipeline.log_walk import Rows, SegmentWalk, Stretch, records_of
+from horolog.pipeline.log_walk import Rows, SegmentWalk, Stretch, controls_of
 from horolog.spark.message_columns import arrow_schema
 
 TOTALS_SCHEMA = StructType(
@@ -59,7 +59,7 @@ TOTALS_SCHEMA = StructType(
     ]
 )
 EXACT_MS = 1024  # lateness is counted by the millisecond below, and by 0.2 % above
-_TEXTS = {Kind.TOPIC: "topic", Kind.GROUP: "group", Kind.ADOPT: "adopt"}
+_GRANT_BYTES, _ACK_BYTES = 32, 16  # of a payload, before its rows
 _Key = tuple[str, int, int, int, int, str]
 
 
@@ -96,6 +96,20 @@ class Totals:
         self._plan = plan
         self._window = window
         self._sums: dict[_Key, tuple[int, int]] = {}
+        self._by_kind: Mapping[Kind, Callable[[Control], None] | None] = {
+            Kind.HAND_OVER: None,  # these are only counted: `log_rows` has what they say
+            Kind.RECALL: None,
+            Kind.RECALL_MANY: None,
+            Kind.TOPIC: self._text,
+            Kind.GROUP: self._text,
+            Kind.GRANT: self._grant,
+            Kind.ACK: self._ack,
+            Kind.OFFSETS: None,  # nobody asks for more
+            Kind.EPOCH: None,
+            Kind.ADOPT: self._text,
+            Kind.OFFLOAD: None,
+        }
+        assert self._by_kind.keys() == CONTROL_KINDS
 
     def add(
         self,
@@ -165,19 +179,27 @@ class Totals:
         kinds, counts = np.unique(stretch.kinds, return_counts=True)
         for kind, n in zip(kinds.tolist(), counts.tolist(), strict=True):
             self.add("kind", n, a=kind)
-        for _, payload in _readable(stretch, Kind.GRANT):
-            grant = decode_grant(payload)
+        for kind in CONTROL_KINDS.intersection(kinds.tolist()):
+            take = self._by_kind[kind]
+            if take is not None:
+                for _, control in controls_of(stretch, kind):
+                    take(control)
+
+    def _grant(self, control: Control) -> None:
+        grant = _whole(control, lambda record: record.granted, _GRANT_BYTES)
+        if grant is not None:
             attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)
             for attempt, n in zip(attempts.tolist(), counts.tolist(), strict=True):
                 self.add("grant", n, topic=grant.topic, a=grant.group, b=attempt)
-        for _, payload in _readable(stretch, Kind.ACK):
-            ack = decode_ack(payload)
+
+    def _ack(self, control: Control) -> None:
+        ack = _whole(control, lambda record: record.offsets, _ACK_BYTES)
+        if ack is not None:
             self.add("ack", len(ack.offsets), topic=ack.topic, a=ack.group)
-        for kind, metric in _TEXTS.items():
-            for row, payload in records_of(stretch, kind):
-                position = stretch.base + int(stretch.at[row])
-                text = payload.decode("utf-8", "replace")
-                self.add(metric, 1, position, a=position, text=text)
+
+    def _text(self, control: Control) -> None:
+        text = control.payload.decode("utf-8", "replace")
+        self.add(control.kind.name.lower(), 1, control.position, a=control.position, text=text)
 
     def table(self) -> dict[str, Any]:
         """Columns of TOTALS_SCHEMA."""
@@ -195,15 +217,13 @@ class Totals:
         }
 
 
-def _readable(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, bytes]]:
-    """Records whose counts agree with their size."""
-    head = {Kind.GRANT: struct.Struct("<12xI16x"), Kind.ACK: struct.Struct("<12xI")}[kind]
-    row_bytes = 16 if kind is Kind.GRANT else 8
-    for row, payload in records_of(stretch, kind):
-        if len(payload) >= head.size:
-            (n,) = head.unpack_from(payload)
-            if len(payload) == head.size + n * row_bytes:
-                yield row, payload
+def _whole(control: Control, rows: Callable[[Any], npt.NDArray[Any]], before: int) -> Any:
+    """The content of a record whose rows, behind so many bytes, are exactly those that it counts; else None."""
+    try:
+        record = control.content
+    except UNREADABLE:
+        return None
+    return record if len(control.payload) == before + rows(record).nbytes else None
 
 
 class TotalsReader(DataSourceReader):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import HorologError
+from horolog.log.controls import Control, read_control
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
 from horolog.log.record import Kind, offsets_of
 from horolog.log.segment import segment_name
@@ -160,9 +161,8 @@ def last_frame(plan: LogPlan) -> FrameHeader | None:
     return found
 
 
-def records_of(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, bytes]]:
-    """(row in the stretch, payload behind the envelope) of the control records of one kind."""
+def controls_of(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, Control]]:
+    """The control records of one kind, and the row of each in the stretch."""
     for row in np.flatnonzero(stretch.kinds == kind).tolist():
         at = int(stretch.at[row])
-        size = int(stretch.raw[at : at + 4].view("<u4")[0])
-        yield row, stretch.raw[at + 16 : at + size].tobytes()
+        yield row, read_control(stretch.raw, at, stretch.base + at)

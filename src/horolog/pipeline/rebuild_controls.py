@@ -6,7 +6,6 @@ tasks share them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from horolog.log.record import Kind, decode_ack, decode_grant, decode_offsets
+from horolog.log.controls import Control, content_of
+from horolog.log.record import AckRecord, Grant, Kind, OffsetsRecord
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, need, parts_of
-from horolog.pipeline.log_walk import SegmentWalk, records_of
-from horolog.ready.lease_life import Event
+from horolog.pipeline.log_walk import SegmentWalk, controls_of
 from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.replayed import ack_again, grant_again
 from horolog.spark.message_columns import arrow_schema
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ CONTROL_SCHEMA = StructType(
         StructField("payload", BinaryType()),
     ]
 )
-_ADDRESS = struct.Struct("<III")
 _PROGRESS = (Kind.GRANT, Kind.ACK, Kind.OFFSETS)
 _BATCH = 10_000
 _Row = tuple[int, int, int, int, int, int, int, bytes]
@@ -66,17 +65,17 @@ class ControlReader(DataSourceReader):
         rows: list[_Row] = []
         for stretch in SegmentWalk(self._plan, partition.segment, check=False).stretches():
             for kind in self._kinds:
-                for row, payload in records_of(stretch, kind):
+                for row, control in controls_of(stretch, kind):
                     frame = stretch.frame[row]
-                    for address in _addresses(kind, payload):
+                    for address in _addresses(control):
                         rows.append(
                             (
                                 *address,
-                                stretch.base + int(stretch.at[row]),
+                                control.position,
                                 int(kind),
                                 int(stretch.append_ms[frame]),
                                 int(stretch.epoch[frame]),
-                                payload,
+                                control.payload,
                             )
                         )
             if len(rows) >= _BATCH:
@@ -85,16 +84,14 @@ class ControlReader(DataSourceReader):
         yield _batch(rows)
 
 
-def _addresses(kind: Kind, payload: bytes) -> list[tuple[int, int, int]]:
+def _addresses(control: Control) -> list[tuple[int, int, int]]:
     """(Group, topic, queue) that a record is about."""
-    if kind is Kind.OFFSETS:
-        record = decode_offsets(payload)
-        queues = record.committed["queue"].tolist()
-        return [(record.group, record.topic, queue) for queue in queues]
-    if kind not in _PROGRESS:
+    if control.kind not in _PROGRESS:
         return [(0, 0, 0)]
-    group, topic, queue = _ADDRESS.unpack_from(payload)
-    return [(group, topic, queue)]
+    record = control.content
+    if isinstance(record, OffsetsRecord):
+        return [(record.group, record.topic, q) for q in record.committed["queue"].tolist()]
+    return [(record.group, record.topic, record.queue)]
 
 
 def _batch(rows: list[_Row]) -> Any:
@@ -153,24 +150,23 @@ def _apply(batches: Iterator[Any]) -> Iterator[Any]:
 
 def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
     """One record, as a replay applies it."""
-    if row["kind"] == Kind.ACK:
-        for offset in decode_ack(row["payload"]).offsets.tolist():
-            progress.consume(offset, Event.ACK)
-        return
-    if row["kind"] == Kind.OFFSETS:
-        committed = decode_offsets(row["payload"]).committed
-        for offset in committed["offset"][committed["queue"] == row["queue"]].tolist():
-            progress.commit(offset)
-        return
-    record = decode_grant(row["payload"])
-    for offset, attempt, grant in record.granted.tolist():
-        if offset < progress.floor or offset in progress.acked:
-            continue
-        number = row["epoch"] << 32 | grant
-        progress.lease(
-            offset, Lease(attempt, number, 0, row["append_ms"], record.duration_ms), Event.RECORD
-        )
-    progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
+    record = content_of(Kind(row["kind"]), row["payload"])
+    match record:
+        case AckRecord():
+            ack_again(progress, record)
+        case OffsetsRecord():
+            committed = record.committed
+            for offset in committed["offset"][committed["queue"] == row["queue"]].tolist():
+                progress.commit(offset)
+        case Grant():
+            epoch, append_ms = row["epoch"], row["append_ms"]
+            grant_again(
+                progress,
+                record,
+                lambda attempt, grant: Lease(
+                    attempt, epoch << 32 | grant, 0, append_ms, record.duration_ms
+                ),
+            )
 
 
 def _told(address: tuple[int, int, int], progress: QueueProgress) -> str:

@@ -24,7 +24,8 @@ from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Event
 from horolog.lake.core.steps import LakeStep, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
-from horolog.log.record import ENVELOPE_BYTES, Kind, decode_offload
+from horolog.log.controls import content_of
+from horolog.log.record import ENVELOPE_BYTES, Kind
 from horolog.pipeline.rebuild_tasks import Batches, Task, columns_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
     for position, payload in sorted(rows.collect()):
         content = bytes(payload)
         end = position + ENVELOPE_BYTES + len(content)  # of its frame, if it is a commit
-        found.append(Placed(position, end, step_of(*decode_offload(content))))
+        found.append(Placed(position, end, step_of(*content_of(Kind.OFFLOAD, content))))
     return found
 
 

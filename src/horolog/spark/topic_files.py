@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.life.retention import firsts_of, start_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, newest_checkpoint
+from horolog.log.controls import read_control
 from horolog.log.frame import FrameHeader
-from horolog.log.record import ENVELOPE_BYTES, Kind, heads_of, kinds_of, offsets_of
+from horolog.log.record import Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk
 from horolog.spark.topic_answers import Bounds
@@ -145,8 +145,7 @@ class TopicFiles:
         kinds = kinds_of(body, offsets)
         for place in np.flatnonzero(kinds == Kind.TOPIC).tolist():
             start = int(offsets[place])
-            size = int.from_bytes(body[start : start + 4], "little")
-            self._meet(orjson.loads(body[start + ENVELOPE_BYTES : start + size]))
+            self._meet(read_control(body, start, at + start).content)
         rows = offsets[np.isin(kinds, VISIBLE)]
         if not len(rows):
             return

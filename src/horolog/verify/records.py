@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.far.adopted import Adoption
 from horolog.errors import HorologError
 from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
+from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control, control_at
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
-    ENVELOPE,
-    ENVELOPE_BYTES,
     HEAD_BYTES,
     IS_MESSAGE,
+    HandOver,
     Kind,
-    decode_ack,
-    decode_grant,
-    decode_hand_over,
-    decode_offload,
-    decode_offsets,
-    decode_recall,
-    decode_recall_many,
     heads_of,
     kinds_of,
     offsets_of,
@@ -39,7 +31,6 @@ from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.rocketmq.tags import tags_code
 
 _KINDS = np.array(sorted(Kind), np.uint8)
-_UNREADABLE = (struct.error, ValueError, KeyError, TypeError, orjson.JSONDecodeError)
 
 
 class Settled(NamedTuple):
@@ -61,6 +52,18 @@ class Records(NamedTuple):
     offloaded: dict[str, int]  # adopted file → rows that went to the lake
 
 
+@dataclass(slots=True)
+class _Frame:
+    """A frame, and what its control records say."""
+
+    body: bytes
+    offsets: npt.NDArray[np.int64]  # of its records
+    kinds: npt.NDArray[np.uint8]
+    settled: list[Settled] = field(default_factory=list)
+    adoptions: list[Adoption] = field(default_factory=list)
+    offloaded: dict[str, int] = field(default_factory=dict)
+
+
 class RecordCheck:
     """Checks the records of one frame after the other.
 
@@ -71,6 +74,20 @@ class RecordCheck:
     def __init__(self, names: dict[int, str], told: Callable[[int, str], None]) -> None:
         self._names = names
         self._told = told
+        self._by_kind: Mapping[Kind, Callable[[_Frame, int, Control], str]] = {
+            Kind.HAND_OVER: self._hand_over,
+            Kind.RECALL: self._recall,
+            Kind.RECALL_MANY: self._recall,
+            Kind.TOPIC: self._topic,
+            Kind.GROUP: self._group,
+            Kind.GRANT: self._decodes,
+            Kind.ACK: self._decodes,
+            Kind.OFFSETS: self._decodes,
+            Kind.EPOCH: self._decodes,
+            Kind.ADOPT: self._adopt,
+            Kind.OFFLOAD: self._offload,
+        }
+        assert self._by_kind.keys() == CONTROL_KINDS
 
     def read(self, header: FrameHeader, body: bytes) -> Records | None:
         """The records; None if the frame cannot be taken apart, which is told."""
@@ -84,43 +101,14 @@ class RecordCheck:
         raw = np.frombuffer(body, np.uint8)
         self._check_envelopes(raw, base, offsets, kinds)
         is_message = IS_MESSAGE[kinds]
-        settled: list[Settled] = []
-        for row in np.flatnonzero(~is_message).tolist():
-            self._control(header, body, offsets, row, settled)
+        frame = _Frame(body, offsets, kinds)
+        for row in np.flatnonzero(~is_message & np.isin(kinds, _KINDS)).tolist():
+            self._control(frame, row, control_at(header, body, int(offsets[row])))
         at = offsets[is_message]
         heads = heads_of(body, at) if len(at) else np.empty(0, np.uint8)
         if len(at):
             self._check_messages(body, raw, base, at, heads)
-        adoptions = self._adoptions(body, base, offsets, kinds)
-        offloaded = self._offloaded(body, base, offsets, kinds)
-        return Records(raw, base, at, heads, settled, adoptions, offloaded)
-
-    def _offloaded(
-        self, body: bytes, base: int, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
-    ) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for at in offsets[kinds == Kind.OFFLOAD].tolist():
-            size = ENVELOPE.unpack_from(body, at)[0]
-            try:
-                fields, table = decode_offload(body[at + ENVELOPE_BYTES : at + size])
-                step_of(fields, table)
-                found |= fields.get("adopted", {})
-            except _UNREADABLE as error:
-                self._told(base + at, f"record OFFLOAD: cannot be read: {error}")
-        return found
-
-    def _adoptions(
-        self, body: bytes, base: int, offsets: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
-    ) -> list[Adoption]:
-        found = []
-        for at in offsets[kinds == Kind.ADOPT].tolist():
-            size = ENVELOPE.unpack_from(body, at)[0]
-            try:
-                fields = orjson.loads(body[at + ENVELOPE_BYTES : at + size])
-                found.append(Adoption.of(base + at, fields))
-            except _UNREADABLE as error:
-                self._told(base + at, f"record ADOPT: cannot be read: {error}")
-        return found
+        return Records(raw, base, at, heads, frame.settled, frame.adoptions, frame.offloaded)
 
     def _tell(self, base: int, at: npt.NDArray[np.int64], what: str) -> None:
         for offset in at.tolist():
@@ -186,61 +174,52 @@ class RecordCheck:
             return "the tags code is not that of its tag"
         return ""
 
-    # --- control records --------------------------------------------------------------------------
+    # --- control records: what must hold of each kind, "" if it does -------------------------------
 
-    def _control(
-        self,
-        header: FrameHeader,
-        body: bytes,
-        offsets: npt.NDArray[np.int64],
-        row: int,
-        settled: list[Settled],
-    ) -> None:
-        at = int(offsets[row])
-        size, kind, _, _, due_ms = ENVELOPE.unpack_from(body, at)
-        payload = body[at + ENVELOPE_BYTES : at + size]
+    def _control(self, frame: _Frame, row: int, control: Control) -> None:
         try:
-            why = self._read_control(kind, due_ms, payload, body, offsets[row + 1 :], settled)
-        except _UNREADABLE as error:
+            why = self._by_kind[control.kind](frame, row, control)
+        except UNREADABLE as error:
             why = f"cannot be read: {error}"
         if why:
-            name = Kind(kind).name if kind in _KINDS else str(kind)
-            self._told(header.base + HEADER_BYTES + at, f"record {name}: {why}")
+            self._told(control.position, f"record {control.kind.name}: {why}")
 
-    def _read_control(
-        self,
-        kind: int,
-        due_ms: int,
-        payload: bytes,
-        body: bytes,
-        after: npt.NDArray[np.int64],
-        settled: list[Settled],
-    ) -> str:
-        match kind:
-            case Kind.HAND_OVER:
-                hand_over = decode_hand_over(payload)
-                n = len(hand_over.origins)
-                settled.append(Settled(np.full(n, hand_over.hour), hand_over.origins))
-                if not bool((kinds_of(body, after[:n]) == Kind.HANDED).all()) or len(after) < n:
-                    return f"{n} messages must follow it"
-            case Kind.RECALL:
-                origins = decode_recall(payload).origins
-                settled.append(Settled(np.full(len(origins), due_ms // HOUR_MS), origins))
-            case Kind.RECALL_MANY:
-                messages = decode_recall_many(payload).messages
-                settled.append(Settled(messages["due_ms"] // HOUR_MS, messages))
-            case Kind.TOPIC:
-                fields = orjson.loads(payload)
-                self._names[int(fields["number"])] = str(fields["name"])
-            case Kind.GROUP:
-                fields = orjson.loads(payload)
-                str(fields["name"]), int(fields["number"])
-            case Kind.GRANT:
-                decode_grant(payload)
-            case Kind.ACK:
-                decode_ack(payload)
-            case Kind.OFFSETS:
-                decode_offsets(payload)
-            case _:
-                pass
+    def _hand_over(self, frame: _Frame, row: int, control: Control) -> str:
+        hand_over: HandOver = control.content
+        n = len(hand_over.origins)
+        frame.settled.append(Settled(np.full(n, hand_over.hour), hand_over.origins))
+        after = frame.kinds[row + 1 : row + 1 + n]
+        if len(after) < n or not bool((after == Kind.HANDED).all()):
+            return f"{n} messages must follow it"
+        return ""
+
+    def _recall(self, frame: _Frame, _: int, control: Control) -> str:
+        ended = control.ended()
+        assert ended is not None
+        assert ended.due_ms is not None, "only a HAND_OVER leaves them to its messages"
+        frame.settled.append(Settled(ended.due_ms // HOUR_MS, ended.origins))
+        return ""
+
+    def _topic(self, _frame: _Frame, _: int, control: Control) -> str:
+        fields = control.content
+        self._names[int(fields["number"])] = str(fields["name"])
+        return ""
+
+    def _group(self, _frame: _Frame, _: int, control: Control) -> str:
+        fields = control.content
+        str(fields["name"]), int(fields["number"])
+        return ""
+
+    def _decodes(self, _frame: _Frame, _: int, control: Control) -> str:
+        _ = control.content
+        return ""
+
+    def _adopt(self, frame: _Frame, _: int, control: Control) -> str:
+        frame.adoptions.append(Adoption.of(control.position, control.content))
+        return ""
+
+    def _offload(self, frame: _Frame, _: int, control: Control) -> str:
+        fields, table = control.content
+        step_of(fields, table)
+        frame.offloaded |= fields.get("adopted", {})
         return ""

@@ -27,16 +27,11 @@ from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name, units_of
+from horolog.log.controls import ENDING, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
-    ENVELOPE,
-    ENVELOPE_BYTES,
     IS_MESSAGE,
-    IS_MOVED,
     Kind,
-    decode_hand_over,
-    decode_recall,
-    decode_recall_many,
     heads_of,
     kinds_of,
     offsets_of,
@@ -70,10 +65,13 @@ class Mending:
         if not header.count:
             return
         offsets = offsets_of(body, header.count)
-        is_message = IS_MESSAGE[kinds_of(body, offsets)]
-        for at in offsets[~is_message].tolist():
-            self._settle(body, offsets, at)
-        messages = offsets[is_message]
+        kinds = kinds_of(body, offsets)
+        for row in np.flatnonzero(np.isin(kinds, ENDING)).tolist():
+            control = control_at(header, body, int(offsets[row]))
+            ended = ended_in(body, offsets, row, control)
+            state = EntryState[ended.outcome.name]
+            self._settle(ended.due_ms, ended.origins["position"], state)
+        messages = offsets[IS_MESSAGE[kinds]]
         if len(messages):
             heads = heads_of(body, messages)
             base = header.base + HEADER_BYTES
@@ -103,24 +101,7 @@ class Mending:
         if rest is not None:
             raise HorologError(ErrorCode.DISK_FULL, "no space to mend hours from the log")
 
-    def _settle(self, body: bytes, offsets: npt.NDArray[np.int64], at: int) -> None:
-        size, kind, flags, _, due_ms = ENVELOPE.unpack_from(body, at)
-        payload = body[at + ENVELOPE_BYTES : at + size]
-        if kind == Kind.HAND_OVER:
-            origins = decode_hand_over(payload).origins["position"]
-            first = int(np.searchsorted(offsets, at)) + 1
-            dues = heads_of(body, offsets[first : first + len(origins)])["due_ms"]
-            self._settle_mended(dues, origins, EntryState.HANDED_OVER)
-        elif kind == Kind.RECALL:
-            origins = decode_recall(payload).origins["position"]
-            dues = np.full(len(origins), due_ms, np.int64)
-            state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
-            self._settle_mended(dues, origins, state)
-        elif kind == Kind.RECALL_MANY:
-            gone = decode_recall_many(payload).messages
-            self._settle_mended(gone["due_ms"], gone["position"], EntryState.RECALLED)
-
-    def _settle_mended(
+    def _settle(
         self, dues: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64], state: EntryState
     ) -> None:
         delay = self._shard.delay

@@ -6,11 +6,12 @@ the time of the restart, because what is left of them runs on its monotonic cloc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from horolog.broker.adopt import adoptions
 from horolog.broker.columns import queue_ids, queue_offsets
@@ -24,25 +25,20 @@ from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.log.consume_queue import units_of
+from horolog.log.controls import CONTROL_KINDS, Control, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
-    ENVELOPE,
-    ENVELOPE_BYTES,
     IS_MESSAGE,
-    IS_MOVED,
+    AckRecord,
+    Grant,
     Kind,
-    decode_ack,
-    decode_grant,
-    decode_hand_over,
-    decode_offload,
-    decode_offsets,
-    decode_recall,
-    decode_recall_many,
+    OffsetsRecord,
     heads_of,
     kinds_of,
     offsets_of,
 )
-from horolog.ready.lease_life import Event
+from horolog.ready.progress import Lease
+from horolog.ready.replayed import ack_again, grant_again
 
 
 def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
@@ -54,6 +50,18 @@ def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
         shard.key_index.add(keyed.keys, keyed.positions)
 
 
+@dataclass(slots=True)
+class _Frame:
+    """A frame, and what its control records change when all of it is applied."""
+
+    header: FrameHeader
+    body: bytes
+    offsets: npt.NDArray[np.int64]  # of its records
+    settled: list[Settled] = field(default_factory=list)
+    adopted: Adoption | None = None
+    step: Step | None = None
+
+
 class Replay:
     """Applies frames to a shard in log order."""
 
@@ -61,6 +69,20 @@ class Replay:
         self._shard = shard
         self._wall_ms = wall_ms
         self._mono_ms = mono_ms
+        self._by_kind: Mapping[Kind, Callable[[_Frame, int, Control], None]] = {
+            Kind.HAND_OVER: self._ends,
+            Kind.RECALL: self._ends,
+            Kind.RECALL_MANY: self._ends,
+            Kind.TOPIC: self._topic,
+            Kind.GROUP: self._group,
+            Kind.GRANT: self._grant,
+            Kind.ACK: self._ack,
+            Kind.OFFSETS: self._offsets,
+            Kind.EPOCH: self._epoch,
+            Kind.ADOPT: self._adopt,
+            Kind.OFFLOAD: self._offload,
+        }
+        assert self._by_kind.keys() == CONTROL_KINDS
 
     def apply(self, header: FrameHeader, body: bytes) -> None:
         """Apply one valid frame."""
@@ -71,22 +93,12 @@ class Replay:
             shard.applied = header.end
             return
         shard.log_times.remember(header.append_ms, header.base, self._wall_ms, self._mono_ms)
-        offsets = offsets_of(body, header.count)
-        kinds = kinds_of(body, offsets)
-        settled: list[Settled] = []
-        adopted: Adoption | None = None
-        step: Step | None = None
-        is_message = IS_MESSAGE[kinds]
-        controls = zip(offsets[~is_message].tolist(), kinds[~is_message].tolist(), strict=True)
-        for at, kind in controls:
-            if kind == Kind.ADOPT:
-                adopted = self._adoption(header, body, at)
-            elif kind == Kind.OFFLOAD:
-                size = ENVELOPE.unpack_from(body, at)[0]
-                step = Step(*decode_offload(body[at + ENVELOPE_BYTES : at + size]))
-            else:
-                self._control(header, body, offsets, at, settled)
-        messages = offsets[is_message]
+        frame = _Frame(header, body, offsets_of(body, header.count))
+        is_message = IS_MESSAGE[kinds_of(body, frame.offsets)]
+        for row in np.flatnonzero(~is_message).tolist():
+            control = control_at(header, body, int(frame.offsets[row]))
+            self._by_kind[control.kind](frame, row, control)
+        messages = frame.offsets[is_message]
         base = header.base + HEADER_BYTES
         heads = heads_of(body, messages)
         unfiled = (
@@ -94,7 +106,9 @@ class Replay:
         )
         units = self._units(body, base, heads, messages)
         keyed = key_columns(heads, messages, base, body)
-        shard.apply(Applied(header.end, units, unfiled, settled, keyed, adopted, step))
+        shard.apply(
+            Applied(header.end, units, unfiled, frame.settled, keyed, frame.adopted, frame.step)
+        )
         if shard.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
@@ -113,14 +127,6 @@ class Replay:
                 shard.delay.far.fail_job()
                 return
             shard.switch_far()
-
-    def _adoption(self, header: FrameHeader, body: bytes, at: int) -> Adoption:
-        size = ENVELOPE.unpack_from(body, at)[0]
-        fields = orjson.loads(body[at + ENVELOPE_BYTES : at + size])
-        adoption = Adoption.of(header.base + HEADER_BYTES + at, fields)
-        adoptions.note(self._shard.adoptions, self._shard.fingerprints, adoption)
-        self._shard.delay.far.look_for(adoption)
-        return adoption
 
     def _units(
         self, body: bytes, base: int, heads: npt.NDArray[Any], at: npt.NDArray[np.int64]
@@ -146,84 +152,63 @@ class Replay:
             found.append((topic, queue_id, units))
         return found
 
-    def _control(
-        self,
-        header: FrameHeader,
-        body: bytes,
-        offsets: npt.NDArray[np.int64],
-        at: int,
-        settled: list[Settled],
-    ) -> None:
-        size, kind, flags, _, due_ms = ENVELOPE.unpack_from(body, at)
-        payload = body[at + ENVELOPE_BYTES : at + size]
-        shard = self._shard
-        match kind:
-            case Kind.HAND_OVER:
-                origins = decode_hand_over(payload).origins
-                first = int(np.searchsorted(offsets, at)) + 1  # the messages follow their record
-                heads = heads_of(body, offsets[first : first + len(origins)])
-                refs = resolve(shard.delay, heads["due_ms"], origins)
-                settled.append(Settled(refs, EntryState.HANDED_OVER, heads["lane"]))
-            case Kind.RECALL:
-                _, _, origins, lanes = decode_recall(payload)
-                dues = np.full(len(origins), due_ms, np.int64)
-                refs = resolve(shard.delay, dues, origins)
-                state = EntryState.MOVED if flags & IS_MOVED else EntryState.RECALLED
-                settled.append(Settled(refs, state, lanes))
-            case Kind.RECALL_MANY:
-                _, gone, lanes = decode_recall_many(payload)
-                refs = resolve(shard.delay, gone["due_ms"], gone)
-                settled.append(Settled(refs, EntryState.RECALLED, lanes))
-            case Kind.TOPIC:
-                row = orjson.loads(payload)
-                if row.get("deleted"):
-                    shard.drop_topic(row["number"], header.base)
-                else:
-                    shard.topics.put_row(row)
-            case Kind.GROUP:
-                row = orjson.loads(payload)
-                if row.get("deleted"):
-                    shard.ready.drop_group(row["number"])
-                else:
-                    shard.ready.groups.put_row(row)
-            case Kind.GRANT:
-                self._grant(header, payload)
-            case Kind.ACK:
-                ack = decode_ack(payload)
-                progress = shard.ready.of(ack.group, ack.topic, ack.queue)
-                for offset in ack.offsets.tolist():
-                    progress.consume(offset, Event.ACK)
-                shard.ready.watch(ack.group, ack.topic, ack.queue)
-            case Kind.OFFSETS:
-                committed = decode_offsets(payload)
-                for queue, offset in committed.committed.tolist():
-                    shard.ready.commit((committed.group, committed.topic, queue), offset)
-            case Kind.EPOCH:
-                pass
-            case _:
-                raise HorologError(
-                    ErrorCode.VERSION_UNSUPPORTED,
-                    f"log position {header.base}: record kind {kind} is of a newer horolog",
-                    field="record",
-                )
+    # --- control records: what follows from each kind ---------------------------------------------
 
-    def _grant(self, header: FrameHeader, payload: bytes) -> None:
-        record = decode_grant(payload)
+    def _ends(self, frame: _Frame, row: int, control: Control) -> None:
+        ended = ended_in(frame.body, frame.offsets, row, control)
+        refs = resolve(self._shard.delay, ended.due_ms, ended.origins)
+        frame.settled.append(Settled(refs, EntryState[ended.outcome.name], ended.lanes))
+
+    def _topic(self, frame: _Frame, _: int, control: Control) -> None:
+        row = control.content
+        if row.get("deleted"):
+            self._shard.drop_topic(row["number"], frame.header.base)
+        else:
+            self._shard.topics.put_row(row)
+
+    def _group(self, _frame: _Frame, _: int, control: Control) -> None:
+        row = control.content
+        if row.get("deleted"):
+            self._shard.ready.drop_group(row["number"])
+        else:
+            self._shard.ready.groups.put_row(row)
+
+    def _grant(self, frame: _Frame, _: int, control: Control) -> None:
+        record: Grant = control.content
         progress = self._shard.ready.of(record.group, record.topic, record.queue)
-        for offset, attempt, grant in record.granted.tolist():
-            if offset < progress.floor or offset in progress.acked:
-                continue
-            progress.lease(
-                offset,
-                restored_lease(
-                    attempt,
-                    header.epoch << 32 | grant,
-                    header.append_ms,
-                    record.duration_ms,
-                    self._wall_ms,
-                    self._mono_ms,
-                ),
-                Event.RECORD,
+        header = frame.header
+
+        def lease(attempt: int, grant: int) -> Lease:
+            return restored_lease(
+                attempt,
+                header.epoch << 32 | grant,
+                header.append_ms,
+                record.duration_ms,
+                self._wall_ms,
+                self._mono_ms,
             )
-        progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
+
+        grant_again(progress, record, lease)
         self._shard.ready.watch(record.group, record.topic, record.queue)
+
+    def _ack(self, _frame: _Frame, _: int, control: Control) -> None:
+        ack: AckRecord = control.content
+        ack_again(self._shard.ready.of(ack.group, ack.topic, ack.queue), ack)
+        self._shard.ready.watch(ack.group, ack.topic, ack.queue)
+
+    def _offsets(self, _frame: _Frame, _: int, control: Control) -> None:
+        record: OffsetsRecord = control.content
+        for queue, offset in record.committed.tolist():
+            self._shard.ready.commit((record.group, record.topic, queue), offset)
+
+    def _epoch(self, _frame: _Frame, _: int, _control: Control) -> None:
+        """Nothing: the header of every frame says its epoch."""
+
+    def _adopt(self, frame: _Frame, _: int, control: Control) -> None:
+        adoption = Adoption.of(control.position, control.content)
+        adoptions.note(self._shard.adoptions, self._shard.fingerprints, adoption)
+        self._shard.delay.far.look_for(adoption)
+        frame.adopted = adoption
+
+    def _offload(self, frame: _Frame, _: int, control: Control) -> None:
+        frame.step = Step(*control.content)

@@ -19,13 +19,12 @@ from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FIND_MAX
+from horolog.log.controls import read_control
 from horolog.log.frame_reader import Hole, OpenFrame
 from horolog.log.record import (
-    ENVELOPE_BYTES,
     HEAD,
     HEAD_BYTES,
     Kind,
-    decode_hand_over,
     kinds_of,
 )
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
@@ -149,8 +148,8 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
     offsets = np.array(list(frame.ends()), np.int64)
     row = int(np.searchsorted(offsets, position - base))
     control = int(np.flatnonzero(kinds_of(body, offsets[:row]) == Kind.HAND_OVER)[-1])
-    start, stop = offsets[control : control + 2].tolist()
-    found = decode_hand_over(body[start + ENVELOPE_BYTES : stop]).origins[row - control - 1]
+    at = int(offsets[control])
+    found = read_control(body, at, base + at).content.origins[row - control - 1]
     return int(found["position"]), int(found["row"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from horolog.cli.inspection.report import Report, instant, verdict
 from horolog.errors import HorologError
 from horolog.log import record as records
+from horolog.log.controls import CONTROL_KINDS, Control, read_control
 from horolog.log.frame import (
     HEADER_BYTES,
     KNOWN_INCOMPATIBLE,
@@ -181,11 +182,11 @@ def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[
 
 
 def _record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
-    size, _, flags, _, due_ms = records.ENVELOPE.unpack_from(raw)
+    size, _, _, _, due_ms = records.ENVELOPE.unpack_from(raw)
     if kind in MESSAGE_KINDS:
         detail, layout = message_detail(bytes(raw[records.HEAD_BYTES :]))
     else:
-        detail, layout = _control_detail(kind, flags, bytes(raw[records.ENVELOPE_BYTES :])), ""
+        detail, layout = DETAILS[kind](read_control(raw, 0, position)), ""
     return position, kind.name, size, instant(due_ms) if due_ms else "", detail, layout
 
 
@@ -202,37 +203,64 @@ def message_detail(layout: bytes) -> tuple[str, str]:
     return f"{stored.topic} {message_id}", verdict(good)
 
 
-def _control_detail(kind: Kind, flags: int, payload: bytes) -> str:
-    match kind:
-        case Kind.HAND_OVER:
-            hand_over = records.decode_hand_over(payload)
-            return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
-        case Kind.RECALL:
-            recall = records.decode_recall(payload)
-            moved = "moved, " if flags & records.IS_MOVED else ""
-            origins = _some(recall.origins["position"].tolist())
-            return f"{moved}topic {recall.topic}, origins {origins}"
-        case Kind.RECALL_MANY:
-            many = records.decode_recall_many(payload)
-            return f"topic {many.topic}, origins {_some(many.messages['position'].tolist())}"
-        case Kind.GRANT:
-            grant = records.decode_grant(payload)
-            return (
-                f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
-                f" {grant.duration_ms} ms, offsets {_some(grant.granted['offset'].tolist())}"
-            )
-        case Kind.ACK:
-            ack = records.decode_ack(payload)
-            offsets = _some(ack.offsets.tolist())
-            return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
-        case Kind.OFFSETS:
-            told = records.decode_offsets(payload)
-            rows = _some([f"{queue}:{offset}" for queue, offset in told.committed.tolist()])
-            return f"group {told.group}, topic {told.topic}, queues and offsets {rows}"
-        case Kind.TOPIC | Kind.GROUP | Kind.ADOPT:
-            return payload.decode("utf-8", "replace")
-        case _:
-            return ""
+def _hand_over(control: Control) -> str:
+    hand_over: records.HandOver = control.content
+    return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
+
+
+def _recall(control: Control) -> str:
+    recall: records.RecallRecord = control.content
+    moved = "moved, " if control.flags & records.IS_MOVED else ""
+    return f"{moved}topic {recall.topic}, origins {_some(recall.origins['position'].tolist())}"
+
+
+def _recall_many(control: Control) -> str:
+    many: records.RecallMany = control.content
+    return f"topic {many.topic}, origins {_some(many.messages['position'].tolist())}"
+
+
+def _grant(control: Control) -> str:
+    grant: records.Grant = control.content
+    return (
+        f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
+        f" {grant.duration_ms} ms, offsets {_some(grant.granted['offset'].tolist())}"
+    )
+
+
+def _ack(control: Control) -> str:
+    ack: records.AckRecord = control.content
+    offsets = _some(ack.offsets.tolist())
+    return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
+
+
+def _offsets(control: Control) -> str:
+    record: records.OffsetsRecord = control.content
+    rows = _some([f"{queue}:{offset}" for queue, offset in record.committed.tolist()])
+    return f"group {record.group}, topic {record.topic}, queues and offsets {rows}"
+
+
+def _as_it_is(control: Control) -> str:
+    return control.payload.decode("utf-8", "replace")
+
+
+def _nothing(_: Control) -> str:
+    return ""
+
+
+DETAILS: Mapping[Kind, Callable[[Control], str]] = {
+    Kind.HAND_OVER: _hand_over,
+    Kind.RECALL: _recall,
+    Kind.RECALL_MANY: _recall_many,
+    Kind.TOPIC: _as_it_is,
+    Kind.GROUP: _as_it_is,
+    Kind.GRANT: _grant,
+    Kind.ACK: _ack,
+    Kind.OFFSETS: _offsets,
+    Kind.EPOCH: _nothing,
+    Kind.ADOPT: _as_it_is,
+    Kind.OFFLOAD: _nothing,
+}
+assert DETAILS.keys() == CONTROL_KINDS
 
 
 def _some(numbers: list[Any]) -> str:

@@ -1,0 +1,23 @@
+"""What GRANT and ACK records of the log do to the progress of a queue, again: in a replay, and where Spark rebuilds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.log.record import AckRecord, Grant
+from horolog.ready.lease_life import Event
+from horolog.ready.progress import Lease, QueueProgress
+
+
+def grant_again(progress: QueueProgress, record: Grant, lease: Callable[[int, int], Lease]) -> None:
+    """Lease what a GRANT has given out and what is not consumed; `lease` makes one of attempt and grant number."""
+    for offset, attempt, grant in record.granted.tolist():
+        if offset >= progress.floor and offset not in progress.acked:
+            progress.lease(offset, lease(attempt, grant), Event.RECORD)
+    progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
+
+
+def ack_again(progress: QueueProgress, record: AckRecord) -> None:
+    """Consume what an ACK names."""
+    for offset in record.offsets.tolist():
+        progress.consume(offset, Event.ACK)
