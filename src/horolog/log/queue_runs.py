@@ -22,6 +22,15 @@ VISIBLE_KINDS[[int(Kind.MESSAGE), int(Kind.HANDED)]] = True
 _FEW = 8  # records that are looked at one by one: columns cost more
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
+# What says whose a message is.
+_WHOSE = np.dtype(
+    {
+        "names": ["topic", "queue", "offset"],
+        "formats": ["<u4", ">u4", ">i8"],
+        "offsets": [0, _QUEUE_AT - TOPIC_AT, _OFFSET_AT - TOPIC_AT],
+        "itemsize": _OFFSET_AT + 8 - TOPIC_AT,
+    }
+)
 _Key: TypeAlias = tuple[int, int]  # number of the topic, queue id
 
 
@@ -115,21 +124,23 @@ def _places(
 def _places_in_columns(
     body: bytes | bytearray, ends: dict[int, int]
 ) -> dict[_Key, tuple[int, list[int], int]]:
-    every = np.fromiter(ends, np.int64, len(ends))
-    at = every[VISIBLE_KINDS[kinds_of(body, every)]]
-    if not len(at):
-        return {}
     raw = np.frombuffer(body, np.uint8)
-    topics = get(raw, at + TOPIC_AT, "<u4").astype(np.int64)
-    queues = get(raw, at + _QUEUE_AT, ">u4").astype(np.int64)
-    offsets = get(raw, at + _OFFSET_AT, ">i8").astype(np.int64)
-    keys = topics << 32 | queues
-    order = np.argsort(keys, kind="stable")
+    every = np.fromiter(ends, np.int64, len(ends))
+    every = every[VISIBLE_KINDS[kinds_of(body, every)]]
+    if not len(every):
+        return {}
+    rows = get(raw, every + TOPIC_AT, _WHOSE)
+    offsets = rows["offset"].astype(np.int64)
+    keys = rows["topic"].astype(np.int64) << 32 | rows["queue"]
+    order = keys.argsort(kind="stable")
+    offsets, keys, starts = offsets[order], keys[order], every[order].tolist()
+    # Where a row does not follow the one before it, and where it belongs to another queue.
+    breaks = ((offsets[1:] - offsets[:-1] != 1).nonzero()[0] + 1).tolist()
+    begins = [0, *((keys[1:] != keys[:-1]).nonzero()[0] + 1).tolist()]
+    broken = set(breaks).difference(begins)
     found = {}
-    for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
-        of_queue = offsets[rows]
-        ascends = bool((np.diff(of_queue) == 1).all())
-        key = int(topics[rows[0]]), int(queues[rows[0]])
-        last = int(of_queue[-1]) if ascends else -1
-        found[key] = int(of_queue[0]), at[rows].tolist(), last
+    for begin, end in zip(begins, [*begins[1:], len(starts)], strict=True):
+        ascends = not broken or not any(begin < row < end for row in broken)
+        key, last = int(keys[begin]), int(offsets[end - 1]) if ascends else -1
+        found[key >> 32, key & 0xFFFF_FFFF] = int(offsets[begin]), starts[begin:end], last
     return found
