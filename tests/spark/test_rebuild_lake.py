@@ -11,7 +11,7 @@ from horolog.delay.far.adopted import Adoption, Origin
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
-from horolog.delay.tier import promotion_app
+from horolog.delay.tier import Promotion
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import COUNT, Lake
 from horolog.lake.core.stages import Stage
@@ -72,7 +72,7 @@ def test_steps_say_what_was_taken_and_what_waits() -> None:
 
 
 def test_an_hour_that_was_promoted_is_not_in_the_lake() -> None:
-    back = Adoption(3_500, promotion_app(2, 1), NOW + 50, 1, 1, 3, [])
+    back = Adoption(3_500, Promotion(2, NOW + 50, 1).app, NOW + 50, 1, 1, 3, [])
     other = Adoption(2_500, "load", NOW + 51, 1, 1, 3, [])
     lake = lake_of(story(), [other, back], np.empty(0, GONE))
     assert lake.left(1 << 40) == [(2, NOW + 51, 1, 2)]

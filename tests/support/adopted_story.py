@@ -13,7 +13,7 @@ from audited import START_MS, TOPICS, message, message_id, open_directory, send
 from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.run.reader import Run
-from horolog.delay.tier import promotion_app
+from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
@@ -259,5 +259,5 @@ async def promote(engine: Engine, path: Path, number: int) -> None:
     hour = lake.first_hour(number, topic)
     assert hour is not None
     back = spread(9_000, lake.count(number, hour, topic), hour * HOUR_MS, 1)
-    await adopt(engine, path, promotion_app(number, topic), hour, [back])
+    await adopt(engine, path, Promotion(number, hour, topic).app, hour, [back])
     assert lake.first_hour(number, topic) != hour

@@ -9,7 +9,7 @@ from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, killed_at
 
 from horolog.broker.adopt.staging import Begun, Place
-from horolog.delay.tier import promotion_app
+from horolog.delay.tier import Promotion
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
@@ -66,7 +66,7 @@ def promote(
     world, hour: TierHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
 ) -> Adopted:
     """As `pipeline.promote` does it."""
-    app = promotion_app(hour.number, hour.topic)
+    app = Promotion(hour.number, hour.hour, hour.topic).app
     answer = world.broker.ask(BeginAdoption(app, hour.hour, hour.topic_name))
     if answer.already:
         return Adopted(True)

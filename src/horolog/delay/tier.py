@@ -26,6 +26,7 @@ from horolog.storage.api import Storage
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
+_APP = "promote"
 _NAMES = ("lake",)  # parts of a checkpoint's registry that are those of a tier
 
 
@@ -37,27 +38,24 @@ class Step(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """An hour of a topic that comes back."""
+    """An hour of a topic that comes back.  In a log it is an adoption with this name, `app` and version `hour`."""
 
     number: int  # of the offload with which it went
     hour: int
     topic: int
 
+    @property
+    def app(self) -> str:
+        """The app under which hours of an offload's topic are promoted, one after the other."""
+        return f"{_APP}:{self.number}:{self.topic}"
 
-_PROMOTE = "promote"
-
-
-def promotion_of(app: str, version: int) -> Promotion | None:
-    """The promotion that an adoption is; None if it is none."""
-    parts = app.split(":")
-    if len(parts) != 3 or parts[0] != _PROMOTE or not (parts[1] + parts[2]).isdigit():
-        return None
-    return Promotion(int(parts[1]), version, int(parts[2]))
-
-
-def promotion_app(number: int, topic: int) -> str:
-    """The app under which hours of an offload's topic are promoted, one after the other."""
-    return f"{_PROMOTE}:{number}:{topic}"
+    @staticmethod
+    def of(app: str, version: int) -> Promotion | None:
+        """The promotion that an adoption of this name is; None if it is none."""
+        parts = app.split(":")
+        if len(parts) != 3 or parts[0] != _APP or not (parts[1] + parts[2]).isdigit():
+            return None
+        return Promotion(int(parts[1]), version, int(parts[2]))
 
 
 class TierHost(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.tier import promotion_of
 from horolog.lake.core.held import Lake, Offload, restore_lake
 from horolog.lake.core.stages import Stage
 from horolog.lake.core.steps import step_of
@@ -39,9 +38,8 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
                 lake.take(number, step.counts)
         for _, control in controls_of(stretch, Kind.ADOPT):
             adoption = Adoption.of(control.position, control.content)
-            promotion = promotion_of(adoption.app, adoption.version)
-            if promotion is not None:
-                number, hour, topic = promotion
+            if adoption.promotion is not None:
+                number, hour, topic = adoption.promotion
                 gone = lake.promoted(number, hour, topic)
                 rows.append((topic, hour * HOUR_MS // 1000, -gone))
     return rows

@@ -26,7 +26,7 @@ from horolog.admin.client import AdminClient
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
-from horolog.delay.tier import promotion_app
+from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.pipeline import lake, lake_broker
@@ -118,7 +118,7 @@ def _still_waiting(broker: str, hour: LakeHour) -> LakeHour | None:
 
 
 def _promote(broker: str, uri: str, hour: LakeHour, timeout_ms: int) -> int:
-    app = promotion_app(hour.number, hour.topic)
+    app = Promotion(hour.number, hour.hour, hour.topic).app
     begun = transaction.begin(broker, app, hour.hour, hour.topic_name, timeout_ms)
     if begun.already:
         return 0

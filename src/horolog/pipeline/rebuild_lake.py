@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.tier import promotion_of
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Event
@@ -111,8 +110,8 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
     for _, event in sorted(events, key=itemgetter(0)):
         if isinstance(event, Placed):
             _apply(lake, event, gone)
-        elif (promotion := promotion_of(event.app, event.version)) is not None:
-            lake.promoted(*promotion)
+        elif event.promotion is not None:
+            lake.promoted(*event.promotion)
     if lake.open is not None:
         lake.happened(lake.open.number, Event.MADE_ANEW)
     return lake

@@ -17,7 +17,7 @@ import numpy as np
 from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
-from horolog.delay.tier import promotion_app
+from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.stages import Stage
@@ -224,7 +224,7 @@ class LakeJobs:
         topic = self._broker.shard.topics.get(hour.topic_name)
         self._transactions += 1
         token = f"{self._random.randrange(1 << 32):08x}{self._transactions:08x}"
-        app = promotion_app(hour.number, hour.topic)
+        app = Promotion(hour.number, hour.hour, hour.topic).app
         begun = Begun(token, app, hour.hour, hour.topic_name, now_ms)
         made = Transaction(place, begun, topic.number, len(topic.queues))
         made.begin()

@@ -22,7 +22,7 @@ from horolog.delay.entry import entry_sums, is_readable
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
-from horolog.delay.tier import Promotion, promotion_of
+from horolog.delay.tier import Promotion
 from horolog.limits import HOUR_MS
 from horolog.log.record import HEAD_BYTES, Kind, heads_of
 
@@ -74,7 +74,7 @@ class Adoption(NamedTuple):
     @property
     def promotion(self) -> Promotion | None:
         """Which hour of a tier it brings back, if it is a promotion."""
-        return promotion_of(self.app, self.version)
+        return Promotion.of(self.app, self.version)
 
     def fields(self) -> dict[str, Any]:
         """The record's JSON."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from horolog.delay.damage import Damaged
 from horolog.delay.store import DelayStore
-from horolog.delay.tier import Promotion, Step, TierHost, promotion_app, state_name
+from horolog.delay.tier import Promotion, Step, TierHost, state_name
 from horolog.errors import refused
 from horolog.lake.core import decisions, recalls, steps
 from horolog.lake.core.held import NAME, Lake, restore_lake
@@ -76,8 +76,7 @@ class LakeTier(Lake):
         number, hour, of_topic = promotion
         waits = self.count(number, hour, of_topic)
         if of_topic != topic or not waits:
-            app = promotion_app(number, of_topic)
-            raise refused("app", f"nothing of {app}, hour {hour}, waits in the lake")
+            raise refused("app", f"nothing of {promotion.app}, hour {hour}, waits in the lake")
         first = self.first_hour(number, of_topic)
         if first != hour:
             raise refused("version", f"hour {first} must be promoted before hour {hour}")
