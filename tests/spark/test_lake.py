@@ -7,8 +7,8 @@ from adopted_runs import stage
 from lake_world import TOPICS, fill, now_ms, receive_all, total
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.jobs import table as lake_table
 from horolog.limits import HOUR_MS
-from horolog.pipeline import lake
 from horolog.pipeline.audit import audit
 from horolog.pipeline.forecast import forecast
 from horolog.pipeline.offload import offload
@@ -28,7 +28,7 @@ def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_pat
     assert broker.admin.get("/v1/pending") == before
     again = offload(broker.admin, uri, from_ms, spark=spark)
     assert again.rows == 0
-    lake.pending_view(spark, uri).createOrReplaceTempView("pending")
+    lake_table.pending_view(spark, uri).createOrReplaceTempView("pending")
     rows = spark.sql(
         "select cast(body as string) b, due_ms, topic, keys[0] k from pending"
     ).collect()

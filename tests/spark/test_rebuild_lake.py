@@ -16,11 +16,7 @@ from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import COUNT, Lake
 from horolog.lake.core.stages import Stage
 from horolog.lake.core.steps import step_of
-from horolog.limits import HOUR_MS, NEAR_HOURS
-from horolog.pipeline.data_files import LogPlan, plan_text
-from horolog.pipeline.rebuild import _Filed
-from horolog.pipeline.rebuild_adopted import File, _made_anew
-from horolog.pipeline.rebuild_lake import (
+from horolog.lake.jobs.rebuild import (
     Cut,
     Placed,
     cuts_of,
@@ -29,6 +25,10 @@ from horolog.pipeline.rebuild_lake import (
     taken_of,
     untaken,
 )
+from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.pipeline.data_files import LogPlan, plan_text
+from horolog.pipeline.rebuild import _Filed
+from horolog.pipeline.rebuild_adopted import File, _made_anew
 from horolog.pipeline.rebuild_tasks import Target
 from horolog.storage.disk import Disk
 from horolog.testing.adopted_runs import write_adopted

@@ -19,10 +19,10 @@ from stepped import SHORT_LIFE
 from horolog.admin.client import AdminClient
 from horolog.admin.status import UnreachableError
 from horolog.errors import HorologError
-from horolog.pipeline import lake_broker
-from horolog.pipeline.lake_broker import LakeHour
+from horolog.lake.jobs import broker as lake_broker
 from horolog.pipeline.offload import offload
 from horolog.pipeline.promote import promote_hour
+from horolog.protocol.tier_commands import TierHour
 from horolog.spark import bulk_load, load_plan, make_session
 from horolog.units import TIME_MAX_MS
 
@@ -49,7 +49,7 @@ def run_promote(session: Any, broker: str, uri: str) -> int:
     waiting.sort(key=lambda hour: (hour.number, hour.topic, hour.hour))
     parts = [list(hours) for _, hours in groupby(waiting, lambda hour: (hour.number, hour.topic))]
 
-    def promote(mine: Iterable[list[LakeHour]]) -> Iterable[int]:
+    def promote(mine: Iterable[list[TierHour]]) -> Iterable[int]:
         for hours in mine:
             for hour in hours:
                 yield promote_hour(broker, uri, hour)

@@ -12,9 +12,9 @@ import pytest
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
+from horolog.lake.jobs import table as lake_table
 from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
-from horolog.pipeline import lake
 from horolog.protocol.commands import RecalledMany, RecallMany
 from horolog.protocol.tier_commands import (
     DescribeTier,
@@ -87,7 +87,7 @@ def rows_between(
 
 @pytest.fixture
 def core(monkeypatch) -> Core:
-    monkeypatch.setattr(lake, "rows_between", rows_between)
+    monkeypatch.setattr(lake_table, "rows_between", rows_between)
     return Core({(1, 2): 2, (1, 3): 2, (2, 3): 2, (1, 0): 9})
 
 

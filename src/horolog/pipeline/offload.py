@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from horolog.admin.client import AdminClient
+from horolog.lake.jobs import broker as lake_broker
+from horolog.lake.jobs import table as lake_table
+from horolog.lake.jobs.frozen_run import FrozenRun
+from horolog.lake.jobs.rows import LakeFile, Unit, plan, write_unit
 from horolog.limits import HOUR_MS
-from horolog.pipeline import lake, lake_broker
-from horolog.pipeline.frozen_run import FrozenRun
-from horolog.pipeline.lake_rows import LakeFile, Unit, plan, write_unit
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.shared_place import SharedPlace, check_written, prove_shared, shared_place
@@ -63,7 +64,7 @@ def offload(
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
     tell(f"offload {frozen.number}: {counted(len(frozen.runs), 'run')} frozen")
-    already = lake.is_committed(uri, frozen.log_id, frozen.number)
+    already = lake_table.is_committed(uri, frozen.log_id, frozen.number)
     if not already:
         units = plan(frozen.opened(), frozen.from_ms)
         files = write(frozen, units, uri, spark)
@@ -71,11 +72,11 @@ def offload(
             admin.post("/v1/offloads/abort", {"number": frozen.number})
             return Offloaded(frozen.number, 0, 0, frozen.from_ms, uri, False)
         tell(f"offload {frozen.number}: {counted(len(files), 'file')} written")
-        already = not lake.commit_files(uri, frozen.log_id, frozen.number, files)
-    has = lake.sum_of(uri, frozen.number)
+        already = not lake_table.commit_files(uri, frozen.log_id, frozen.number, files)
+    has = lake_table.sum_of(uri, frozen.number)
     lake_broker.commit(admin, frozen.number, has.rows, has.checksum, uri)
     tell(f"offload {frozen.number}: {counted(has.rows, 'message')} in the lake")
-    count = len(lake.files_of(uri, frozen.number))
+    count = len(lake_table.files_of(uri, frozen.number))
     return Offloaded(frozen.number, has.rows, count, frozen.from_ms, uri, already)
 
 
@@ -135,7 +136,7 @@ def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
 
 
 def _write_one(runs: Sequence[FrozenRun], number: int, unit: Unit, uri: str) -> LakeFile | None:
-    return write_unit(runs, unit, uri, lake.partition_of(number, unit.day))
+    return write_unit(runs, unit, uri, lake_table.partition_of(number, unit.day))
 
 
 def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
@@ -149,7 +150,7 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
             continue
         number = int(told["number"])
         if admin.post("/v1/offloads/abort", {"number": number})["aborted"]:
-            if lake.is_committed(uri, told["log_id"], number):
-                lake.forget(uri, "9999", number)
+            if lake_table.is_committed(uri, told["log_id"], number):
+                lake_table.forget(uri, "9999", number)
             return number
     return 0

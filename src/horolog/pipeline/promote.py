@@ -28,10 +28,11 @@ from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
 from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.jobs import broker as lake_broker
+from horolog.lake.jobs import table as lake_table
+from horolog.lake.jobs.rows import day_of
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
-from horolog.pipeline import lake, lake_broker
-from horolog.pipeline.lake_broker import LakeHour
-from horolog.pipeline.lake_rows import day_of
+from horolog.protocol.tier_commands import TierHour
 from horolog.spark import transaction
 from horolog.spark.transaction import StagedRun, Transaction
 from horolog.storage.disk import Disk
@@ -84,12 +85,12 @@ def forget_past(broker: str, keep_ms: int) -> int:
     files = 0
     for uri in set(tables.values()):
         late = [hour.hour * HOUR_MS for hour in waiting if tables[hour.number] == uri]
-        if uri and lake.has_table(uri):
-            files += lake.forget(uri, day_of(min([now_ms - keep_ms, *late])))
+        if uri and lake_table.has_table(uri):
+            files += lake_table.forget(uri, day_of(min([now_ms - keep_ms, *late])))
     return files
 
 
-def promote_hour(broker: str, uri: str, hour: LakeHour, timeout_ms: int = TIMEOUT_MS) -> int:
+def promote_hour(broker: str, uri: str, hour: TierHour, timeout_ms: int = TIMEOUT_MS) -> int:
     """Promote one hour of an offload and topic; gives the rows, 0 if it was promoted before.
 
     DAMAGED if the table has not the rows that the broker counts there.
@@ -111,13 +112,13 @@ class _Recalled(HorologError):
     """The table's rows, without what is recalled, are not those that wait: perhaps there was a recall meanwhile."""
 
 
-def _still_waiting(broker: str, hour: LakeHour) -> LakeHour | None:
+def _still_waiting(broker: str, hour: TierHour) -> TierHour | None:
     _, waiting = lake_broker.hours(AdminClient(broker), (hour.hour + 1) * HOUR_MS)
     same = [each for each in waiting if each[:3] == hour[:3]]
     return same[0] if same else None
 
 
-def _promote(broker: str, uri: str, hour: LakeHour, timeout_ms: int) -> int:
+def _promote(broker: str, uri: str, hour: TierHour, timeout_ms: int) -> int:
     app = Promotion(hour.number, hour.hour, hour.topic).app
     begun = transaction.begin(broker, app, hour.hour, hour.topic_name, timeout_ms)
     if begun.already:
@@ -139,7 +140,7 @@ def _promote(broker: str, uri: str, hour: LakeHour, timeout_ms: int) -> int:
         raise
 
 
-def _commit(begun: Transaction, hour: LakeHour, files: list[StagedRun]) -> int:
+def _commit(begun: Transaction, hour: TierHour, files: list[StagedRun]) -> int:
     try:
         done = transaction.commit(begun, hour.topic_name, files)
     except HorologError as error:
@@ -149,14 +150,14 @@ def _commit(begun: Transaction, hour: LakeHour, files: list[StagedRun]) -> int:
     return 0 if done.already else hour.waiting
 
 
-def _parts(broker: str, uri: str, hour: LakeHour) -> Iterator[pa.Table]:
+def _parts(broker: str, uri: str, hour: TierHour) -> Iterator[pa.Table]:
     """Rows to promote, in order, a run's worth at a time; files of the table follow each other."""
     gone = lake_broker.gone_rows(AdminClient(broker), hour.number, hour.hour)
     recalled = set(zip(*(gone[name].to_pylist() for name in gone.column_names), strict=True))
     gathered: list[pa.Table] = []
     rows = size = 0
     last = -1
-    for table in lake.rows_of_hour(uri, hour.number, hour.hour, hour.topic):
+    for table in lake_table.rows_of_hour(uri, hour.number, hour.hour, hour.topic):
         kept = _without(table, recalled)
         if not len(kept):
             continue

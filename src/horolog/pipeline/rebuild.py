@@ -26,6 +26,17 @@ from horolog.delay.tier import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import NAME, Lake
+from horolog.lake.jobs.rebuild import (
+    Placed,
+    cuts_of,
+    lake_of,
+    read_steps,
+    recalled_at,
+    recalled_frozen,
+    sent,
+    taken_of,
+    untaken,
+)
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import (
     COLUMNS,
@@ -47,17 +58,6 @@ from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
 from horolog.pipeline.rebuild_adopted import File, first_lost, look_for, write_adopted
 from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
-from horolog.pipeline.rebuild_lake import (
-    Placed,
-    cuts_of,
-    lake_of,
-    read_steps,
-    recalled_at,
-    recalled_frozen,
-    sent,
-    taken_of,
-    untaken,
-)
 from horolog.pipeline.rebuild_names import named, of_the_living
 from horolog.pipeline.rebuild_tasks import (
     RESULT,

@@ -23,8 +23,8 @@ from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError
 from horolog.lake.core.steps import rows_of
+from horolog.lake.jobs.rebuild import Cut
 from horolog.pipeline.data_files import LogPlan, files_of, plan_of
-from horolog.pipeline.rebuild_lake import Cut
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
     Batches,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.delay.tier import Tier
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.jobs.frozen_run import FrozenRun
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
-from horolog.pipeline.frozen_run import FrozenRun
 from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
@@ -126,7 +126,7 @@ class Offloads:
         return found
 
     def shown(self, view: OffloadView) -> dict[str, Any]:
-        """An offload as JSON; `runs` as `pipeline.frozen_run` takes them."""
+        """An offload as JSON; `runs` as `lake.jobs.frozen_run` takes them."""
         return {
             "number": view.number,
             "app": view.app,

@@ -43,7 +43,7 @@ from horolog.server.threads import in_pool
 from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
-    from horolog.pipeline.lake import LakePlace
+    from horolog.lake.jobs.table import LakePlace
 
 _TRIES_MAX = 8  # of a bulk recall, while offloads come in between
 _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
@@ -189,7 +189,7 @@ def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[TierRo
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
     with _readable():
-        from horolog.pipeline.lake import find_rows
+        from horolog.lake.jobs.table import find_rows
 
         return [
             TierRow(number, position, row, due_ms)
@@ -205,7 +205,7 @@ def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[TierRo
     number, position, row, due_ms = rows[0]
     uri = next(place.uri for place in places if place.number == number)
     with _readable():
-        from horolog.pipeline.lake import LakePlace, records_of
+        from horolog.lake.jobs.table import LakePlace, records_of
 
         place = LakePlace(command.message_id, due_ms, (position, row))
         return records_of(uri, number, [place])[0]
@@ -217,7 +217,7 @@ def _pieces(
     """What an offload has of a window, in pieces that are one step each."""
     window = command.from_ms, command.to_ms, place.hours, command.tag
     with _readable():
-        from horolog.pipeline.lake import rows_between
+        from horolog.lake.jobs.table import rows_between
 
         for rows, sizes in rows_between(place.uri, place.number, place.topic, *window):
             for first in range(0, len(rows), LAKE_RECALL_ROWS):
@@ -235,7 +235,7 @@ def _with_count(error: HorologError, cancelled: int) -> HorologError:
 
 def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
     with _readable():
-        from horolog.pipeline.lake import find_id, find_key
+        from horolog.lake.jobs.table import find_id, find_key
 
         uri, number, topic, from_ms, _ = table
         if query.key:
@@ -248,7 +248,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
     places = _find_all(table, query)
     check_count(len(places), query)
     with _readable():
-        from horolog.pipeline.lake import records_of
+        from horolog.lake.jobs.table import records_of
 
         records = records_of(table.uri, table.number, places)
     return [

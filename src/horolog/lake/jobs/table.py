@@ -25,8 +25,8 @@ import pyarrow.dataset as ds
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
+from horolog.lake.jobs.rows import SCHEMA, LakeFile, day_of
 from horolog.limits import HOUR_MS
-from horolog.pipeline.lake_rows import SCHEMA, LakeFile, day_of
 from horolog.places import local_place
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def pending_view(
     """Pending messages as a DataFrame, before they are due; register it as a view to ask in SQL.
 
     now_ms  leave out what is due before
-    gone    (origin_position, origin_row) of what was recalled since (`pipeline.lake_broker.gone_rows`)
+    gone    (origin_position, origin_row) of what was recalled since (`lake.jobs.broker.gone_rows`)
     """
     from pyspark.sql import functions as f
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from horolog.delay.row_sum import MASK, row_sum
+from horolog.lake.jobs.frozen_run import FrozenRun
 from horolog.limits import DAY_MS, HOUR_MS, MIB
-from horolog.pipeline.frozen_run import FrozenRun
 from horolog.spark.message_decode import Records
 
 GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least

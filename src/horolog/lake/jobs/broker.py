@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from horolog.admin.client import AdminClient
-from horolog.pipeline.frozen_run import FrozenRun
+from horolog.lake.jobs.frozen_run import FrozenRun
+from horolog.protocol.tier_commands import TierHour
 
 BEGIN_TIMEOUT_S = 180.0
 COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all that is frozen
@@ -27,16 +28,6 @@ class Frozen(NamedTuple):
         return [FrozenRun(told) for told in self.runs]
 
 
-class LakeHour(NamedTuple):
-    """What waits in the lake of an offload, hour and topic."""
-
-    number: int
-    hour: int
-    topic: int
-    topic_name: str
-    waiting: int
-
-
 def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
     """Freeze what is due from there on, or go on with what is frozen."""
     told = admin.post(
@@ -51,11 +42,11 @@ def commit(admin: AdminClient, number: int, rows: int, checksum: int, uri: str) 
     return admin.post("/v1/offloads/commit", body, timeout_s=COMMIT_TIMEOUT_S)
 
 
-def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[LakeHour]]:
+def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[TierHour]]:
     """Number → URI of the table, and what waits there in hours that begin before `to_ms`, by number and hour."""
     told = admin.get("/v1/offloads", {"to_ms": to_ms})
     tables = {each["number"]: each["lake"] for each in told["offloads"]}
-    return tables, sorted(LakeHour(**row) for row in told["hours"])
+    return tables, sorted(TierHour(**row) for row in told["hours"])
 
 
 def gone_rows(admin: AdminClient, number: int, hour: int | None = None) -> pa.Table:
