@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from run_rows import HOUR_MS, LOG_ID, Source, new_disk, opened
 
+from horolog.delay.far.names import registry_row
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.state import EntryState
@@ -48,7 +49,8 @@ def restarted(disk: FaultyDisk, run: FarRun) -> FarRun:
     state = decode_run_state(encode_run_state(run.capture()))
     assert state is not None
     again = FarRun(run.info, 1, 0, lambda name: opened(disk, name))
-    again.restore(run.cursor, run.limit, run.limit_ms, run.waiting)
+    states = run.states
+    again.restore(states.cursor, states.limit, run.counts.limit_ms, run.waiting)
     again.take_state(state)
     return again
 
@@ -63,7 +65,7 @@ def counted(run: FarRun) -> list[int]:
 
 
 def test_rows_left_behind_wait(disk, late) -> None:
-    assert (late.cursor, late.waiting, waiting_rows(late)) == (4, 5, [0, 1, 2, 4, 5])
+    assert (late.states.cursor, late.waiting, waiting_rows(late)) == (4, 5, [0, 1, 2, 4, 5])
     assert late.first_waiting_ms(0) == HOUR_MS
     again = restarted(disk, late)
     assert (again.waiting, waiting_rows(again)) == (5, [0, 1, 2, 4, 5])
@@ -89,9 +91,7 @@ def test_a_row_left_behind_waits_until_its_hand_over_is_committed(disk, late) ->
 def test_verify_counts_rows_left_behind(disk, late) -> None:
     late.settle(rows(1), EntryState.RECALLED)
     state = encode_run_state(late.capture())
-    names = ("cursor", "limit", "limit_ms", "waiting", "version")
-    row = {name: getattr(late, name) for name in names}
-    row |= {"name": "a", "rows": 6, "first_ms": HOUR_MS, "last_ms": 6 * HOUR_MS}
+    row = registry_row(late)
     file = disk.open(f"runs/a.state.{row['version']:010d}", create=True)
     file.write(0, state)
     findings = Findings()
@@ -120,4 +120,4 @@ def test_a_row_that_is_being_recalled_is_not_being_handed_over(disk, late) -> No
     late.settle(rows(4), EntryState.RECALLED)
     late.settle(rows(5), GONE)
     assert late.states_at(rows(4, 5)).tolist() == [EntryState.RECALLED, GONE]
-    assert not late.in_flight
+    assert not late.states.in_flight

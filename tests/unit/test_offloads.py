@@ -56,7 +56,7 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
         assert world.broker.ask(DescribeTopic("t")).pending == 60
         far = world.broker._opened.broker.shard.delay.far
         assert far.waiting < 20 + 1
-        assert all(run.limit_ms <= view.from_ms for run in far.runs.values())
+        assert all(run.counts.limit_ms <= view.from_ms for run in far.runs.values())
         lake = world.broker.ask(DescribeTier(1 << 50))
         assert sum(hour.waiting for hour in lake.hours) == lake.waiting == 100
         world.broker.want_checkpoint()

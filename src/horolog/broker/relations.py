@@ -131,7 +131,7 @@ def _states(shard: Shard) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.ui
         rows = np.arange(buffer.count)
         found.append((refs_of(buffer.number, rows), buffer.states_at(rows)))
     for run in shard.delay.far.runs.values():
-        rows = np.arange(run.limit)
+        rows = np.arange(run.states.limit)
         found.append((refs_of(run.number, rows), run.states_at(rows)))
     return found
 

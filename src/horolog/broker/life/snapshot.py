@@ -22,7 +22,7 @@ from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.far.buffer import is_buffer
 from horolog.delay.far.names import files_of_job
-from horolog.delay.far.run import unreadable_key
+from horolog.delay.far.run_access import unreadable_key
 from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
@@ -342,7 +342,7 @@ def restore(
     retention.restore(shard, checkpoint)
     shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
     for run in shard.delay.far.runs.values():
-        shard.problems.remove(unreadable_key(run))  # it has been opened
+        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
     for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
         if source.quarantined and not shard.problems.has(quarantined_key(source)):
             shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it

@@ -89,8 +89,8 @@ class KeySearches:
         if run is None:
             first = stop = end = 0
         else:
-            first = max(search.at, 0 if run.behind else run.decided)
-            stop, end = min(run.limit, first + limit), run.limit
+            first = max(search.at, run.states.first_left)
+            stop, end = min(run.states.limit, first + limit), run.states.limit
         cost = 1 + max(0, stop - first)
         if run is not None and first < stop:
             cost += self._compare(search, run, np.arange(first, stop))

@@ -1,15 +1,29 @@
-"""What became of the rows of a run, in a few numbers and one bit a row for the exceptions.
+"""What became of the rows of a run: a pure machine of a few numbers, and one bit a row for the exceptions.
 
-    event          from                     to              where it is kept
-    hand-over      WAITING                  HANDING_OVER    below `decided`, or `_handing` if it was behind
-    … committed    HANDING_OVER             HANDED_OVER     below `cursor`
-    passed over    WAITING                  WAITING         `behind`: its hand-over had to wait
-    recall         WAITING                  RECALLING       `_going`
-    … committed    WAITING or RECALLING     RECALLED, MOVED a bit in `maps`
-    quarantine     WAITING                  QUARANTINED     a bit in `maps`
+Rows are handed over in their order, so what was handed over needs no bits: it is everything below the *cursor*, and
+what a hand-over has been appended of everything below *decided*.  What is different of a row is kept where the
+table says:
 
-`LEGAL` is that table; an event that is not in it is a bug, and asserted.  A replay settles what it finds waiting,
-because nothing is in flight in it.
+    event          from                  to               where it is kept
+    hand-over      WAITING               HANDING_OVER     below `decided`, or `_handing` if it was behind
+    … committed    HANDING_OVER          HANDED_OVER      below `cursor`
+    passed over    WAITING               WAITING          `behind`: its hand-over had to wait
+    recall         WAITING               RECALLING        `_going`
+    … committed    WAITING or RECALLING  RECALLED, MOVED  a bit in `maps`
+    quarantine     WAITING               QUARANTINED      a bit in `maps`
+
+`state.LEGAL` says which event may come in which state; one that is not in it is a bug, and asserted.  A replay settles
+what it finds waiting, because nothing is in flight in it.
+
+    worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without them
+    cursor = decided = 4, behind = {0, 1, 2}             waiting: 0 1 2 4 5
+    mark 0 and 1:  behind = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
+    … committed:   _handing = {}                         handed over: 0 1 3
+    mark 4, 5:     decided = 6                           waiting: 2
+    … committed:   cursor = 6
+
+A checkpoint has the cursor, and the bit maps as `capture` gives them (`delay.far.run_state`).  What is in flight then
+may be lost, so it is captured as if nothing had been appended.
 """
 
 from __future__ import annotations
@@ -21,45 +35,127 @@ from horolog.delay.far.run_state import MAPPED_STATES
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
 
+Bits = npt.NDArray[np.uint8]  # row r is bit r % 8 of byte r // 8
+
 
 class RowStates:
-    """The states of rows [0, limit) of `rows` rows."""
+    """The states of rows [0, limit) of `count` rows; a merge or an offload has taken those from `limit` on."""
 
-    def __init__(self, rows: int) -> None:
-        self.cursor = self.decided = 0  # handed over by what is committed; by what is appended
-        self.limit = rows
-        self.maps: dict[EntryState, npt.NDArray[np.uint8]] = {}
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.limit = count
+        self.waiting = count  # rows that wait by what is committed
+        self.cursor = 0  # rows below it are handed over by what is committed
+        self.decided = 0  # … by what is appended
+        self.maps: dict[EntryState, Bits] = {}
         self.behind: set[int] = set()  # rows below `decided` that wait
-        self._rows = rows
         self._handing: set[int] = set()  # rows in flight that were behind
-        self._going: npt.NDArray[np.uint8] | None = None  # bits of rows in flight to be recalled
+        self._going: Bits | None = None  # rows in flight to be recalled
         self._going_rows = 0
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def mark(self, rows: Rows, event: EntryState) -> None:
+        """A hand-over or a recall of these rows is appended but not committed yet."""
+        check_event(self.at(rows), event)
+        if event is EntryState.HANDING_OVER:
+            if self.behind:
+                self._handing.update(self.behind.intersection(rows.tolist()))
+            self._pass(rows)
+            return
+        if self._going is None:
+            self._going = _no_bits(self.count)
+        set_bits_at(self._going, rows)
+        self._going_rows += len(rows)
+
+    def settle(self, rows: Rows, state: EntryState) -> None:
+        """These rows are settled for good."""
+        states = self.at(rows)
+        check_event(states, state)
+        self.waiting -= int(np.count_nonzero(states != EntryState.QUARANTINED))
+        quarantined = self.maps.get(EntryState.QUARANTINED)
+        if quarantined is not None:
+            clear_bits_at(quarantined, rows)
+        if state is EntryState.HANDED_OVER:
+            self._pass(rows)
+            if self._handing:
+                self._handing.difference_update(rows.tolist())
+            self.cursor = max(self.cursor, int(rows.max()) + 1)
+            return
+        if state not in self.maps:
+            self.maps[state] = _no_bits(self.count)
+        set_bits_at(self.maps[state], rows)
+        if self.behind:
+            self.behind.difference_update(rows.tolist())
+        self._settle_going(rows)
+
+    def _pass(self, rows: Rows) -> None:
+        """Hand-over takes these rows; what it leaves out stays behind."""
+        if self.behind:
+            self.behind.difference_update(rows.tolist())
+        stop = int(rows.max()) + 1
+        if stop <= self.decided:
+            return
+        left = self.left_between(self.decided, stop)
+        left[rows[rows >= self.decided] - self.decided] = False
+        if bool(left.any()):
+            self.behind.update((np.flatnonzero(left) + self.decided).tolist())
+        self.decided = stop
+
+    def _settle_going(self, rows: Rows) -> None:
+        if self._going is not None:
+            rows = rows[bits_at(self._going, rows)]
+            clear_bits_at(self._going, rows)
+            self._going_rows -= len(rows)
+            if not self._going_rows:
+                self._going = None
+
+    def cut(self, limit: int) -> None:
+        """The rows from `limit` on, of which none was handed over, are somebody else's now."""
+        stop, self.limit = self.limit, limit
+        self.waiting -= stop - limit - int(self.gone_between(limit, stop).sum())
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def capture(self) -> dict[EntryState, Bits]:
+        """The bit maps as they are by what is committed (a copy); that of state 0 has the rows left behind."""
+        maps = {kind: bits.copy() for kind, bits in self.maps.items()}
+        behind = self.behind_cursor()
+        if len(behind):
+            maps[EntryState.WAITING] = _no_bits(self.count)
+            set_bits_at(maps[EntryState.WAITING], behind)
+        return maps
+
+    def restore(self, cursor: int, limit: int, waiting: int) -> None:
+        """Go on where a checkpoint left it; exceptions come from the state file, if there is one (`restore_maps`)."""
+        self.cursor = self.decided = cursor
+        self.limit, self.waiting = limit, waiting
+
+    def restore_maps(self, maps: dict[EntryState, Bits]) -> None:
+        """Take over what `capture` gave."""
+        self.maps = dict(maps)
+        behind = self.maps.pop(EntryState.WAITING, None)
+        if behind is not None:
+            self.behind = set(np.flatnonzero(np.unpackbits(behind, bitorder="little")).tolist())
+
+    # --- questions --------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> bool:
-        """Whether something appended about this run is not committed yet."""
+        """Whether something appended about these rows is not committed yet."""
         return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
 
     @property
     def recalling(self) -> bool:
-        """Whether a recall of some of its rows is appended but not committed yet."""
+        """Whether a recall of some of them is appended but not committed yet."""
         return self._going_rows > 0
 
-    def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): recalled, moved or quarantined."""
-        gone = np.zeros(stop - first, bool)
-        for bits in self.maps.values():
-            gone |= bits_between(bits, first, stop)
-        return gone
+    @property
+    def first_left(self) -> int:
+        """No row below this one waits, in flight or not: where a search may begin."""
+        return 0 if self.behind else self.decided
 
-    def _left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): neither gone nor in flight to be; they wait if they are not handed over."""
-        gone = self.gone_between(first, stop)
-        if self._going is not None:
-            gone |= bits_between(self._going, first, stop)
-        return ~gone
-
-    def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
+    def at(self, rows: Rows) -> npt.NDArray[np.uint8]:
         """`EntryState` of each row, with its in-flight bits."""
         states = np.zeros(len(rows), np.uint8)
         states[rows < self.decided] = EntryState.HANDING_OVER
@@ -74,104 +170,59 @@ class RowStates:
             states[bits_at(self._going, rows)] = EntryState.RECALLING
         return states
 
-    def mark(self, rows: Rows, bits: EntryState) -> None:
-        """A hand-over or a recall of these rows is appended but not committed yet."""
-        check_event(self.states_at(rows), bits)
-        if bits is EntryState.HANDING_OVER:
-            if self.behind:
-                self._handing.update(self.behind.intersection(rows.tolist()))
-            self._pass(rows)
-            return
-        if self._going is None:
-            self._going = np.zeros((self._rows + 7) // 8, np.uint8)
-        set_bits_at(self._going, rows)
-        self._going_rows += len(rows)
+    def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Of rows [first, stop): recalled, moved or quarantined."""
+        gone = np.zeros(stop - first, bool)
+        for bits in self.maps.values():
+            gone |= bits_between(bits, first, stop)
+        return gone
 
-    def put(self, rows: Rows, state: EntryState) -> None:
-        """These rows are settled for good."""
-        check_event(self.states_at(rows), state)
-        quarantined = self.maps.get(EntryState.QUARANTINED)
-        if quarantined is not None:
-            clear_bits_at(quarantined, rows)
-        if state is EntryState.HANDED_OVER:
-            self._pass(rows)
-            if self._handing:
-                self._handing.difference_update(rows.tolist())
-            self.cursor = max(self.cursor, int(rows.max()) + 1)
-        else:
-            self.set_bits(rows, state)
-            self.behind.difference_update(rows.tolist() if self.behind else ())
-            self._settle_going(rows)
-
-    def _pass(self, rows: Rows) -> None:
-        """Hand-over takes these rows; what it leaves out stays behind."""
-        if self.behind:
-            self.behind.difference_update(rows.tolist())
-        stop = int(rows.max()) + 1
-        if stop <= self.decided:
-            return
-        left = self._left_between(self.decided, stop)
-        left[rows[rows >= self.decided] - self.decided] = False
-        if bool(left.any()):
-            self.behind.update((np.flatnonzero(left) + self.decided).tolist())
-        self.decided = stop
-
-    def _settle_going(self, rows: Rows) -> None:
+    def left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Of rows [first, stop): neither gone nor in flight to be; they wait if they are not handed over."""
+        gone = self.gone_between(first, stop)
         if self._going is not None:
-            rows = rows[bits_at(self._going, rows)]
-            clear_bits_at(self._going, rows)
-            self._going_rows -= len(rows)
-            if not self._going_rows:
-                self._going = None
+            gone |= bits_between(self._going, first, stop)
+        return ~gone
 
-    def set_bits(self, rows: Rows, state: EntryState) -> None:
-        """Set the bits of these rows in the map of that state."""
-        assert state in MAPPED_STATES
-        bits = self.maps.get(state)
-        if bits is None:
-            bits = self.maps[state] = np.zeros((self._rows + 7) // 8, np.uint8)
-        set_bits_at(bits, rows)
-
-    def _behind_cursor(self) -> Rows:
+    def behind_cursor(self) -> Rows:
         """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
         rows = self.behind | self._handing
         return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
 
-    def check_states(self) -> None:
+    def check_invariants(self) -> None:
         """Assert what must hold of these numbers between any two events."""
-        assert 0 <= self.cursor <= self.decided <= self._rows
-        assert self.limit <= self._rows
+        assert 0 <= self.cursor <= self.decided <= self.count
+        assert self.limit <= self.count
+        assert 0 <= self.waiting <= self.count
         assert not self.behind & self._handing
         assert all(row < self.decided for row in self.behind)
         assert self._going_rows >= 0
         assert (self._going is None) == (not self._going_rows)
+        assert self.maps.keys() <= set(MAPPED_STATES) - {EntryState.WAITING}
 
 
-def bits_of(rows: Rows, count: int) -> npt.NDArray[np.uint8]:
-    """A bit map of `count` rows in which these are set."""
-    flags = np.zeros(count, np.uint8)
-    flags[rows] = 1
-    return np.packbits(flags, bitorder="little")
+def _no_bits(count: int) -> Bits:
+    return np.zeros((count + 7) // 8, np.uint8)
 
 
-def bits_between(bits: npt.NDArray[np.uint8], first: int, stop: int) -> npt.NDArray[np.bool_]:
+def bits_between(bits: Bits, first: int, stop: int) -> npt.NDArray[np.bool_]:
     """The bits of rows [first, stop)."""
     low = first >> 3
     part = np.unpackbits(bits[low : (stop + 7) >> 3], bitorder="little")
     return part[first - low * 8 : stop - low * 8].view(np.bool_)
 
 
-def bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.bool_]:
+def bits_at(bits: Bits, rows: Rows) -> npt.NDArray[np.bool_]:
     """The bits of these rows."""
     found: npt.NDArray[np.bool_] = (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1
     return found
 
 
-def set_bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
+def set_bits_at(bits: Bits, rows: Rows) -> None:
     """Set the bits of these rows."""
     np.bitwise_or.at(bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
 
 
-def clear_bits_at(bits: npt.NDArray[np.uint8], rows: Rows) -> None:
+def clear_bits_at(bits: Bits, rows: Rows) -> None:
     """Clear the bits of these rows."""
     np.bitwise_and.at(bits, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))

@@ -94,7 +94,7 @@ class FarStore:
     def sources(self) -> Iterator[FarBuffer | FarRun]:
         """All of them that can be read."""
         yield from self.buffers
-        yield from (run for run in self.runs.values() if not run.unreadable)
+        yield from (run for run in self.runs.values() if not run.access.unreadable)
 
     @property
     def waiting(self) -> int:
@@ -152,9 +152,9 @@ class FarStore:
 
     def take_in(self, run: FarRun) -> None:
         """A run becomes one of these."""
-        run.mend, run.tell = self.mend, self.problems.append
-        run.remake = partial(self.remake, run.info.name)
-        run.path = run_path(self.directory, run.info.name)
+        run.mend, run.access.tell = self.mend, self.problems.append
+        run.access.remake = partial(self.remake, run.info.name)
+        run.access.path = run_path(self.directory, run.info.name)
         self.runs[run.info.name] = run
 
     def check_invariants(self) -> None:
@@ -264,7 +264,7 @@ class FarStore:
                 return False
             finish_flush(self, job)
         else:
-            if any(each.run.in_flight for each in job.inputs):
+            if any(each.run.states.in_flight for each in job.inputs):
                 return False
             finish_merge(self, job)
         self.job = None
@@ -319,9 +319,9 @@ class FarStore:
             name
             for name, run in self.runs.items()
             if not run.waiting
-            and not run.in_flight
+            and not run.states.in_flight
             and run.journal is None
-            and run.limit_ms + HOUR_KEEP_MS <= now_ms
+            and run.counts.limit_ms + HOUR_KEEP_MS <= now_ms
             and not (isinstance(run, AdoptedRun) and run.origin.position >= position)
         ]
         numbers = [self.runs[name].number for name in gone]

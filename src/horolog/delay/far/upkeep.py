@@ -58,16 +58,20 @@ def merge_job(far: FarStore, now_ms: int) -> MergeJob | None:
     """Too many runs of buffers, or of one day or month; None if the disk has no room for it."""
     first_ms = first_merged_ms(now_ms)
     mine = [
-        run for run in far.runs.values() if not isinstance(run, AdoptedRun) and not run.unreadable
+        run
+        for run in far.runs.values()
+        if not isinstance(run, AdoptedRun) and not run.access.unreadable
     ]
-    whole = [run for run in mine if run.limit == run.info.rows and not run.frozen]
+    whole = [run for run in mine if run.states.limit == run.info.rows and not run.frozen]
     chosen = [run for run in whole if run.level == 0 and run.info.last_ms >= first_ms]
     if len(chosen) <= far.settings.runs_max:
         chosen = _crowded_partition(far, whole, first_ms, now_ms)
     inputs = []
     for run in chosen:
-        row = max(run.decided, run.file.row_at(first_ms))
-        inputs.append(MergeInput(run, row, run.limit, run.gone_between(row, run.limit)))
+        row = max(run.states.decided, run.file.row_at(first_ms))
+        inputs.append(
+            MergeInput(run, row, run.states.limit, run.states.gone_between(row, run.states.limit))
+        )
     if not inputs or sum(run.info.size for run in chosen) > far.merge_room:
         return None
     for run in chosen:
@@ -129,7 +133,7 @@ def _remove_made(far: FarStore, job: FlushJob | MergeJob) -> None:
 def finish_merge(far: FarStore, job: MergeJob) -> None:
     """The new runs take over what the old ones have from the first moment of the merge on."""
     first_ms = job.bounds[0]
-    late = any(each.run.decided > each.first for each in job.inputs)
+    late = any(each.run.states.decided > each.first for each in job.inputs)
     if late:  # the clock was faster than the merge, and rows were handed over that it has copied
         far.fail_job()
         far.job = job

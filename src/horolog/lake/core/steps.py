@@ -60,7 +60,7 @@ def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
     """COUNT rows: what waits of the frozen messages, by hour and topic."""
     counts: dict[tuple[int, int], int] = {}
     for run in frozen_runs(far):
-        for row in run.waiting_by_both(offload.from_ms // HOUR_MS):
+        for row in run.counts.by_both(offload.from_ms // HOUR_MS):
             key = int(row["hour"]), int(row["topic"])
             counts[key] = counts.get(key, 0) + int(row["count"])
     rows = [(offload.number, hour, topic, n) for (hour, topic), n in sorted(counts.items())]
@@ -74,20 +74,20 @@ def adopted_rows(far: FarStore, offload: Offload) -> dict[str, int]:
         if isinstance(run, AdoptedRun):
             first, stop = rows_of(run, offload.from_ms)
             if first < stop:
-                found[run.info.name] = int((~run.gone_between(first, stop)).sum())
+                found[run.info.name] = int((~run.states.gone_between(first, stop)).sum())
     return found
 
 
 def rows_of(run: FarRun, from_ms: int) -> tuple[int, int]:
     """The rows [first, stop) of a frozen run that are due at or after `from_ms`."""
-    return min(run.file.row_at(from_ms), run.limit), run.limit
+    return min(run.file.row_at(from_ms), run.states.limit), run.states.limit
 
 
 def frozen_gone(
     run: FarRun, first: int, stop: int, recalled: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
     """Of rows [first, stop): gone when they were frozen, so without what was `recalled` (GONE) since."""
-    gone = run.gone_between(first, stop)
+    gone = run.states.gone_between(first, stop)
     if len(recalled):
         rows = run.find(recalled["due_ms"], recalled["position"], recalled["row"])
         rows = rows[(rows >= first) & (rows < stop)]
@@ -156,7 +156,7 @@ def _cut(store: DelayStore, from_ms: int) -> None:
         first, stop = rows_of(run, from_ms)
         if first >= stop:
             continue
-        assert run.decided <= first
+        assert run.states.decided <= first
         if isinstance(run, AdoptedRun) and not first:
             run.cut(0, 0)  # over, so it goes as finished ones do: its file may still be needed
             continue

@@ -59,7 +59,7 @@ class LakeTier(Lake):
 
     def is_contended(self, store: DelayStore) -> bool:
         """A commit cuts the frozen runs: what is being recalled in them must be settled before."""
-        return any(run.recalling for run in steps.frozen_runs(store.far))
+        return any(run.states.recalling for run in steps.frozen_runs(store.far))
 
     def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
         """Carry out a step whose frame ends at `end`; gives how many messages it recalled."""

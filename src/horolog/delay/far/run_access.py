@@ -1,0 +1,74 @@
+"""The file of a run in use: opened when it is needed, made whole when it is damaged, a blank when that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from horolog.delay.far.row_states import RowStates
+from horolog.delay.run.mend import BlankRun
+from horolog.delay.run.reader import Run, RunInfo
+from horolog.errors import ErrorCode, HorologError, Problem
+
+
+class RunAccess:
+    """How the file of a run is come by.
+
+    path        of the file, for problems
+    unreadable  why it cannot be read any more; ""
+    tell        who hears of problems
+    remake      makes a damaged file whole; False if that cannot be
+    """
+
+    def __init__(self, info: RunInfo, states: RowStates, open_run: Callable[[str], Run]) -> None:
+        self.info = info
+        self.path = ""
+        self.unreadable = ""
+        self.tell: Callable[[Problem], None] = lambda problem: None
+        self.remake: Callable[[], bool] = lambda: False
+        self._states = states
+        self._open = open_run
+
+    @property
+    def label(self) -> str:
+        """What problems call it."""
+        return f"run {self.info.name}"
+
+    @property
+    def file(self) -> Run:
+        """The open file; a blank in its place once it cannot be read any more."""
+        if self.unreadable:
+            return BlankRun(self.info, self.path)
+        try:
+            return self._open(self.info.name)
+        except (HorologError, FileNotFoundError) as error:
+            if isinstance(error, HorologError) and error.code is not ErrorCode.DAMAGED:
+                raise
+            return self._lose(str(error))
+
+    @property
+    def directory(self) -> npt.NDArray[Any]:
+        """The file's directory; empty if it cannot be read."""
+        try:
+            return self.file.directory
+        except HorologError as error:
+            if self.remake():
+                return self.file.directory
+            return self._lose(error.message).directory
+
+    def _lose(self, why: str) -> Run:
+        """Nothing of it can be read: what waits in it is not served until a start has set it aside."""
+        self.unreadable = why
+        text = (
+            f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until the next start, "
+            f"which makes anew what the log has of them ({why})"
+        )
+        self.tell(Problem(text, self.path, unreadable_key(self.info.name)))
+        return BlankRun(self.info, self.path)
+
+
+def unreadable_key(name: str) -> str:
+    """Of the problem that speaks of a run that cannot be read any more."""
+    return f"run {name}: unreadable"

@@ -1,0 +1,155 @@
+"""What waits of a run, by hour and topic: its directory counts all its rows, `gone_by` those that are gone of them.
+
+Rows and directory are both in order of time, so what lies below the cursor is left out by hours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.far.row_states import RowStates
+from horolog.delay.far.run_access import RunAccess
+from horolog.delay.run.format import TOPIC_HOUR
+from horolog.delay.source import Rows
+from horolog.delay.state import SECONDS
+from horolog.limits import HOUR_MS
+
+_STEP_ROWS = 8_192
+
+
+class RunCounts:
+    """Counts by what is committed.
+
+    limit_ms  what is due from there on is not this run's
+    gone_by   (hour, topic) → rows that are handed over, recalled, moved or quarantined
+    """
+
+    def __init__(self, access: RunAccess, states: RowStates) -> None:
+        self.limit_ms = access.info.last_ms + 1
+        self.gone_by: dict[tuple[int, int], int] = {}
+        self._access = access
+        self._states = states
+
+    def settle(self, entries: npt.NDArray[Any]) -> None:
+        """These ENTRY rows do not wait any more."""
+        both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
+        numbers, amounts = np.unique(both, return_counts=True)
+        for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
+            self._add((number >> 32, number & 0xFFFFFFFF), n)
+
+    def lose(self, rows: Rows) -> None:
+        """These rows, whose index entries can't be read, do not wait any more.
+
+        The hour follows from the place of the row; if it has several topics one of them is a guess.
+        """
+        for row in rows.tolist():
+            place = self._row_of(row)
+            self._add((int(place["hour"]), int(place["topic"])), 1)
+
+    def _add(self, key: tuple[int, int], n: int) -> None:
+        self.gone_by[key] = self.gone_by.get(key, 0) + n
+
+    def capture(self) -> dict[tuple[int, int], int]:
+        """`gone_by` for a state file (a copy), without the hours of which nothing waits."""
+        first = self._first_hour()
+        self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
+        return dict(self.gone_by)
+
+    def _first_hour(self) -> int:
+        """The hour of the first row that was not handed over; what is due before it does not wait."""
+        row = min(self._states.behind_cursor().tolist(), default=self._states.cursor)
+        if row >= self._states.limit:
+            return self.limit_ms // HOUR_MS + 1
+        return int(self._row_of(row)["hour"])
+
+    def _row_of(self, row: int) -> Any:
+        """A row of the directory with the hour of this row: rows and directory are both in order of time."""
+        directory = self._access.directory
+        if not len(directory):
+            return np.array([(self.limit_ms // HOUR_MS, 0, 0, 0)], TOPIC_HOUR)[0]
+        ends = np.cumsum(directory["count"].astype(np.int64))
+        return directory[int(np.searchsorted(ends, row, side="right"))]
+
+    def _rows(self, to_ms: int | None = None) -> tuple[npt.NDArray[Any], Rows]:
+        """Rows of the directory that may hold something that waits, and what waits of each.
+
+        to_ms  None, or only rows of hours that begin before that moment
+        """
+        rows = self._access.directory
+        last = ((self.limit_ms if to_ms is None else min(to_ms, self.limit_ms)) - 1) // HOUR_MS
+        hours = rows["hour"]
+        rows = rows[hours.searchsorted(self._first_hour()) : hours.searchsorted(last, "right")]
+        counts = rows["count"].astype(np.int64)
+        if self.gone_by:
+            hours, topics = rows["hour"].tolist(), rows["topic"].tolist()
+            keys = zip(hours, topics, strict=True)
+            counts -= np.array([self.gone_by.get(key, 0) for key in keys], np.int64)
+        return rows, np.maximum(counts, 0)
+
+    def by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
+        """(hours, counts) of what waits, ascending."""
+        rows, counts = self._rows()
+        chosen = counts > 0
+        if topic is not None:
+            chosen &= rows["topic"] == topic
+        return rows["hour"][chosen].astype(np.int64), counts[chosen]
+
+    def by_both(self, from_hour: int) -> npt.NDArray[Any]:
+        """Rows {hour, topic, count, …} of the directory from an hour on, with what waits as count."""
+        rows, counts = self._rows()
+        chosen = (rows["hour"] >= from_hour) & (counts > 0)
+        found = rows[chosen].copy()
+        found["count"] = counts[chosen]
+        return found
+
+    def by_topic(self) -> dict[int, int]:
+        """Topic number → what waits."""
+        rows, counts = self._rows()
+        topics, at = np.unique(rows["topic"], return_inverse=True)
+        sums = np.bincount(at, weights=counts, minlength=len(topics)).astype(np.int64)
+        return {t: n for t, n in zip(topics.tolist(), sums.tolist(), strict=True) if n}
+
+    def by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
+        """3 600 counts of one hour."""
+        run = self._access.file
+        low = run.row_at(hour * HOUR_MS)
+        behind = self._states.behind_cursor()
+        first = max(self._states.cursor, low)
+        stop = min(self._states.limit, run.row_at((hour + 1) * HOUR_MS))
+        counts = self._by_second(hour, behind, topic)
+        if first >= stop:
+            return counts
+        if topic is None:
+            counts += run.second_counts(hour, first, stop)
+            gone = (
+                np.flatnonzero(self._states.gone_between(first, stop)) + first
+                if self._states.maps
+                else ()
+            )
+            return counts - self._by_second(hour, np.asarray(gone, np.int64), None)
+        for at in range(first, stop, _STEP_ROWS):
+            end = min(stop, at + _STEP_ROWS)
+            counts += self._by_second(
+                hour, np.flatnonzero(~self._states.gone_between(at, end)) + at, topic
+            )
+        return counts
+
+    def _by_second(self, hour: int, rows: Rows, topic: int | None) -> npt.NDArray[np.int64]:
+        if not len(rows):
+            return np.zeros(SECONDS, np.int64)
+        entries = self._access.file.entries(rows)
+        if topic is not None:
+            entries = entries[entries["topic"] == topic]
+        seconds = entries["due_ms"] // 1000 - hour * SECONDS
+        seconds = seconds[(seconds >= 0) & (seconds < SECONDS)]
+        return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
+
+    def bytes_due_before(self, to_ms: int) -> int:
+        """Bytes of records that wait and are due before `to_ms`, by the directory."""
+        if self._access.info.first_ms >= to_ms or self._states.waiting <= 0:
+            return 0
+        rows, counts = self._rows(to_ms)
+        return int((rows["bytes"] / np.maximum(rows["count"], 1) * counts).sum())
