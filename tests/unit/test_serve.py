@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from horolog.admin.server import bind
 from horolog.config import Settings, load
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -29,6 +28,7 @@ from horolog.server.auto_create import AutoCreate
 from horolog.server.main import serve
 from horolog.server.open_broker import open_engine
 from horolog.server.parts import Door, Parts
+from horolog.server.ports import bind
 from horolog.testing.engine import ScriptedEngine
 
 

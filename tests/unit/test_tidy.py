@@ -45,6 +45,19 @@ MAY_IMPORT = {
     "broker": {"protocol", "storage", "log", "delay", "lake/core", "wheel", "ready"},
 }
 
+# The outer rooms: a package, and what nothing in it imports.  Doors know nothing of HTTP, and the daemon starts no
+# jobs; `server.main` alone joins doors and admin API.
+MAY_NOT_IMPORT = {
+    "server": {"admin", "pipeline", "spark", "cli", "testing"},
+    "admin": {"pipeline", "spark", "cli", "testing"},
+    "backup": {"server", "admin", "pipeline", "spark", "cli", "testing"},
+    "verify": {"server", "admin", "pipeline", "spark", "cli", "testing"},
+    "pipeline": {"server", "cli", "testing"},
+    "spark": {"server", "pipeline", "cli", "testing"},
+    "cli": {"testing"},
+}
+JOINS = {"admin": {SRC / "server" / "main.py"}}
+
 
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -78,6 +91,16 @@ def test_imports_go_one_way() -> None:
                     continue
                 inside = "/".join(parts[:2])
                 assert {parts[0], inside} & {part, *allowed}, f"{path} imports {name}"
+
+
+def test_outer_rooms_do_not_know_each_other() -> None:
+    for part, forbidden in MAY_NOT_IMPORT.items():
+        for path in (SRC / part).rglob("*.py"):
+            refused = {name for name in forbidden if path not in JOINS.get(name, ())}
+            for name in imported(path):
+                parts = name.split(".")
+                if parts[0] == "horolog" and len(parts) > 1:
+                    assert parts[1] not in refused, f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
@@ -19,6 +18,7 @@ from horolog.protocol.http2.frames import Type, frame
 from horolog.server.call import Call
 from horolog.server.door import Door, Intake
 from horolog.server.http2_link import Http2Link
+from horolog.server.ports import bind
 from horolog.server.tls import Certificate, _self_signed
 
 DEADLINE_S = 20

@@ -7,7 +7,6 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.engine import AdoptionMaker
 from horolog.admin.requests import (
     AbortBody,
     AdoptionBody,
@@ -21,6 +20,7 @@ from horolog.broker.adopt.staging import Claim
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.adoption_commands import AdoptionState, BeginAdoption, DescribeAdoption
 from horolog.protocol.rocketmq.names import check_topic
+from horolog.server.running import AdoptionMaker
 
 
 async def describe_adoption(request: Request) -> Response:

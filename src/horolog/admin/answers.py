@@ -9,7 +9,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.engine import Engine
+from horolog.server.running import Engine
 
 JSON = "application/json"
 

@@ -30,10 +30,10 @@ from horolog.admin import (
 )
 from horolog.admin.answers import JSON
 from horolog.admin.bodies import Bodies
-from horolog.admin.engine import Engine
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.server.running import Engine
 
 log = logging.getLogger("horolog.admin")
 

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.engine import BackupMaker
 from horolog.admin.requests import BackupBody, query, read_body
 from horolog.admin.views import backup_view
 from horolog.errors import ErrorCode, HorologError
+from horolog.server.running import BackupMaker
 
 
 async def begin_backup(request: Request) -> Response:

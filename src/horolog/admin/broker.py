@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from horolog import __version__
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.engine import Engine
 from horolog.admin.requests import AdvanceBody, query, read_body
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.server.running import Engine
 
 HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is not well, whatever it does
 

@@ -13,8 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.engine import found_messages
-from horolog.admin.message_id import MessageIds
 from horolog.admin.requests import (
     AckBody,
     MessageBody,
@@ -47,6 +45,8 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handle,
 )
 from horolog.ready.filter import parse_tags
+from horolog.server.message_id import MessageIds
+from horolog.server.running import found_messages
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()

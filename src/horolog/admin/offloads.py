@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.engine import OffloadMaker
 from horolog.admin.requests import (
     BeginOffloadBody,
     CommitOffloadBody,
@@ -16,6 +15,7 @@ from horolog.admin.requests import (
     read_body,
 )
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.server.running import OffloadMaker
 from horolog.units import TIME_MAX_MS
 
 _NUMBER_MAX = (1 << 63) - 1

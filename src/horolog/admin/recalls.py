@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.engine import recalled, recalled_by_key, recalled_many, rescheduled
 from horolog.admin.requests import (
     RecallBody,
     RecallKeyBody,
@@ -32,6 +31,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,
     encode_recall_handle,
 )
+from horolog.server.running import recalled, recalled_by_key, recalled_many, rescheduled
 
 _REFUSALS: dict[str, ErrorCode] = {
     RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,

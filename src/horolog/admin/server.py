@@ -8,7 +8,6 @@ others hold connections here on which nothing comes.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -23,40 +22,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADMIN_CONNECTIONS_MAX
+from horolog.server.ports import bind
 from horolog.storage.descriptors import hard_limit, opened, reserve_of
 
 ADMIN_HOST = "127.0.0.1"  # there is no authentication, so it is not offered to other machines
 SHUTDOWN_TIMEOUT_S = 1
 KEEP_ALIVE_S = 75
-_BACKLOG = 2_048
 _ACCEPTS = 64  # before anything else gets its turn
 _PAUSE_S = 1.0  # when not even the reserve has a descriptor
 
 _log = logging.getLogger("horolog.admin")
-
-
-def port_in_use(flag: str, port: int, why: str) -> HorologError:
-    """The error for a port that cannot be had; it names the flag and the way out."""
-    return HorologError(
-        ErrorCode.CONFIG,
-        f"{flag}: port {port} cannot be opened ({why}); 0 takes a free one",
-        field=flag,
-    )
-
-
-def bind(host: str, port: int, flag: str) -> socket.socket:
-    """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(_BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
-    except OSError as error:
-        sock.close()
-        why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
-        raise port_in_use(flag, port, why) from None
-    return sock
 
 
 class _Connection(H11Protocol):

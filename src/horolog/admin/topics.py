@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.engine import Engine
 from horolog.admin.requests import (
     ChangeTopicBody,
     TopicBody,
@@ -47,6 +46,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.queue_read import encode_read
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.running import Engine
 
 
 async def list_topics(request: Request) -> Response:

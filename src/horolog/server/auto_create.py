@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from horolog.admin.engine import OffloadMaker
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Command, CreateTopic, DescribeTopic, SendMessages, TopicType
 from horolog.server.loop import Engine
+from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 
 

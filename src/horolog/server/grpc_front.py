@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from horolog.admin.server import bind, port_in_use
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -32,6 +31,7 @@ from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import Conversation, SessionCalls, client_id_of
 from horolog.server.http2_link import Http2Link
 from horolog.server.loop import Engine
+from horolog.server.ports import bind, port_in_use
 from horolog.server.tls import Certificate
 
 NOT_IMPLEMENTED = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from horolog.admin.engine import recalled as recalled_anywhere
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeTopic,
@@ -26,6 +25,7 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.server.call import Call, answer_with, expected
 from horolog.server.loop import Engine
+from horolog.server.running import recalled as recalled_anywhere
 
 
 class ProducerCalls:

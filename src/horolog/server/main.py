@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from horolog.admin.app import make_app
-from horolog.admin.server import ADMIN_HOST, AdminServer, bind
+from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.server.parts import Door, Parts, RunningEngine, real_parts
+from horolog.server.ports import bind
 from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")

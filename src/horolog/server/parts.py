@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from horolog.admin.engine import Engine
 from horolog.config import Settings
+from horolog.server.running import Engine
 from horolog.storage.descriptors import room_for
 
 _LOOPBACK = b"\x7f\0\0\1"

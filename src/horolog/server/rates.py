@@ -13,7 +13,6 @@ from collections.abc import Hashable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from horolog.admin.engine import Engine
 from horolog.errors import HorologError
 from horolog.limits import RATED_PAIRS_MAX
 from horolog.protocol.commands import (
@@ -25,6 +24,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.queue_commands import GroupView, ListGroups
+from horolog.server.running import Engine
 
 _log = logging.getLogger("horolog.server")
 _At = TypeVar("_At", int, float)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
-from horolog.admin.server import bind
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.remoting.codes import Code
@@ -22,6 +21,7 @@ from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer
 from horolog.server.door import Door, Intake
+from horolog.server.ports import bind
 from horolog.server.rates import Rates
 from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.assignments import AssignmentCodes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from horolog.admin.engine import Engine
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import TURN_TOPICS_MAX
 from horolog.protocol.commands import ListTopics, QueueRead, ReadQueue, TopicView
@@ -13,6 +12,7 @@ from horolog.protocol.queue_commands import FindGroup, GroupView, ListGroups
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_group
+from horolog.server.running import Engine
 
 _READS = 16  # messages that are read at a time
 

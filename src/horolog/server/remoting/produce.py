@@ -12,8 +12,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from horolog.admin.engine import recalled as recalled_anywhere
-from horolog.admin.message_id import MessageIds
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import CreateTopic, Recall, RecallStatus, Sent, TopicType
@@ -27,11 +25,13 @@ from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
+from horolog.server.message_id import MessageIds
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import retry_of
+from horolog.server.running import recalled as recalled_anywhere
 
 
 class ProduceCodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from horolog.admin.engine import found_messages
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ANSWER_BYTES_MAX
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
@@ -12,6 +11,7 @@ from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
+from horolog.server.running import found_messages
 
 _SHOWN = frozenset({MessageState.DELIVERED, MessageState.PENDING})
 _FOUND_MAX = 64  # RocketMQ's own tools ask for so many

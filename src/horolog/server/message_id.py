@@ -1,4 +1,4 @@
-"""Ids for messages that come in over the admin port: 34 hex digits, as 5.x clients make theirs.
+"""Ids for messages whose senders give none (over the admin port, old 4.x clients): 34 hex digits, as 5.x clients make theirs.
 
     01 | 6 bytes that stand for this process | 2 bytes of its id | 4 bytes seconds since 2021 | 4
     bytes counter

@@ -1,4 +1,4 @@
-"""What the admin API needs of the running broker.
+"""What the doors and the admin API need of the running broker.
 
 `server.loop.Engine` has it, and so have the fakes of tests.
 """

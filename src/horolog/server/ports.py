@@ -1,0 +1,34 @@
+"""Listening ports, of doors and of the admin API: bound at once, or an error that names the flag."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from horolog.errors import ErrorCode, HorologError
+
+_BACKLOG = 2_048
+
+
+def port_in_use(flag: str, port: int, why: str) -> HorologError:
+    """The error for a port that cannot be had; it names the flag and the way out."""
+    return HorologError(
+        ErrorCode.CONFIG,
+        f"{flag}: port {port} cannot be opened ({why}); 0 takes a free one",
+        field=flag,
+    )
+
+
+def bind(host: str, port: int, flag: str) -> socket.socket:
+    """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
+    except OSError as error:
+        sock.close()
+        why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+        raise port_in_use(flag, port, why) from None
+    return sock
