@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_sends import read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.events import Limits
@@ -46,6 +47,7 @@ NOT_IMPLEMENTED = (
 _log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _TELEMETRY = f"/{SERVICE}/Telemetry".encode()
+_READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {"SendMessage": read_send}
 Handler = Callable[[Any, Call], Awaitable[Any] | None]
 
 
@@ -231,7 +233,8 @@ class GrpcFront:
 
 
 def _method(name: str, handle: Handler) -> _Method:
-    return _Method(getattr(pb, f"{name}Request").FromString, getattr(pb, f"{name}Response"), handle)
+    read = _READ_QUICKLY.get(name) or getattr(pb, f"{name}Request").FromString
+    return _Method(read, getattr(pb, f"{name}Response"), handle)
 
 
 def _refusal(method: _Method, error: Exception) -> bytes:

@@ -14,6 +14,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_sends import QuickSend, to_send_quickly
 from horolog.protocol.grpc.ready import all_stored
 from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
@@ -35,11 +36,17 @@ class ProducerCalls:
         self._engine = engine
         self._broker_name = broker_name
 
-    def send(self, request: pb.SendMessageRequest, call: Call) -> None:
+    def send(self, request: QuickSend | pb.SendMessageRequest, call: Call) -> None:
         """Store the messages of one request; every one has its entry."""
-        ids = [message.system_properties.message_id for message in request.messages[:]]
+        if isinstance(request, QuickSend):
+            ids = request.ids
+        else:
+            ids = [message.system_properties.message_id for message in request.messages[:]]
         try:
-            command, refused = to_send(request, call.peer)
+            if isinstance(request, QuickSend):
+                command, refused = to_send_quickly(request, call.peer)
+            else:
+                command, refused = to_send(request, call.peer)
         except HorologError as error:
             call.answer(_all_refused(ids, error))
             return

@@ -98,7 +98,7 @@ def to_send(
     return SendMessages(topic, NewRecords.of(encoded)), refused
 
 
-def _type_of(system: pb.SystemProperties) -> MessageType:
+def type_of(system: pb.SystemProperties) -> MessageType:
     """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
     declared = system.message_type
     if declared == pb.DELAY and not system.HasField("message_group"):
@@ -140,17 +140,17 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
         _check_digest(message.body, system.body_digest)
     born, born_host = system.born_timestamp, system.born_host
     if len(born_host) <= _HOST_CACHED_MAX:
-        born_ms, stored = _of_producer(topic, born.seconds, born.nanos, born_host)
+        born_ms, stored = of_producer(topic, born.seconds, born.nanos, born_host)
     else:
-        born_ms, stored = _of_producer.__wrapped__(topic, born.seconds, born.nanos, born_host)
+        born_ms, stored = of_producer.__wrapped__(topic, born.seconds, born.nanos, born_host)
     if has("trace_context"):
-        trace = _plain(system.trace_context, "trace_context")
+        trace = plain(system.trace_context, "trace_context")
         stored += properties.encode({properties.TRACE_CONTEXT: trace})
     return encode(
         topic=topic,
         body=message.body,
         message_id=system.message_id,
-        type=_type_of(system),
+        type=type_of(system),
         due_ms=due_ms,
         tag=system.tag if has("tag") else None,
         keys=system.keys[:],
@@ -164,13 +164,13 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
 
 
 @lru_cache(maxsize=1_024)
-def _of_producer(topic: str, seconds: int, nanos: int, host: str) -> tuple[int, bytes]:
+def of_producer(topic: str, seconds: int, nanos: int, host: str) -> tuple[int, bytes]:
     """When a message was made, and what is stored of its producer: of a batch mostly the same."""
     timestamp_ms(Timestamp(seconds=seconds, nanos=nanos), "born_timestamp", ErrorCode.BAD_REQUEST)
     born_ms = seconds * 1_000 + nanos // 1_000_000
     stored = {properties.PRODUCER_GROUP: topic, properties.BORN_TIMESTAMP: str(born_ms)}
     if host:
-        stored[properties.BORN_HOST] = _plain(host, "born_host")
+        stored[properties.BORN_HOST] = plain(host, "born_host")
     return born_ms, properties.encode(stored)
 
 
@@ -205,7 +205,8 @@ def _check_digest(body: bytes, digest: pb.Digest) -> None:
         )
 
 
-def _plain(text: str, field: str) -> str:
+def plain(text: str, field: str) -> str:
+    """Text that can be stored as the value of a property; else ILLEGAL_PROPERTY_KEY."""
     if "\x01" in text or "\x02" in text:
         raise HorologError(
             ErrorCode.ILLEGAL_PROPERTY_KEY, f"{field}: has a control character", field=field

@@ -6,7 +6,6 @@ All limits on a message are tested here, so both protocols refuse the same thing
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Mapping, Sequence
 
 from xxhash import xxh64_intdigest
@@ -24,13 +23,17 @@ KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can comp
 USER_KEY_SEED = 43  # another one: a message id and a key of the same text are not the same
 # control characters as Java counts them, and lone surrogates, which have no UTF-8 form
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_TOPIC_TAIL = struct.Struct(">H")
 _NO_HOST = b"\0\0\0\0"
 
 
 def key_hash(topic: str, message_id: str) -> int:
     """u64 that stands for (topic, message id) in indexes; collisions are resolved by reading the record."""
     return xxh64_intdigest(f"{topic}\0{message_id}".encode(), KEY_HASH_SEED)
+
+
+def key_hash_of(topic_and_zero: bytes, message_id: bytes) -> int:
+    """The same, of UTF-8."""
+    return xxh64_intdigest(topic_and_zero + message_id, KEY_HASH_SEED)
 
 
 def user_key_hash(topic: str, key: str) -> int:
@@ -63,7 +66,8 @@ def check_is_one_key(key: str, field: str) -> None:
         )
 
 
-def _check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
+def check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
+    """PROPERTIES_TOO_LARGE or ILLEGAL_PROPERTY_KEY."""
     if len(user) > limits.USER_PROPERTIES_MAX:
         raise refused(
             "user_properties",
@@ -173,16 +177,10 @@ def encode(
             code=ErrorCode.TYPE_CONFLICT,
         )
     if user_properties or keys or tag:
-        _check_user_properties(user_properties or {}, tag or "", keys)
+        check_user_properties(user_properties or {}, tag or "", keys)
     check_id(message_id)
     check_body(body)
-    stored = f"{names.UNIQ_KEY}\x01{message_id}\x02"
-    if tag is not None:
-        stored += f"{names.TAGS}\x01{tag}\x02"
-    if keys:
-        stored += f"{names.KEYS}\x01{' '.join(keys)}\x02"
-    if message_group is not None:
-        stored += f"{names.SHARDING_KEY}\x01{message_group}\x02"
+    stored = f"{names.UNIQ_KEY}\x01{message_id}\x02" + marks_of(tag, keys, message_group)
     if due_ms:
         stored += f"{names.TIMER_DELIVER_MS}\x01{due_ms}\x02"
     of_user = names.encode(user_properties) if user_properties else b""
@@ -202,6 +200,16 @@ def encode(
     return NewMessage(head + packed, message_id, due_ms, code, hashed, type, bool(keys))
 
 
+def marks_of(tag: str | None, keys: Sequence[str], message_group: str | None) -> str:
+    """Tag, keys and message group as they are stored."""
+    marks = "" if tag is None else f"{names.TAGS}\x01{tag}\x02"
+    if keys:
+        marks += f"{names.KEYS}\x01{' '.join(keys)}\x02"
+    if message_group is not None:
+        marks += f"{names.SHARDING_KEY}\x01{message_group}\x02"
+    return marks
+
+
 def encode_layout(
     topic: str,
     body: bytes,
@@ -213,11 +221,36 @@ def encode_layout(
     queue_id: int = 0,
 ) -> bytes:
     """The stored layout, with the broker's fields still zero."""
-    check_stored_size(len(stored_properties))
     name = topic.encode()
+    pieces = layout_pieces(
+        bytes((len(name),)) + name,
+        body,
+        stored_properties,
+        sys_flag,
+        flag,
+        born_ms,
+        born_host,
+        queue_id,
+    )
+    return b"".join(pieces)
+
+
+def layout_pieces(
+    name: bytes,
+    body: bytes,
+    stored_properties: bytes,
+    sys_flag: int,
+    flag: int,
+    born_ms: int,
+    born_host: tuple[bytes, int],
+    queue_id: int = 0,
+) -> tuple[bytes, ...]:
+    """The same in pieces; `name` is the topic's, behind its length."""
+    stored_size = len(stored_properties)
+    check_stored_size(stored_size)
     body_size = len(body)
     head = HEAD.pack(
-        HEAD.size + body_size + 1 + len(name) + 2 + len(stored_properties),
+        HEAD.size + body_size + len(name) + 2 + stored_size,
         MAGIC,
         crc32(body) & 0x7FFFFFFF,
         queue_id,
@@ -235,8 +268,7 @@ def encode_layout(
         0,
         body_size,
     )
-    topic_and_size = bytes((len(name),)) + name + _TOPIC_TAIL.pack(len(stored_properties))
-    return b"".join((head, body, topic_and_size, stored_properties))
+    return head, body, name, stored_size.to_bytes(2, "big"), stored_properties
 
 
 def check_stored_size(size: int) -> None:

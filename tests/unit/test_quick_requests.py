@@ -1,0 +1,219 @@
+"""What is read of a request without protobuf's objects is what protobuf reads, or is left to it."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horolog.errors import HorologError
+from horolog.limits import BODY_MAX, PROPERTIES_MAX
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_sends import QuickSend, read_send, to_send_quickly
+from horolog.protocol.grpc.translate import Peer, to_send
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+
+PEER = Peer(b"\x0a\0\0\1", 1234)
+ODD = st.sampled_from(["", "a", "b c", "ä", "\x01", "x" * 130, "|", "a\ud7ff"])
+STAMPS = st.builds(
+    Timestamp,
+    seconds=st.sampled_from([0, 1, 1_700_000_000, 253_402_300_799, 253_402_300_800, -1, 1 << 62]),
+    nanos=st.sampled_from([0, 1, 5_000_000, 999_999_999, -1, 2_000_000_000]),
+)
+GOOD = st.builds(Timestamp, seconds=st.just(1_700_000_000), nanos=st.integers(0, 999_999_999))
+SYSTEM = st.fixed_dictionaries(
+    {
+        "message_id": st.one_of(
+            st.just("01AB"), st.text("0123456789ABCDEF", min_size=34, max_size=34), ODD
+        )
+    },
+    optional={
+        "tag": st.one_of(st.just("tag"), ODD),
+        "keys": st.lists(st.one_of(st.just("key"), ODD), max_size=3),
+        "message_type": st.integers(0, 7),
+        "body_encoding": st.integers(0, 3),
+        "born_timestamp": st.one_of(GOOD, STAMPS),
+        "born_host": st.one_of(st.just("host"), ODD),
+        "delivery_timestamp": st.one_of(GOOD, STAMPS),
+        "message_group": ODD,
+        "trace_context": ODD,
+        "queue_id": st.integers(0, 300),
+        "body_digest": st.just(pb.Digest(type=pb.CRC32, checksum="0")),
+        "priority": st.integers(0, 3),
+        "store_host": ODD,
+    },
+)
+PLAIN = st.text("abc9_-", min_size=1, max_size=40)
+GOOD_SYSTEM = st.fixed_dictionaries(
+    {"message_id": PLAIN},
+    optional={
+        "tag": PLAIN,
+        "keys": st.lists(PLAIN, max_size=3),
+        "message_type": st.sampled_from(
+            [pb.MESSAGE_TYPE_UNSPECIFIED, pb.NORMAL, pb.FIFO, pb.DELAY]
+        ),
+        "body_encoding": st.sampled_from([pb.IDENTITY, pb.GZIP]),
+        "born_timestamp": GOOD,
+        "born_host": PLAIN,
+        "delivery_timestamp": GOOD,
+        "message_group": PLAIN,
+        "trace_context": PLAIN,
+        "queue_id": st.integers(0, 300),
+    },
+)
+GOOD_MESSAGES = st.builds(
+    pb.Message,
+    topic=st.just(pb.Resource(resource_namespace="n", name="t")),
+    user_properties=st.dictionaries(PLAIN, PLAIN, max_size=3),
+    system_properties=st.builds(lambda fields: pb.SystemProperties(**fields), GOOD_SYSTEM),
+    body=st.binary(min_size=1, max_size=20),
+)
+MESSAGES = st.builds(
+    pb.Message,
+    topic=st.sampled_from(
+        [pb.Resource(name="t")] * 4
+        + [pb.Resource(name="u"), pb.Resource(), pb.Resource(resource_namespace="n", name="t")]
+    ),
+    user_properties=st.dictionaries(ODD, ODD, max_size=3),
+    system_properties=st.builds(lambda fields: pb.SystemProperties(**fields), SYSTEM),
+    body=st.sampled_from([b"", b"b", b"x" * 200, b"x" * 20_000]),
+)
+REQUESTS = st.lists(MESSAGES, max_size=4).map(lambda m: pb.SendMessageRequest(messages=m))
+
+
+def decided(make, request) -> object:
+    """A command with its records taken apart, and refusals in words; or the refusal of the whole request."""
+    try:
+        command, refused = make(request, PEER)
+    except HorologError as error:
+        return error.code, error.message, error.field, error.limit
+    columns, at, records = command.columns(), 0, []
+    for size in columns.sizes:
+        record = columns.records[at : at + size]
+        at += size
+        stored = layout.decode(record[RECORD_HEAD_BYTES:])
+        known = properties.decode(stored.properties)
+        records.append(
+            (
+                record[:RECORD_HEAD_BYTES],
+                stored._replace(properties=b""),
+                known,
+                len(stored.properties),
+            )
+        )
+    assert at == len(columns.records)
+    told = {i: (e.code, e.message, e.field, e.limit) for i, e in refused.items()}
+    return command.topic, records, told
+
+
+def compare(raw: bytes) -> bool:
+    """Whether it is read quickly; both ways must decide the same."""
+    try:
+        whole = pb.SendMessageRequest.FromString(raw)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_send(raw)
+        return False
+    read = read_send(raw)
+    if not isinstance(read, QuickSend):
+        assert read == whole
+        return False
+    assert read.ids == [message.system_properties.message_id for message in whole.messages]
+    assert decided(to_send_quickly, read) == decided(to_send, whole)
+    return True
+
+
+@given(REQUESTS)
+def test_sends_with_anything_odd(request) -> None:
+    compare(request.SerializeToString())
+
+
+@settings(max_examples=400)
+@given(st.lists(GOOD_MESSAGES, min_size=1, max_size=4))
+def test_sends_as_clients_make_them(messages) -> None:
+    assert compare(pb.SendMessageRequest(messages=messages).SerializeToString())
+
+
+@settings(max_examples=400)
+@given(REQUESTS, st.integers(0, 400), st.integers(0, 8), st.binary(max_size=8))
+def test_sends_that_are_broken_anywhere(request, at, cut, junk) -> None:
+    raw = request.SerializeToString()
+    at %= len(raw) + 1
+    compare(raw[:at] + junk + raw[at + cut :])
+
+
+def usual(**more) -> pb.Message:
+    """As official clients make them."""
+    system = pb.SystemProperties(
+        message_id="01" + "AB" * 16,
+        tag="tag",
+        keys=["k", "l"],
+        body_encoding=pb.IDENTITY,
+        message_type=pb.DELAY,
+        born_timestamp=Timestamp(seconds=1_700_000_000, nanos=5_000_000),
+        born_host="producer-1",
+        delivery_timestamp=Timestamp(seconds=1_800_000_000, nanos=123_000_000),
+        queue_id=3,
+    )
+    made = pb.Message(topic=pb.Resource(name="t"), system_properties=system, body=b"body")
+    made.user_properties["color"] = "red"
+    made.MergeFrom(pb.Message(**more))
+    return made
+
+
+def test_what_official_clients_send_is_read_quickly() -> None:
+    request = pb.SendMessageRequest(messages=[usual(), usual(body=b"x" * 300), usual()])
+    assert compare(request.SerializeToString())
+
+
+FIELDS = [
+    b"\x1a\x02ID",  # message id
+    b"\x3a\x02\x08\x05",  # born
+    b"\x5a\x02\x08\x07",  # due
+    b"\x28\x01",
+    b"\x30\x03",
+    b"\x30\x83\x00",  # in more bytes than it needs
+    b"\x0a\x01t",
+    b"\x12\x01k",
+    b"\x42\x01h",
+    b"\x8a\x01\x01g",
+    b"\x68\x01",
+    b"\xfa\x06\x01?",  # of a number that nobody knows yet
+    b"\xd3\x06",  # a group that does not end
+]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(FIELDS), max_size=7), st.lists(st.sampled_from(FIELDS), max_size=3))
+def test_system_properties_in_any_order(fields, more) -> None:
+    def message(fields: list[bytes]) -> bytes:
+        system = b"".join(fields)
+        content = b"\x0a\x03\x12\x01t\x1a" + bytes((len(system),)) + system + b"\x22\x01b"
+        return b"\x0a" + bytes((len(content),)) + content
+
+    compare(message(fields) + message([FIELDS[0], *more]))
+
+
+@pytest.mark.parametrize("size", [0, 1, BODY_MAX, BODY_MAX + 1])
+def test_limits_of_a_body(size) -> None:
+    message = usual()
+    message.body = b"x" * size
+    compare(pb.SendMessageRequest(messages=[message, usual()]).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "size", [PROPERTIES_MAX - 20, PROPERTIES_MAX - 5, PROPERTIES_MAX + 1, 40_000]
+)
+def test_limits_of_properties(size) -> None:
+    message = usual(user_properties={"x": "y" * size})
+    compare(pb.SendMessageRequest(messages=[message, usual()]).SerializeToString())
+
+
+def test_lengths_in_more_bytes_than_they_need() -> None:
+    raw = pb.SendMessageRequest(messages=[usual(body=b"x" * 100)]).SerializeToString()
+    assert raw[1] >= 0x80
+    assert not compare(raw[:2] + bytes((raw[2] | 0x80, 0)) + raw[3:])
+    assert not compare(b"\x0a\x83\x00\x1a\x01a")
