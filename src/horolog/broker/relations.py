@@ -78,7 +78,9 @@ def check_polls(shard: Shard) -> None:
 def check_tier(shard: Shard) -> None:
     """One step of the tier is under way at most; only what it is about to take is frozen."""
     steps = [change for change in shard.uncommitted if change.moves_tier]
-    assert len(steps) <= 1, steps
+    assert len(steps) == shard.uncommitted.tier_steps <= 1, steps
+    adopted = [change for change in shard.uncommitted if change.adopted is not None]
+    assert len(adopted) == shard.uncommitted.adoptions, adopted
     assert len(shard.adoptions) <= ADOPTION_APPS_MAX, len(shard.adoptions)
     assert all(version >= 0 for version in shard.adoptions.values()), shard.adoptions
     frozen = any(source.frozen for source in shard.delay.far.sources())

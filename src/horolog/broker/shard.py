@@ -71,6 +71,28 @@ class Applied(NamedTuple):
         return self.adopted is not None and self.adopted.promotion is not None
 
 
+class Uncommitted(deque[Applied]):
+    """What frames that are appended and not applied will change, in log order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tier_steps = 0  # of them that change what the tier has; every recall asks
+        self.adoptions = 0
+
+    def append(self, change: Applied) -> None:
+        """A frame is appended."""
+        super().append(change)
+        self.tier_steps += change.moves_tier
+        self.adoptions += change.adopted is not None
+
+    def popleft(self) -> Applied:
+        """The oldest is applied now."""
+        change = super().popleft()
+        self.tier_steps -= change.moves_tier
+        self.adoptions -= change.adopted is not None
+        return change
+
+
 class Settings(NamedTuple):
     """What the core must know of the configuration; nothing of it is read in a replay."""
 
@@ -130,7 +152,7 @@ class Shard:
         self.queued = QueuedMessages(log)
         self.log_times = LogTimes(settings.dedup_ms)
         self.ready = Ready(self.topics.first_offset)
-        self.uncommitted: deque[Applied] = deque()
+        self.uncommitted = Uncommitted()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
         self.visible: set[tuple[int, int]] = set()  # (topic number, queue) that have grown
         self.handed_over = 0
@@ -184,7 +206,7 @@ class Shard:
     @property
     def tier_moves(self) -> bool:
         """Whether a step of the tier is appended and not applied: nothing may change beside it."""
-        return any(change.moves_tier for change in self.uncommitted)
+        return self.uncommitted.tier_steps > 0
 
     @property
     def log_id(self) -> int:

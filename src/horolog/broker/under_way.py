@@ -54,9 +54,7 @@ class ShardUnderWay:
         return self._questions[what](command, token)
 
     def _adoption(self, _command: object, _token: object) -> bool:
-        return len(self._adoptions) > 0 or any(
-            change.adopted is not None for change in self._shard.uncommitted
-        )
+        return len(self._adoptions) > 0 or self._shard.uncommitted.adoptions > 0
 
     def _unfiled(self, command: Recall | Reschedule | RecallByKey, _token: object) -> bool:
         if isinstance(command, RecallByKey):
