@@ -1,9 +1,27 @@
-"""The wheel: seconds under hours, with the coming ten seconds loaded.
+"""The wheel: a calendar queue whose pages are the seconds of the hours, with the coming ten seconds loaded.
+
+A calendar queue (R. Brown, 1988) puts an event on the page of its time without a search, and sorts a page only when its
+time comes.  Here a page is one second of a source on disk (`delay.source`); the wheel keeps those of the window
+in memory, each a `Slot` sorted by (due time, origin).
+
+    It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; nothing else waits.
+    load         next_waiting gives second 7: loaded and sorted, C, A; then second 9: B; then 13:30:00, which is
+                 beyond the window.  loaded_until = 10:00:11
+    next_due_in  7 100 ms, to C; the loop sleeps that long, and nothing ticks meanwhile
+    insert       E, due at 10:00:08 and filed now: second 8 is not walked any more, so it goes into the window
+    take         at 10:00:07.1: C.  At 10:00:07.5: A.  Then E, then B
+    next_due_in  once they are gone: until 13:29:50, when D has to be loaded
+
+The two timing wheels of the literature (Varghese and Lauck, 1987) are other answers.  A *hashed* wheel has one ring of
+slots and puts a timer that is further away than a round into the slot of its remainder: it looks at it once a round,
+where this one never looks at what is not due within the window.  A *hierarchical* wheel moves a timer from the ring
+of hours to that of minutes to that of seconds, so that it is written several times; here an hour's files have a page for
+each second from the beginning, and a run is sorted once, so nothing moves.  Both tick over empty slots; this one asks
+for the next second in which something waits.
 
 It holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in which something
 waits; `take` gives what is due; `next_due_in` says how long nothing will be due, so that the loop sleeps exactly
-that (DESIGN §5).  Empty seconds and empty hours cost nothing: the source is asked for the next second in which
-something waits.  When it is behind, because the clock was far ahead of it or the broker was down, it loads
+that (DESIGN §5).  When the wheel is late, because the clock was far ahead of it or the broker was down, it loads
 many thinly used seconds at once: they cost as much by the message as crowded ones.
 
 `loaded_until` is the first second that is not loaded; whatever is filed below it must be told (`insert`), for

@@ -1,0 +1,60 @@
+"""The worked example of `horolog.wheel.wheel`, step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horolog.delay.state import EntryState
+from horolog.delay.store import DelayStore, Unfiled
+from horolog.lake.core.tier import LakeTier
+from horolog.limits import HOUR_MS
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.testing.disk import FaultyDisk
+from horolog.wheel.wheel import Wheel
+
+TEN = 472_222 * HOUR_MS  # 10:00:00
+A, B, C, D = TEN + 7_500, TEN + 9_000, TEN + 7_100, TEN + HOUR_MS * 7 // 2
+E = TEN + 8_000
+
+
+class Day:
+    """A store, a wheel over it, and what was taken."""
+
+    def __init__(self) -> None:
+        self.store = DelayStore(FaultyDisk(), "hours", tier=LakeTier())
+        self.wheel = Wheel(self.store)
+        self.origin = 0
+
+    def file(self, *due_ms: int) -> None:
+        heads = np.zeros(len(due_ms), HEAD)
+        heads["size"], heads["kind"], heads["due_ms"] = HEAD_BYTES, Kind.SCHEDULED, due_ms
+        origins = np.arange(self.origin, self.origin + len(due_ms), dtype=np.uint64)
+        self.origin += len(due_ms)
+        records = memoryview(heads.tobytes())
+        for row in self.store.file(Unfiled(heads, origins, records, TEN))[0]:
+            self.wheel.insert(*row)
+
+    def hand_over(self, at_ms: int) -> list[int]:
+        refs = self.wheel.take(at_ms, 10).ref
+        due_ms: list[int] = self.store.entries(refs)["due_ms"].tolist() if len(refs) else []
+        self.store.settle(refs, EntryState.HANDED_OVER)
+        return due_ms
+
+
+def test_the_worked_example() -> None:
+    day = Day()
+    day.file(A, B, C, D)
+    assert day.wheel.load(TEN, 1_000)
+    assert (day.wheel.loaded, day.wheel.loaded_until) == (3, TEN // 1000 + 11)
+    assert day.wheel.next_due_in(TEN) == 7_100
+    day.file(E)
+    assert day.wheel.loaded == 4
+    assert day.hand_over(C) == [C]
+    assert day.wheel.next_due_in(C) == 400
+    assert day.hand_over(A) == [A]
+    assert day.hand_over(TEN + 9_000) == [E, B]
+    assert day.wheel.next_due_in(B) == D - 10_000 - B
+    assert day.wheel.load(D - 10_001, 1_000)
+    assert day.wheel.loaded == 0
+    assert day.wheel.load(D - 10_000, 1_000)
+    assert (day.wheel.loaded, day.hand_over(D)) == (1, [D])
