@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX, PROPERTIES_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc import quick_acks
+from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
 from horolog.protocol.grpc.quick_sends import QuickSend, read_send, to_send_quickly
-from horolog.protocol.grpc.translate import Peer, to_send
+from horolog.protocol.grpc.ready import all_acknowledged
+from horolog.protocol.grpc.translate import Peer, name_of, to_send
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.ready.receipt import Receipt, encode_receipt
 
 PEER = Peer(b"\x0a\0\0\1", 1234)
 ODD = st.sampled_from(["", "a", "b c", "ä", "\x01", "x" * 130, "|", "a\ud7ff"])
@@ -217,3 +221,73 @@ def test_lengths_in_more_bytes_than_they_need() -> None:
     assert raw[1] >= 0x80
     assert not compare(raw[:2] + bytes((raw[2] | 0x80, 0)) + raw[3:])
     assert not compare(b"\x0a\x83\x00\x1a\x01a")
+
+
+HANDLE = st.text("aB0_-", min_size=60, max_size=60)
+ENTRIES = st.lists(
+    st.builds(
+        pb.AckMessageEntry,
+        message_id=st.one_of(
+            st.just("01AB"), st.text("0123456789ABCDEF", min_size=4, max_size=4), ODD
+        ),
+        receipt_handle=st.one_of(HANDLE, ODD),
+    ),
+    max_size=4,
+)
+ACKS = st.builds(
+    pb.AckMessageRequest,
+    group=st.sampled_from([pb.Resource(name="g"), pb.Resource(resource_namespace="n", name="g")]),
+    topic=st.sampled_from([pb.Resource(name="t"), pb.Resource(), pb.Resource(name="ä")]),
+    entries=ENTRIES,
+)
+GOOD_ENTRIES = st.lists(
+    st.builds(pb.AckMessageEntry, message_id=st.just("01AB"), receipt_handle=HANDLE),
+    min_size=1,
+    max_size=4,
+)
+
+
+def compare_ack(raw: bytes) -> bool:
+    """The same for a request to acknowledge."""
+    try:
+        whole = pb.AckMessageRequest.FromString(raw)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_ack(raw)
+        return False
+    read = read_ack(raw)
+    if not isinstance(read, QuickAck):
+        assert read == whole
+        return False
+    assert (read.group, read.topic) == (name_of(whole.group), name_of(whole.topic))
+    assert read.receipt_handles == [entry.receipt_handle for entry in whole.entries]
+    named = [(entry.message_id, entry.receipt_handle) for entry in whole.entries]
+    assert read.acknowledged() == all_acknowledged(named)
+    assert read.whole() == whole
+    return True
+
+
+def test_handles_are_as_long_as_they_are_made() -> None:
+    made = encode_receipt(Receipt(1, 2, 3, 4, 5, 6, 7, 8))
+    assert len(made) == quick_acks.CHARACTERS
+
+
+@given(ACKS)
+def test_acks_with_anything_odd(request) -> None:
+    compare_ack(request.SerializeToString())
+
+
+@given(GOOD_ENTRIES)
+def test_acks_as_clients_make_them(entries) -> None:
+    group, topic = pb.Resource(name="g"), pb.Resource(name="t")
+    made = pb.AckMessageRequest(group=group, topic=topic, entries=entries)
+    assert compare_ack(made.SerializeToString())
+
+
+@settings(max_examples=400)
+@given(GOOD_ENTRIES, st.integers(0, 400), st.integers(0, 3), st.binary(max_size=3))
+def test_acks_that_are_broken_anywhere(entries, at, cut, junk) -> None:
+    group, topic = pb.Resource(name="g"), pb.Resource(name="t")
+    raw = pb.AckMessageRequest(group=group, topic=topic, entries=entries).SerializeToString()
+    at %= len(raw) + 1
+    compare_ack(raw[:at] + junk + raw[at + cut :])

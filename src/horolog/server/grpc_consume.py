@@ -25,6 +25,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.quick_acks import QuickAck
 from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status, status_of
@@ -112,17 +113,18 @@ class ConsumerCalls:
             )
             self._engine.ask(back, _ignore)
 
-    def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
+    def ack(self, request: QuickAck | pb.AckMessageRequest, call: Call) -> None:
         """Consume messages; every handle has its entry."""
-        if not request.entries:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST, "entries: none; at least 1 is needed", field="entries"
-            )
-        command = Ack(
-            check_group(name_of(request.group)),
-            check_topic(name_of(request.topic)),
-            [entry.receipt_handle for entry in request.entries[:]],
-        )
+        if isinstance(request, QuickAck):
+            group, topic, handles = request.group, request.topic, request.receipt_handles
+        else:
+            if not request.entries:
+                raise HorologError(
+                    ErrorCode.BAD_REQUEST, "entries: none; at least 1 is needed", field="entries"
+                )
+            group, topic = name_of(request.group), name_of(request.topic)
+            handles = [entry.receipt_handle for entry in request.entries[:]]
+        command = Ack(check_group(group), check_topic(topic), handles)
         self._engine.ask(command, partial(_acked, request, call))
 
     async def change_invisible_duration(
@@ -163,12 +165,17 @@ def _refused(error: HorologError) -> bytes:
     return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
 
 
-def _acked(request: pb.AckMessageRequest, call: Call, result: object) -> None:
+def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object) -> None:
     if not isinstance(result, Acked):
         answer = pb.AckMessageResponse(status=status_of(expected(result)))
         call.answer(framed(answer.SerializeToString()))
         return
     refused = result.refused
+    if isinstance(request, QuickAck):
+        if not any(refused):
+            call.answer(request.acknowledged())
+            return
+        request = request.whole()
     if not any(refused):
         call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries[:]))
         return

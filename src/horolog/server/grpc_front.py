@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_acks import read_ack
 from horolog.protocol.grpc.quick_sends import read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
@@ -47,7 +48,10 @@ NOT_IMPLEMENTED = (
 _log = logging.getLogger("horolog.grpc")
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _TELEMETRY = f"/{SERVICE}/Telemetry".encode()
-_READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {"SendMessage": read_send}
+_READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {
+    "SendMessage": read_send,
+    "AckMessage": read_ack,
+}
 Handler = Callable[[Any, Call], Awaitable[Any] | None]
 
 

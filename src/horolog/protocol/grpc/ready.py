@@ -6,7 +6,7 @@ default value is left out.  `tests/unit/test_ready_answers.py` holds every answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
@@ -82,3 +82,9 @@ def all_acknowledged(entries: Iterable[tuple[str, str]]) -> bytes:
         content = b"".join((content, _HANDLE_AT_2, varint(len(text)), text, _OK_AT_3))
         parts += (_ENTRY_AT_2, varint(len(content)), content)
     return framed(b"".join(parts))
+
+
+def all_acknowledged_as(entries: Sequence[bytes]) -> bytes:
+    """The same, of entries as they were asked for; all of one size."""
+    start = _ENTRY_AT_2 + varint(len(entries[0]) + len(_OK_AT_3))
+    return framed(b"".join((_OK_AT_1, start, (_OK_AT_3 + start).join(entries), _OK_AT_3)))

@@ -1,0 +1,85 @@
+"""Requests to acknowledge, in the form in which clients serialise them, read without protobuf's objects.
+
+The entries of a request stand behind group and topic, mostly all of one size: (message id, handle).  An answer's entry
+begins with the same two fields, so it is the same bytes and a status.  What stands otherwise (entries of several sizes,
+handles that are not this broker's, text that is not ASCII) is for protobuf.  `tests/unit/test_quick_requests.py` holds
+one way against the other.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.ready import all_acknowledged_as
+from horolog.protocol.grpc.translate import name_of
+
+_GROUP, _TOPIC, _ENTRY = (field << 3 | 2 for field in (1, 2, 3))
+_ID, _HANDLE = (field << 3 | 2 for field in (1, 2))
+CHARACTERS = 60  # of a handle of `ready.receipt`
+_SHORT = 0x80  # lengths below it are one byte
+_HANDLE_FRONT = bytes((_HANDLE, CHARACTERS))
+_TAIL_BYTES = len(_HANDLE_FRONT) + CHARACTERS  # of an entry
+
+
+class QuickAck(NamedTuple):
+    """An AckMessage request that was read here."""
+
+    raw: bytes
+    group: str
+    topic: str
+    entries: list[bytes]
+    receipt_handles: list[str]
+
+    def acknowledged(self) -> bytes:
+        """The framed answer that every message is consumed."""
+        return all_acknowledged_as(self.entries)
+
+    def whole(self) -> pb.AckMessageRequest:
+        """The request as protobuf reads it."""
+        return pb.AckMessageRequest.FromString(self.raw)
+
+
+@lru_cache(maxsize=1_024)
+def _names(fields: bytes) -> tuple[str, str]:
+    """Group and topic."""
+    read = pb.AckMessageRequest.FromString(fields)
+    return name_of(read.group), name_of(read.topic)
+
+
+def read_ack(raw: bytes) -> QuickAck | pb.AckMessageRequest:
+    """An AckMessage request; DecodeError if it is none."""
+    try:
+        return _read(raw) or pb.AckMessageRequest.FromString(raw)
+    except (IndexError, DecodeError):
+        return pb.AckMessageRequest.FromString(raw)
+
+
+def _read(raw: bytes) -> QuickAck | None:
+    """None: it is for protobuf."""
+    topic_at = 2 + raw[1]
+    start = topic_at + 2 + raw[topic_at + 1]
+    if raw[0] != _GROUP or raw[topic_at] != _TOPIC or max(raw[1], raw[topic_at + 1]) >= _SHORT:
+        return None
+    size = raw[start + 1]
+    step = 2 + size
+    count, left = divmod(len(raw) - start, step)
+    id_size = size - _TAIL_BYTES - 2
+    if left or id_size <= 0 or size >= _SHORT or not raw.isascii():
+        return None
+    front, handle_at = bytes((_ENTRY, size, _ID, id_size)), start + 4 + id_size
+    if not (raw.startswith(front, start) and raw.startswith(_HANDLE_FRONT, handle_at)):
+        return None
+    group, topic = _names(raw[:start])
+    if count == 1:
+        return QuickAck(raw, group, topic, [raw[start + 2 :]], [raw[-CHARACTERS:].decode("ascii")])
+    for at, mark in (*enumerate(front, start), *enumerate(_HANDLE_FRONT, handle_at)):
+        if raw[at::step] != bytes((mark,)) * count:
+            return None
+    text = raw.decode("ascii")
+    ends = range(start + step, len(raw) + 1, step)
+    handles = [text[end - CHARACTERS : end] for end in ends]
+    return QuickAck(raw, group, topic, [raw[end - size : end] for end in ends], handles)
