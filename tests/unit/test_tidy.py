@@ -59,6 +59,19 @@ MAY_NOT_IMPORT = {
 JOINS = {"admin": {SRC / "server" / "main.py"}}
 
 
+# Rooms that speak to a tier by its protocol (`delay.tier`), and the files in them that say which one it is, or a word
+# of users: the state of a message, of an offload, a field of HTTP.
+WITHOUT_LAKE = ("admin", "broker", "delay", "protocol", "ready", "server", "wheel")
+SAY_LAKE = {
+    "admin/requests.py",
+    "broker/shard.py",
+    "delay/tier.py",
+    "protocol/commands.py",
+    "protocol/tier_commands.py",
+    "server/open_broker.py",
+}
+
+
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -101,6 +114,13 @@ def test_outer_rooms_do_not_know_each_other() -> None:
                 parts = name.split(".")
                 if parts[0] == "horolog" and len(parts) > 1:
                     assert parts[1] not in refused, f"{path} imports {name}"
+
+
+def test_nobody_but_the_lake_knows_its_name() -> None:
+    for part in WITHOUT_LAKE:
+        for path in (SRC / part).rglob("*.py"):
+            says = re.search(r"lake", path.read_text(), re.IGNORECASE)
+            assert (says is not None) <= (str(path.relative_to(SRC)) in SAY_LAKE), path
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))

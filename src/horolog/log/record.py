@@ -295,7 +295,7 @@ def encode_adopt(fields: dict[str, Any]) -> bytes:
 
 
 def encode_offload(fields: dict[str, Any], table: bytes) -> bytes:
-    """OFFLOAD: a step of an offload to the lake."""
+    """OFFLOAD: a step of a tier (`delay.tier`)."""
     told = orjson.dumps(fields)
     return _control(Kind.OFFLOAD, _OFFLOAD.pack(len(told)) + told + table)
 

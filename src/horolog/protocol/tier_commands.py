@@ -99,7 +99,7 @@ class Elsewhere(NamedTuple):
 class RecallRows:
     """Recall those of these rows of the tier that wait; gives which, as `npt.NDArray[np.bool_]`.
 
-    rows     as the tier names its rows, at most `LAKE_RECALL_ROWS`
+    rows     as the tier names its rows, and not too many for one step
     dry_run  only say which
     done     how many were recalled before them, for the error
     """

@@ -21,7 +21,6 @@ from horolog.broker.life.snapshot import CheckpointJob
 from horolog.clock import Clock, SimulatedClock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
-from horolog.lake.serve.offloads import Offloads
 from horolog.limits import (
     FLUSH_INTERVAL_MS,
     SECOND_MS,
@@ -35,6 +34,7 @@ from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.failures import why_failed
 from horolog.server.inputs import Inputs
+from horolog.server.running import OffloadMaker
 from horolog.server.threads import Worker
 from horolog.server.ticket import Ticket
 from horolog.storage.api import Storage, replace_file
@@ -86,7 +86,7 @@ class Engine:
         self._on_close: list[Callable[[], None]] = []
         self.backups: Backups | None = None  # only where there is a data directory
         self.adoptions: Adoptions | None = None  # likewise
-        self.offloads: Offloads | None = None  # likewise
+        self.offloads: OffloadMaker | None = None  # likewise
 
     async def start(self) -> None:
         """Start the workers and the first turn; needs a running event loop."""

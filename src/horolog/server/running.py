@@ -89,6 +89,18 @@ class TierReader(Protocol):
         ...
 
 
+class LateFetch(Protocol):
+    """Fetches from a tier what is due soon and nobody has promoted."""
+
+    def least_in_ms(self, most: int) -> int:
+        """How far a simulated clock may be moved, `most` at most, before it has to look."""
+        ...
+
+    async def look(self, *, again: bool = True) -> None:
+        """Fetch what is late; `again`: also if it has just failed."""
+        ...
+
+
 class OffloadMaker(Protocol):
     """Moves what is due far ahead to the tier (`delay.tier`)."""
 
@@ -115,6 +127,11 @@ class OffloadMaker(Protocol):
     @property
     def messages(self) -> TierReader:
         """What it finds there again."""
+        ...
+
+    @property
+    def late(self) -> LateFetch | None:
+        """What fetches hours that are due soon, once it was begun."""
         ...
 
     def promote_late(self, url: str) -> None:
