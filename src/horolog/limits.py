@@ -46,6 +46,10 @@ CLIENTS_REMEMBERED_MAX = (
 )
 CLIENT_SWEEP_MS = 10 * MINUTE_MS  # who is not heard of between two sweeps is forgotten
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
+SQL_COST = 64  # a message that a SQL92 filter looks at counts as so many units: it is read, and its properties too
+SQL_DEPTH_MAX = (
+    200  # operators and parentheses of a SQL92 filter; ours: each may be a call within a call
+)
 SCAN_MAX = 4_096  # consume queue units looked at at once with a tag filter
 RECEIVE_SCAN_MAX = 16_384  # of one poll in one turn; it goes on in the next: about 1 ms
 TURN_SCAN_MAX = 65_536  # of all polls of a turn: about 3 ms

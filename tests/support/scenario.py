@@ -8,6 +8,7 @@ Everything else is prose.  The vocabulary, on both doors:
     batch TOPIC "BODY" [like send …] "BODY" …
     advance 30s
     receive TOPIC [group=g] [filter="A || B"]    what is there for the group, and shows it; attempts=no without their count
+                                                 filter="sql: price > 5": by properties
     ack TOPIC [group=g]                          everything that was shown to the group and was not failed
     fail "BODY" [group=g]                        wants it again in ten seconds
     bury "BODY" [group=g]                        wants it among the dead letters of the group
@@ -35,6 +36,7 @@ from horolog.testing.broker import BrokerProcess
 from horolog.units import parse_duration_ms
 
 COMMAND, OUTPUT = "> ", "    "
+SQL = "sql: "  # begins a filter by properties
 SEND_FIELDS = ("tag", "keys", "due", "level", "sec", "ms", "start")
 _number = itertools.count(1)
 

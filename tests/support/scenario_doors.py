@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from remoting_client import RemotingClient
 from remoting_sends import item, stored
-from scenario import Refused, Sent, Shown, Side
+from scenario import SQL, Refused, Sent, Shown, Side
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.remoting.codes import Code, Status
@@ -87,7 +87,10 @@ class GrpcSide:
         request = pb.ReceiveMessageRequest(
             group=pb.Resource(name=group),
             message_queue=pb.MessageQueue(topic=pb.Resource(name=topic), id=-1),
-            filter_expression=pb.FilterExpression(type=pb.TAG, expression=filter),
+            filter_expression=pb.FilterExpression(
+                type=pb.SQL if filter.startswith(SQL) else pb.TAG,
+                expression=filter.removeprefix(SQL),
+            ),
             batch_size=32,
             invisible_duration=Duration(seconds=INVISIBLE_S),
             long_polling_timeout=Duration(),
@@ -240,7 +243,11 @@ class RemotingSide:
                     "messageModel": "CLUSTERING",
                     "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
                     "subscriptionDataSet": [
-                        {"topic": topic, "subString": text, "expressionType": "TAG"}
+                        {
+                            "topic": topic,
+                            "subString": text.removeprefix(SQL),
+                            "expressionType": "SQL92" if text.startswith(SQL) else "TAG",
+                        }
                         for topic, text in subscriptions.items()
                     ],
                 }
@@ -257,6 +264,7 @@ class RemotingSide:
         return int(orjson.loads(answer.body)["queueDatas"][0]["readQueueNums"])
 
     def _pull_all(self, topic: str, group: str, filter: str) -> list[Shown]:
+        is_sql, expression = filter.startswith(SQL), filter.removeprefix(SQL)
         wanted = {tag.strip() for tag in filter.split("||")}
         found: list[Shown] = []
         for queue in range(self._queues(topic)):
@@ -269,7 +277,8 @@ class RemotingSide:
                     {
                         "consumerGroup": group, "topic": topic, "queueId": queue,
                         "queueOffset": offset, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
-                        "suspendTimeoutMillis": 0, "subscription": filter, "subVersion": 0,
+                        "suspendTimeoutMillis": 0, "subscription": expression, "subVersion": 0,
+                        "expressionType": "SQL92" if is_sql else "TAG",
                     },
                 )  # fmt: skip
                 offset = int(answer.fields["nextBeginOffset"]) if answer.fields else offset
@@ -280,7 +289,7 @@ class RemotingSide:
                 for message in _layouts(answer.body):
                     shown = self._shown(message, place)
                     if (
-                        filter == "*" or shown.tag in wanted
+                        is_sql or filter == "*" or shown.tag in wanted
                     ):  # as clients do: the broker compares hashes
                         found.append(shown)
                         self._open.setdefault(place, set()).add(message.queue_offset)

@@ -283,7 +283,7 @@ def test_receive_fields_ack_and_handles(tmp_path) -> None:
         ({"group": "CID_RMQ_SYS_x"}, pb.ILLEGAL_CONSUMER_GROUP),
         ({"queue": 7}, pb.BAD_REQUEST),
         ({"queue": -2}, pb.BAD_REQUEST),
-        ({"filter_expression": pb.FilterExpression(type=pb.SQL)}, pb.NOT_IMPLEMENTED),
+        ({"filter_expression": pb.FilterExpression(type=pb.SQL)}, pb.ILLEGAL_FILTER_EXPRESSION),
         ({"filter_expression": pb.FilterExpression(expression="||")}, 40010),
         ({"long_polling_timeout": Duration(seconds=-1)}, pb.ILLEGAL_POLLING_TIME),
     ],

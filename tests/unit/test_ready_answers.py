@@ -52,8 +52,11 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
         receipt_handle=delivered.receipt_handle,
         queue_id=delivered.queue_id,
         queue_offset=delivered.queue_offset,
-        delivery_attempt=delivered.attempt,
+        delivery_attempt=delivered.attempt + stored.reconsume_times,
     )
+    if properties.DLQ_ORIGIN_TOPIC in known:
+        system.dead_letter_queue.topic = known[properties.DLQ_ORIGIN_TOPIC]
+        system.dead_letter_queue.message_id = known.get(properties.DLQ_ORIGIN_MESSAGE_ID, "")
     if properties.TAGS in known:
         system.tag = known[properties.TAGS]
     if properties.KEYS in known:
@@ -190,6 +193,21 @@ def test_messages_as_5x_producers_send_them_are_encoded_quickly() -> None:
     made = encode_layout("t", b"body", properties.encode(known), 0, 0, 1, (bytes(4), 1))
     delivered = Delivered(made, 1, 2, 3, "handle")
     assert deliveries._quick(delivered) == deliveries._whole(delivered)
+
+
+def test_a_dead_letter_says_whose_it_is_and_how_often_it_was_tried() -> None:
+    known = {"UNIQ_KEY": "01", "DLQ_ORIGIN_TOPIC": "t", "DLQ_ORIGIN_MESSAGE_ID": "01"}
+    made = encode_layout("t", b"body", b"UNIQ_KEY\x0101\x02", 0, 0, 1, (bytes(4), 1))
+    made = layout.readdressed(made, "%DLQ%g", properties.encode(known), 17, 0)
+    delivered = Delivered(made, 0, 2, 1, "handle")
+    assert deliveries._quick(delivered) == deliveries._whole(delivered)
+    topic = pb.Resource(name="%DLQ%g")
+    got = pb.ReceiveMessageResponse.FromString(
+        all_received(topic.SerializeToString(), [delivered])[5:]
+    ).message
+    assert got == by_protobuf(topic, delivered)
+    assert got.system_properties.delivery_attempt == 18
+    assert got.system_properties.dead_letter_queue == pb.DeadLetterQueue(topic="t", message_id="01")
 
 
 @given(st.integers(0, 120), st.binary(min_size=1, max_size=4))

@@ -242,11 +242,11 @@ def test_a_heartbeat_that_is_none_changes_nothing(tmp_path: Path, body: bytes, w
 
 
 def test_a_filter_that_the_broker_has_not_is_refused_beforehand(tmp_path: Path) -> None:
-    wanted = {"topic": "orders", "subString": "a > 1", "expressionType": "SQL92"}
+    wanted = {"topic": "orders", "subString": "a > 1", "expressionType": "XPATH"}
     with remoting_door(tmp_path) as door, door.client() as client:
         answer = client.call(Code.CHECK_CLIENT_CONFIG, body={"subscriptionData": wanted})
         assert answer.code == Status.SUBSCRIPTION_PARSE_FAILED
-        assert answer.remark == "expressionType: 'SQL92' is not supported; use TAG"
+        assert answer.remark == "expressionType: 'XPATH' is not supported; use TAG or SQL92"
         client.done(Code.CHECK_CLIENT_CONFIG, body={"subscriptionData": {"topic": "orders"}})
 
 

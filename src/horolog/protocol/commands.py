@@ -45,7 +45,7 @@ class Receive:
     group: str
     topic: str
     queue_id: int  # the queue to begin with; −1: any.  All queues are looked at
-    filter_expression: str  # TAG expression: "*" or "TagA || TagB"
+    filter_expression: str  # TAG expression: "*" or "TagA || TagB"; or SQL92
     batch: int
     invisible_ms: int  # duration of the lease; ignored with auto_renew
     auto_renew: bool
@@ -53,6 +53,7 @@ class Receive:
     client_id: str
     attempt_id: str = ""
     bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
+    is_sql: bool = False  # the filter is a SQL92 expression
     gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
 
 

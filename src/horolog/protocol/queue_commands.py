@@ -29,10 +29,13 @@ class Pull:
     first: int
     limit: int  # messages
     max_bytes: int  # of layouts; more only with one message
-    filter_expression: str  # TAG expression; hashes are compared, the client compares tags
+    filter_expression: (
+        str  # TAG expression: hashes are compared, the client compares tags; or SQL92
+    )
     poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
     client_id: str = ""
     group: str = ""  # whose settings may forbid it; "": nobody's
+    is_sql: bool = False  # the filter is a SQL92 expression
 
 
 @dataclass(slots=True)

@@ -1,22 +1,25 @@
-"""Tag filters: `*`, or tags joined by `||` (RocketMQ's TAG expressions; protocol notes §6.1).
+"""Filters of consumers: tags, or SQL92 conditions on properties (`protocol.rocketmq.sql92`).
 
-A filter is tested in two stages: the 32-bit code in the consume queue first (vectorised, `codes`), then the
-tag text itself (`matches`), because codes collide ("Aa" and "BB" have the same one).
+Tags are `*`, or some joined by `||` (RocketMQ's TAG expressions; protocol notes §6.1).  Such a filter is tested in two stages: the 32-bit code in the consume queue first (vectorised, `codes`), then the
+tag text itself (`takes`), because codes collide ("Aa" and "BB" have the same one).  SQL92 has only the second stage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FILTER_EXPRESSION_MAX
+from horolog.limits import FILTER_EXPRESSION_MAX, SQL_COST
+from horolog.protocol.rocketmq import layout, properties, sql92
+from horolog.protocol.rocketmq.sql92 import Selector
 from horolog.protocol.rocketmq.tags import tags_code
 
+Buffer = bytes | memoryview
 _CODE_MIN, _CODE_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -26,6 +29,19 @@ class TagFilter:
 
     tags: frozenset[str] | None = None
     codes: frozenset[int] = frozenset()
+
+    is_sql: ClassVar = False
+    cost: ClassVar = 1  # of a unit, in units of the bounds of a scan
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether nothing is filtered."""
+        return self.tags is None
+
+    def takes(self, stored: Buffer) -> bool:
+        """Exact test of a message, by its stored layout."""
+        known = properties.decode(layout.properties_of(memoryview(stored)))
+        return self.matches(known.get(properties.TAGS, ""))
 
     def matches(self, tag: str) -> bool:
         """Exact test; a message without a tag ("") is matched only by `*`."""
@@ -45,6 +61,34 @@ class TagFilter:
 
 
 ALL_TAGS = TagFilter()
+
+
+@dataclass(slots=True, frozen=True)
+class SqlFilter:
+    """Which messages a consumer takes by their properties."""
+
+    selector: Selector
+
+    is_sql: ClassVar = True
+    wants_all: ClassVar = False
+    cost: ClassVar = SQL_COST
+
+    def takes(self, stored: Buffer) -> bool:
+        """Exact test of a message, by its stored layout."""
+        known = properties.decode(layout.properties_of(memoryview(stored)))
+        return self.selector.matches(known.get)
+
+    def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Units of a consume queue do not tell: all may."""
+        return np.ones(len(units), np.bool_)
+
+
+Filter = TagFilter | SqlFilter
+
+
+def parse_filter(expression: str, *, is_sql: bool) -> Filter:
+    """Parse an expression of either kind, or ILLEGAL_FILTER."""
+    return SqlFilter(sql92.parse(expression)) if is_sql else parse_tags(expression)
 
 
 def parse_tags(expression: str) -> TagFilter:

@@ -30,7 +30,7 @@ from horolog.limits import PARKED_POLLS_MAX
 from horolog.protocol.commands import Receive
 from horolog.protocol.queue_commands import Pull
 from horolog.ready.deadlines import Deadlines
-from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.filter import Filter, parse_filter
 
 # (topic, group); of pulls (topic, −1 − queue): the numbers of groups are above 0.
 Place: TypeAlias = tuple[int, int]
@@ -75,7 +75,7 @@ class Bucket:
     seen  of pulls: queue offset up to which nothing is for them, or they would not wait
     """
 
-    filter: TagFilter
+    filter: Filter
     queue_id: int
     waiters: OrderedDict[object, Waiter] = field(default_factory=OrderedDict)  # by token
     seen: int = 0
@@ -93,7 +93,7 @@ class News(NamedTuple):
 class _Waiting:
     """The polls of one place."""
 
-    buckets: dict[tuple[int, str], Bucket] = field(default_factory=dict)
+    buckets: dict[tuple[int, str, bool], Bucket] = field(default_factory=dict)
     news: set[int] = field(default_factory=set)
 
 
@@ -135,10 +135,10 @@ class Polls:
         if waiter.group:
             self.watch(waiter.group, waiter.topic, first_end)
         command = waiter.command
-        name = (command.queue_id, command.filter_expression)
+        name = (command.queue_id, command.filter_expression, command.is_sql)
         bucket = waiting.buckets.get(name)
         if bucket is None:
-            tags = parse_tags(command.filter_expression)
+            tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
             bucket = waiting.buckets[name] = Bucket(tags, command.queue_id, seen=seen)
         assert bucket.seen == seen, (bucket.seen, seen)
         bucket.waiters[waiter.token] = waiter
@@ -156,7 +156,8 @@ class Polls:
             del self._clients[waiter.command.client_id]
         place = waiter.place
         waiting = self._places[place]
-        name = (waiter.command.queue_id, waiter.command.filter_expression)
+        command = waiter.command
+        name = (command.queue_id, command.filter_expression, command.is_sql)
         bucket = waiting.buckets[name]
         del bucket.waiters[waiter.token]
         if bucket.waiters:

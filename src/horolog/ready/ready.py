@@ -23,9 +23,8 @@ from horolog.limits import (
 )
 from horolog.log.consume_queue import NO_UNITS, ConsumeQueue
 from horolog.log.record import HEAD_BYTES
-from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.deadlines import Deadlines
-from horolog.ready.filter import TagFilter
+from horolog.ready.filter import Filter
 from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import Polls, Waiter
@@ -197,7 +196,7 @@ class Ready:
         progress: QueueProgress,
         queue_id: int,
         queue: ConsumeQueue,
-        tags: TagFilter,
+        tags: Filter,
         limit: int,
         mono_ms: int,
         record_at: RecordAt,
@@ -240,15 +239,15 @@ class Ready:
         progress: QueueProgress,
         queue_id: int,
         queue: ConsumeQueue,
-        tags: TagFilter,
+        tags: Filter,
         limit: int,
         record_at: RecordAt,
         room: int,
     ) -> None:
-        picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX)
+        picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX // tags.cost)
         known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
         while len(picked) < limit and chosen.size < room and chosen.upto < stop:
-            first, wants_all = chosen.upto, tags.tags is None
+            first, wants_all = chosen.upto, tags.wants_all
             count = stop - first
             units = chosen.units(
                 queue, first, min(count, limit - len(picked)) if wants_all else count
@@ -267,7 +266,7 @@ class Ready:
                 record = record_at(offset, position, size)
                 if record is None:
                     chosen.holes.append(offset)
-                elif wants_all or tags.matches(_tag_of(record)):
+                elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
                     picked.append(Picked(queue_id, offset, 1, record))
                     chosen.size += len(record)
                     if len(picked) == limit or chosen.size >= room:
@@ -376,12 +375,6 @@ class Ready:
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)
-
-
-def _tag_of(record: bytes) -> str:
-    return properties.decode(layout.properties_of(memoryview(record)[HEAD_BYTES:])).get(
-        properties.TAGS, ""
-    )
 
 
 def lease_duration(invisible_ms: int) -> int:

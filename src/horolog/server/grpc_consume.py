@@ -197,16 +197,10 @@ def _ignore(_result: object) -> None:
 
 
 def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:
-    if request.filter_expression.type == pb.SQL:
-        raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            "filter_expression: SQL is not supported yet; use TAG",
-            field="filter_expression",
-        )
-    if request.filter_expression.type not in (pb.TAG, pb.FILTER_TYPE_UNSPECIFIED):
+    if request.filter_expression.type not in (pb.TAG, pb.SQL, pb.FILTER_TYPE_UNSPECIFIED):
         raise HorologError(
             ErrorCode.ILLEGAL_FILTER,
-            f"filter_expression: unknown type {request.filter_expression.type}; use TAG",
+            f"filter_expression: unknown type {request.filter_expression.type}; use TAG or SQL",
             field="filter_expression",
         )
     invisible = 0
@@ -229,4 +223,5 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
         client_id,
         request.attempt_id,
         gives_up=True,
+        is_sql=request.filter_expression.type == pb.SQL,
     )

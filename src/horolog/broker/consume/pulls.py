@@ -26,7 +26,7 @@ from horolog.log.frame import HEADER_BYTES
 from horolog.log.queue_runs import QueueRun
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
-from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.polls import Bucket, Waiter, check_may_park, place_of_pulls
 
 _FRAMES_REMEMBERED = 4_096  # one for each queue
@@ -53,7 +53,7 @@ class Pulls:
         queue = queue_of(topic, command.queue_id)
         if command.group:
             self._groups.check_may_consume(self._groups.known(command.group))
-        tags = parse_tags(command.filter_expression)
+        tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
         if not queue.first <= first <= length:
             next_offset = length if first > length else queue.first
@@ -83,18 +83,30 @@ class Pulls:
 
     def _has_news(self, topic: Topic, bucket: Bucket, queue: ConsumeQueue) -> bool:
         """Whether a queue has something new that may match; `seen` moves to the first such unit, or the end."""
-        if bucket.filter.tags is None:
+        if bucket.filter.wants_all:
             return bucket.seen < queue.length
         while bucket.seen < queue.length:
             units = self._units(topic, bucket.queue_id, bucket.seen, queue.length - bucket.seen)
             if isinstance(units, HorologError):
                 return True  # they are told
-            matching = np.flatnonzero(bucket.filter.may_match(units))
-            if len(matching):
-                bucket.seen += int(matching[0])
+            first = self._first_match(topic, bucket, units)
+            bucket.seen += len(units) if first is None else first
+            if first is not None:
                 return True
-            bucket.seen += len(units)
         return False
+
+    def _first_match(self, topic: Topic, bucket: Bucket, units: npt.NDArray[np.void]) -> int | None:
+        """The first of these units whose message may be for them."""
+        rows = np.flatnonzero(bucket.filter.may_match(units)).tolist()
+        if bucket.filter.is_sql:
+            for row in rows:
+                position, size, _ = units[row].tolist()
+                at = bucket.seen + row
+                layout = self._one(topic, bucket.queue_id, at, position, size)
+                if layout is not None and bucket.filter.takes(layout):
+                    return int(row)
+            return None
+        return int(rows[0]) if rows else None
 
     def _serve(self, topic: Topic, bucket: Bucket) -> list[Reply]:
         """Answer all pulls of a bucket; those that ask for as much get the same answer."""
@@ -127,13 +139,13 @@ class Pulls:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _from(self, topic: Topic, command: Pull, tags: TagFilter, first: int) -> Pulled:
+    def _from(self, topic: Topic, command: Pull, tags: Filter, first: int) -> Pulled:
         """What a queue has from `first` on, which lies below its end."""
         queue = topic.queues[command.queue_id]
         limit = max(1, min(command.limit, TURN_READ_MAX))
         room = max(1, min(command.max_bytes, TURN_READ_BYTES))
         first = max(first, queue.first)  # retention may have moved it while the pull waited
-        if tags.tags is None:
+        if tags.wants_all:
             found = self._all(topic, command.queue_id, first, limit, room)
         else:
             found = self._matching(topic, command.queue_id, tags, first, limit, room)
@@ -187,11 +199,11 @@ class Pulls:
         self._newest[place] = run.base - HEADER_BYTES
 
     def _matching(
-        self, topic: Topic, queue_id: int, tags: TagFilter, first: int, limit: int, room: int
+        self, topic: Topic, queue_id: int, tags: Filter, first: int, limit: int, room: int
     ) -> _Found:
         length = topic.queues[queue_id].length
         layouts: list[memoryview] = []
-        at, stop = first, min(length, first + SCAN_MAX)
+        at, stop = first, min(length, first + SCAN_MAX // tags.cost)
         while at < stop:
             units = self._units(topic, queue_id, at, stop - at)
             if isinstance(units, HorologError):
@@ -199,7 +211,7 @@ class Pulls:
             rows = np.flatnonzero(tags.may_match(units))
             for row, (position, size, _) in zip(rows.tolist(), units[rows].tolist(), strict=True):
                 layout = self._one(topic, queue_id, at + row, position, size)
-                if layout is None:
+                if layout is None or (tags.is_sql and not tags.takes(layout)):
                     continue
                 if layouts and len(layout) > room:
                     return _Found(layouts, at + row)

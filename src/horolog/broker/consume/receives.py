@@ -38,7 +38,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
-from horolog.ready.filter import TagFilter, parse_tags
+from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
@@ -71,9 +71,7 @@ class Receives:
         self.records = records
         self._groups = groups
         self.renewals = Renewals(shard, self.records)
-        self._scan_left = (
-            TURN_SCAN_MAX  # units that polls with a tag filter may look at in this turn
-        )
+        self._scan_left = TURN_SCAN_MAX  # units that polls with a filter may look at in this turn
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -88,7 +86,7 @@ class Receives:
                 field="message_queue",
                 limit=f"-1 (any) to {len(topic.queues) - 1}",
             )
-        tags = parse_tags(command.filter_expression)
+        tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         group = self._groups.number_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.see(command.client_id, now)
@@ -112,7 +110,7 @@ class Receives:
         topic: Topic,
         group: int,
         command: Receive,
-        tags: TagFilter,
+        tags: Filter,
         now: Now,
         only: list[int] | None = None,
     ) -> _Leased:
@@ -129,7 +127,7 @@ class Receives:
             progress = ready.of(group, topic.number, queue_id)
             record_at = partial(self._shard.queued.record, topic, queue_id)
             while len(leased.messages) < limit:
-                if tags.tags is not None and min(left, self._scan_left) <= 0:
+                if not tags.wants_all and min(left, self._scan_left) <= 0:
                     leased.unseen.append(queue_id)
                     break
                 count, first = limit - len(leased.messages), progress.next
@@ -137,8 +135,8 @@ class Receives:
                     progress, queue_id, queue, tags, count, now.mono_ms, record_at, room
                 )
                 room -= chosen.size
-                left -= chosen.upto - first
-                self._scan_left -= chosen.upto - first
+                left -= (chosen.upto - first) * tags.cost
+                self._scan_left -= (chosen.upto - first) * tags.cost
                 is_through = chosen.upto >= queue.length or not ready.room
                 buried = command.gives_up and self._bury(topic, group, queue_id, chosen, now)
                 granted = self._grant(topic, group, queue_id, progress, chosen, command, now)

@@ -37,7 +37,7 @@ _QUEUE, _OFFSET, _ATTEMPT = (varint(field << 3 | NUMBER) for field in (13, 14, 1
 _DELAYS = frozenset(name.encode() for name in properties.DELAYS - {properties.TIMER_DELIVER_MS})
 _HIDDEN = frozenset(name.encode() for name in properties.HIDDEN)
 _HIDDEN_PREFIX = properties.HIDDEN_PREFIX.encode()
-_P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST = (
+_P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST, _P_DEAD_TOPIC, _P_DEAD_ID = (
     name.encode()
     for name in (
         properties.UNIQ_KEY,
@@ -47,12 +47,14 @@ _P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST = (
         properties.SHARDING_KEY,
         properties.TRACE_CONTEXT,
         properties.BORN_HOST,
+        properties.DLQ_ORIGIN_TOPIC,
+        properties.DLQ_ORIGIN_MESSAGE_ID,
     )
 )
 _NANOS = [b"\x10" + varint(ms * 1_000_000) if ms else b"" for ms in range(1_000)]
 
 
-_FRONT = struct.Struct(">II28xIq8sq8s12xI")
+_FRONT = struct.Struct(">II28xIq8sq8sI8xI")
 assert _FRONT.size == layout.HEAD.size
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
@@ -127,9 +129,10 @@ def _attempt(attempt: int) -> bytes:
     return _ATTEMPT + varint(attempt)
 
 
-def _place(delivered: Delivered) -> bytes:
-    """Receipt handle, queue, queue offset and attempt."""
+def _place(delivered: Delivered, tried: int) -> bytes:
+    """Receipt handle, queue, queue offset and attempt, of a message that was `tried` so often as another one."""
     _, queue, offset, attempt, text = delivered
+    attempt += tried
     handle = text.encode()
     at = varint(offset)
     return b"".join((_HANDLE, varint(len(handle)), handle, _queue(queue), at, _attempt(attempt)))
@@ -142,7 +145,7 @@ class _Shape(NamedTuple):
     front  tag and keys, as fields of the system properties
     kind   the message type, if there is no due time
     host   where it was made, as its producer names itself
-    back   group and trace, as fields of the system properties
+    back   group, trace, and whose dead letter it is, as fields of the system properties
     """
 
     user: bytes
@@ -170,6 +173,8 @@ def _shape_of(known: dict[bytes, bytes]) -> _Shape:
     back = piece(17, group) if group is not None else b""
     if trace is not None:
         back += piece(18, trace)
+    if (of := get(_P_DEAD_TOPIC)) is not None:
+        back += piece(20, piece(1, of) + piece(2, get(_P_DEAD_ID, b"")))
     return _Shape(b"".join(user), b"".join(front), kind, get(_P_BORN_HOST), back)
 
 
@@ -194,8 +199,8 @@ def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
     stored = delivered.layout
     if len(stored) < layout.HEAD.size:
         return None
-    size, magic, flag, born_ms, born_host, store_ms, store_host, body_size = _FRONT.unpack_from(
-        stored
+    size, magic, flag, born_ms, born_host, store_ms, store_host, tried, body_size = (
+        _FRONT.unpack_from(stored)
     )
     end = layout.HEAD.size + body_size
     if flag & _UNUSUAL or magic != layout.MAGIC or size != len(stored) or size < end + 3:
@@ -219,7 +224,7 @@ def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
         shape.front, _ID, varint(len(message_id)), message_id,
         _DIGEST_MD5, _digest(body), _IDENTITY, _DELAY if due else shape.kind,
         _born_quickly(born_ms, host, born_host), _stored_quickly(store_ms, store_host),
-        _DUE + _moment(int(due)) if due else b"", _place(delivered), shape.back,
+        _DUE + _moment(int(due)) if due else b"", _place(delivered, tried), shape.back,
     )  # fmt: skip
     return shape.user, b"".join(system), body
 
@@ -242,7 +247,7 @@ def _whole(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
         born(stored.born_ms, text, stored.born_host),
         _stored(stored.store_ms, stored.store_host),
         _DUE + _moment(int(due)) if due and len(due) <= _DUE_DIGITS and due.isdigit() else b"",
-        _place(delivered),
+        _place(delivered, stored.reconsume_times),
         shape.back,
     )
     return shape.user, b"".join(system), body

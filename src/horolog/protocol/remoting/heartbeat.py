@@ -14,7 +14,7 @@ from horolog.errors import refused
 from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.names import check_group_name
 
-TAG = "TAG"
+TAG, SQL92 = "TAG", "SQL92"
 
 
 class ConsumeType(IntEnum):

@@ -18,7 +18,7 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.heartbeat import TAG, Subscription
+from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.pop import fields_of, handles_of_batch, popped
 from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
 from horolog.protocol.rocketmq.names import check_group_name
@@ -67,7 +67,8 @@ class PopCodes:
             )
         topic = text(frame, "topic")
         expression = text(frame, "exp", _ALL) or _ALL
-        check_filter(Subscription(topic, expression, text(frame, "expType", TAG) or TAG))
+        kind = text(frame, "expType", TAG) or TAG
+        check_filter(Subscription(topic, expression, kind))
         command = Receive(
             check_group_name(text(frame, "consumerGroup")),
             topic,
@@ -79,6 +80,7 @@ class PopCodes:
             max(0, min(integer(frame, "pollTime", 0), POLL_MAX_MS)),
             "",
             bytes_max=ANSWER_BYTES_MAX,
+            is_sql=kind == SQL92,
         )
         if command.poll_ms:
             request.park()

@@ -14,7 +14,7 @@ from horolog.protocol.commands import CancelReceive
 from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.heartbeat import TAG, Subscription
+from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.remoting.routes import ID_OF_LEADER
 from horolog.protocol.rocketmq.names import check_group_name
@@ -73,9 +73,10 @@ class PullCodes:
             first,
             limit,
             min(room, PULL_BYTES_MAX) if room > 0 else PULL_BYTES_MAX,
-            expression,
+            expression.expression,
             max(0, min(poll_ms, POLL_MAX_MS)),
             group=group,
+            is_sql=expression.type == SQL92,
         )
         if command.poll_ms:
             request.park()
@@ -86,14 +87,17 @@ class PullCodes:
         if command.poll_ms:
             self._waiting.setdefault(request.link, {})[request] = ticket
 
-    def _expression(self, frame: Frame, group: str, topic: str, flags: int) -> str | Answer:
+    def _expression(
+        self, frame: Frame, group: str, topic: str, flags: int
+    ) -> Subscription | Answer:
         """The filter: of the request, or of the group's heartbeats, which must be as new as the request."""
         if flags & _SUBSCRIBES:
             expression = text(frame, "subscription", _ALL) or _ALL
             kind = text(frame, "expressionType", TAG) or TAG
+            asked = Subscription(topic, expression, kind)
             if expression != _ALL or kind != TAG:
-                check_filter(Subscription(topic, expression, kind))
-            return expression
+                check_filter(asked)
+            return asked
         found = self._node.registry.subscription(group, topic)
         if found is None:
             return Answer(
@@ -107,7 +111,7 @@ class PullCodes:
                 remark=f"subVersion: {version}; the newest heartbeat of group {group!r} has {found.version}",
             )
         check_filter(found)
-        return found.expression
+        return found
 
     # --- results ----------------------------------------------------------------------------------
 

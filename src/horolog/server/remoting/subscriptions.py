@@ -6,20 +6,20 @@ from typing import Any
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.remoting.client_bodies import subscription_data
-from horolog.protocol.remoting.heartbeat import TAG, Subscription
-from horolog.ready.filter import ALL_TAGS, TagFilter, parse_tags
+from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
+from horolog.ready.filter import ALL_TAGS, TagFilter, parse_filter, parse_tags
 
 
 def check_filter(subscription: Subscription) -> None:
     """ILLEGAL_FILTER unless the broker can filter by it."""
-    if subscription.type != TAG:
+    if subscription.type not in (TAG, SQL92):
         raise HorologError(
             ErrorCode.ILLEGAL_FILTER,
-            f"expressionType: {subscription.type[:40]!r} is not supported; use {TAG}",
+            f"expressionType: {subscription.type[:40]!r} is not supported; use {TAG} or {SQL92}",
             field="expressionType",
-            limit=TAG,
+            limit=f"{TAG}, {SQL92}",
         )
-    parse_tags(subscription.expression)
+    parse_filter(subscription.expression, is_sql=subscription.type == SQL92)
 
 
 def tags_of(subscription: Subscription | None) -> TagFilter:
