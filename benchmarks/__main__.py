@@ -57,7 +57,7 @@ async def year(n: int) -> Result:
         await send_all(engine, n, lambda i: start + i * 7_919_000_003 % (365 * DAY_MS))
         sent = time.perf_counter() - began
         far = engine.broker.shard.delay.far
-        while far.job is not None or far.wants_flush:
+        while far.compaction.job is not None or far.compaction.wants_flush:
             await asyncio.sleep(0.05)
         took = time.perf_counter() - began
         merged = sum(run.level for run in far.runs.values())

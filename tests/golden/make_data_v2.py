@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from horolog.clock import SimulatedClock
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from horolog.protocol.commands import (
     Ack,

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from horolog.delay import pending
 from horolog.delay.far import checkpoint as far_checkpoint
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
@@ -139,16 +139,16 @@ class FarMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_job(self) -> None:
-        self.store.far.start_job(self.now)
+        self.store.far.compaction.start(self.now)
 
     @rule()
     def end_job(self) -> None:
-        job = self.store.far.job
+        job = self.store.far.compaction.job
         if job is None:
             return
         job.carry_out(self.disk)
         moved = self.store.switch()
-        assert self.store.far.job is None
+        assert self.store.far.compaction.job is None
         if moved is not None and moved < self.wheel.loaded_until * 1000:
             self.wheel.reset()
 

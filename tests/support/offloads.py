@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.commands import (

@@ -7,7 +7,7 @@ from worlds import changes_of, killed_at
 
 from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, Place
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption

@@ -9,7 +9,7 @@ from worlds import checkpoint, take_all
 
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.staging import Begun, Place
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.adoption_commands import Adopt, Adopted, BeginAdoption, DescribeAdoption

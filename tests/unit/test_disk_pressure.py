@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentWriter, Write
 from horolog.protocol.commands import (
@@ -242,7 +242,7 @@ def test_merges_of_runs_wait_for_space(make_world) -> None:
     core = world.broker._opened.broker
     far = core.shard.delay.far
     real_look = core.disk.look
-    core.disk.look = lambda *_: setattr(far, "merge_room", 10_000)
+    core.disk.look = lambda *_: setattr(far.compaction, "room", 10_000)
     for i in range(8):
         send(world, f"far{i}-", 5, due_ms=world.clock.wall_ms() + 60 * HOUR + i)
         world.clock.advance(2_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import changes_of, checkpoint, killed_at, take_all
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.commands import (

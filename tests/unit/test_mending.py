@@ -7,7 +7,7 @@ import pytest
 from worlds import checkpoint, take_all
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.run.format import HEADER_BYTES
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
@@ -321,7 +321,7 @@ def test_a_merge_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
     )
     more = [f"m{i}" for i in range(20, 30)]
     rot_entry(world, "run", 0, 33)
-    far.settings = world.broker.settings.far
+    far.compaction.settings = world.broker.settings.far
     world.broker.ask(SendMessages("t", [made(each, world.due) for each in more]))
     for _ in range(6):
         world.clock.advance(2_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horolog.broker.problems import Problems
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import Problem
 from horolog.limits import DAY_MS, HOUR_MS, PROBLEM_TEXT_MAX, PROBLEMS_MAX
 from horolog.protocol.commands import (

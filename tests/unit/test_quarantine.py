@@ -6,7 +6,7 @@ import orjson
 import pytest
 from worlds import killed_at
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
 from horolog.log.frame import HEADER_BYTES

@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.consume_queue import UNIT_BYTES

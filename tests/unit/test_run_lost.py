@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import checkpoint, take_all
 
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.run import reader as run_module
 from horolog.delay.run.format import FOOTER_BYTES, HEADER_BYTES, TOPIC_HOUR
 from horolog.limits import DAY_MS

@@ -105,7 +105,7 @@ class Broker:
 
     def job_failed(self) -> None:
         """The job could not be carried out for want of space; another is tried after a while."""
-        self.shard.delay.far.fail_job()
+        self.shard.delay.far.compaction.fail()
         self._job_failed = True
 
     # --- 1 commit -------------------------------------------------------------------------------
@@ -128,15 +128,17 @@ class Broker:
         shard = self.shard
         if self._job_done and not self._decisions.waits(TakeRuns()):
             shard.switch_far()
-            self._job_done = shard.delay.far.job is not None  # it waits for what is in flight
+            self._job_done = (
+                shard.delay.far.compaction.job is not None
+            )  # it waits for what is in flight
         if self._job_failed:
             self._job_failed = False
             self._job_hold = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        is_time = now.mono_ms >= self._job_at or shard.delay.far.wants_flush
+        is_time = now.mono_ms >= self._job_at or shard.delay.far.compaction.wants_flush
         if is_time and now.mono_ms >= self._job_hold:
             self._job_at = now.mono_ms + SECOND_MS
             self.disk.look(now.mono_ms, now.wall_ms)
-            effects.job = shard.delay.far.start_job(now.wall_ms)
+            effects.job = shard.delay.far.compaction.start(now.wall_ms)
 
     def _unapplied_from(self) -> int:
         return self.shard.log.end if not self.shard.uncommitted else self.shard.applied

@@ -21,7 +21,7 @@ from horolog.broker.problems import Problems
 from horolog.broker.send.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.far.store import FarSettings
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled

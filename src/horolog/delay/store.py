@@ -18,8 +18,9 @@ from horolog.delay.entry_files import Filing
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.run import FarRun
-from horolog.delay.far.store import FarSettings, FarStore
+from horolog.delay.far.store import FarStore
 from horolog.delay.mend import ReadLog, are_intact, mend_records
 from horolog.delay.mend_entries import mend_rows
 from horolog.delay.near.hour import Hour
@@ -439,15 +440,13 @@ class DelayStore:
     def adopt(self, adoption: Adoption) -> int | None:
         """Take over adopted runs: first due time of what they bring, if they bring anything."""
         self.far.adopt(adoption)
-        moved, self.far.moved_ms = self.far.moved_ms, None
-        return moved
+        return self.far.compaction.take_moved()
 
     def switch(self) -> int | None:
         """Take over a job that was carried out: first due time of what changed its source, if anything did."""
-        if self.far.finish_job():
+        if self.far.compaction.finish():
             self._sources = {hour.number: hour for hour in self.hours.values()}
-            moved, self.far.moved_ms = self.far.moved_ms, None
-            return moved
+            return self.far.compaction.take_moved()
         return None
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ def real_parts() -> Parts:
 
 async def _open_engine(settings: Settings) -> RunningEngine:
     from horolog.broker.shard import Settings as CoreSettings
-    from horolog.delay.far.store import FarSettings
+    from horolog.delay.far.compaction import FarSettings
     from horolog.server.open_broker import open_engine
 
     core = CoreSettings(

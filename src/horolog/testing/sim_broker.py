@@ -17,8 +17,8 @@ from horolog.broker.life.opening import Opened, ShardMeta, open_shard
 from horolog.broker.life.snapshot import CheckpointJob
 from horolog.broker.shard import Settings, Shard
 from horolog.clock import SimulatedClock
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.jobs import FarJob
-from horolog.delay.far.store import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command

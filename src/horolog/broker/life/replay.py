@@ -118,13 +118,13 @@ class Replay:
     def _make_runs(self) -> None:
         """Flushes are done here and now: a long replay must not gather one far buffer after the other."""
         shard = self._shard
-        while (job := shard.delay.far.start_flush()) is not None:
+        while (job := shard.delay.far.compaction.start_flush()) is not None:
             try:
                 job.carry_out(shard.storage)
             except HorologError as error:
                 if error.code not in NO_ROOM:
                     raise
-                shard.delay.far.fail_job()
+                shard.delay.far.compaction.fail()
                 return
             shard.switch_far()
 

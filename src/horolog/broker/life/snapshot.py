@@ -234,7 +234,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
 
 
 def _runs_to_remove(shard: Shard, named: set[str]) -> list[str]:
-    kept = named | files_of_job(shard.delay.far.job)
+    kept = named | files_of_job(shard.delay.far.compaction.job)
     place = f"{shard.directory}/runs"
     on_disk = shard.storage.list(place)
     shard.delay.far.forget_files(set(on_disk))

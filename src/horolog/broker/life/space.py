@@ -105,7 +105,7 @@ class DiskPressure:
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken
         shard.disk_refusal = self._refusal() if left < needs.total else None
-        shard.delay.far.merge_room = max(0, left - needs.total)
+        shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
         """Bytes behind the log end that are allocated already."""

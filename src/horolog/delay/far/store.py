@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +23,8 @@ from horolog.delay.damage import Repair
 from horolog.delay.entry_files import Filing, MendRows
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.far.buffer import FarBuffer, buffer_name
-from horolog.delay.far.jobs import (
-    FarJob,
-    FlushJob,
-    MergeJob,
-)
+from horolog.delay.far.compaction import Compaction, FarSettings
 from horolog.delay.far.run import FarRun
-from horolog.delay.far.upkeep import finish_flush, finish_merge, flush_job, merge_job
 from horolog.delay.run.format import run_path
 from horolog.delay.run.mend import remake
 from horolog.delay.run.reader import Run, RunInfo
@@ -38,23 +32,10 @@ from horolog.delay.source import Rows
 from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
 from horolog.limits import (
-    FAR_BUFFER_BYTES,
     HOUR_KEEP_MS,
-    PART_RUNS_MAX,
-    RUNS_MAX,
     RUNS_OPEN_MAX,
 )
 from horolog.storage.api import Storage
-
-_SETTLED_MAX = 65_536  # rows of a buffer that need not stay in it any longer
-
-
-class FarSettings(NamedTuple):
-    """Sizes; tests make them small."""
-
-    buffer_bytes: int = FAR_BUFFER_BYTES
-    runs_max: int = RUNS_MAX
-    part_runs_max: int = PART_RUNS_MAX
 
 
 class FarStore:
@@ -78,15 +59,10 @@ class FarStore:
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
         self.mend: MendRows | None = None  # of all sources
-        self.job: FarJob | None = None
-        self.moved_ms: int | None = (
-            None  # first due time of what changed its source since last asked
-        )
-        self.merge_room = 1 << 62  # bytes that a merge may take
+        self.compaction = Compaction(self, settings)
         self.storage = storage
         self.log_id = log_id
         self.take_number = take_number
-        self.settings = settings
         self.next_file = 1  # number of the next file
         self._opened: OrderedDict[str, Run] = OrderedDict()
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
@@ -100,11 +76,6 @@ class FarStore:
     def waiting(self) -> int:
         """Messages that wait."""
         return sum(source.waiting for source in self.sources())
-
-    @property
-    def wants_flush(self) -> bool:
-        """Whether a far buffer is full and no job is under way."""
-        return self.job is None and bool(self.buffers) and self.buffers[0].sealed
 
     @property
     def unflushed_bytes(self) -> int:
@@ -165,10 +136,7 @@ class FarStore:
         assert len(self._opened) <= RUNS_OPEN_MAX
         assert not self.finished.keys() & self.runs.keys()
         assert all(buffer.file_number < self.next_file for buffer in self.buffers)
-        if isinstance(self.job, FlushJob):
-            assert self.job.buffer in self.buffers
-        elif self.job is not None:
-            assert all(each.run.info.name in self.runs for each in self.job.inputs)
+        self.compaction.check_invariants()
 
     def forget_files(self, on_disk: Container[str]) -> None:
         """Adopted runs whose files are gone need not be known as finished any more."""
@@ -191,7 +159,7 @@ class FarStore:
             self.buffers.append(buffer)
         buffer = self.buffers[-1]
         rows = buffer.file(filing)
-        if buffer.log_bytes >= self.settings.buffer_bytes:
+        if buffer.log_bytes >= self.compaction.settings.buffer_bytes:
             buffer.sealed = True
         lowest = int(filing.due_ms.min()) // 1000
         if self._asked is not None and (self._asked[1] is None or lowest < self._asked[1]):
@@ -227,54 +195,7 @@ class FarStore:
                 found.append(source)
         return found
 
-    # --- jobs -------------------------------------------------------------------------------------
-
-    def start_job(self, now_ms: int) -> FarJob | None:
-        """A job for the background, if there is something to do and none is under way."""
-        if self.job is None:
-            self.job = flush_job(self) or merge_job(self, now_ms)
-            return self.job
-        return None
-
-    def start_flush(self) -> FarJob | None:
-        """The same, but never a merge: a start must not wait for one (P5)."""
-        if self.job is None:
-            self.job = flush_job(self)
-            return self.job
-        return None
-
-    def fail_job(self) -> None:
-        """The job could not be carried out for want of space: it is made anew later."""
-        job, self.job = self.job, None
-        if isinstance(job, MergeJob):
-            for each in job.inputs:
-                each.run.journal = None
-        elif job is not None:
-            job.buffer.journal = None
-
-    def finish_job(self) -> bool:
-        """Exchange the sources of a job that was carried out; False if that has to wait.
-
-        `moved_ms` tells from which due time on the wheel's references may be void.
-        """
-        job = self.job
-        assert job is not None
-        if isinstance(job, FlushJob):
-            if job.buffer.in_flight:
-                return False
-            finish_flush(self, job)
-        else:
-            if any(each.run.states.in_flight for each in job.inputs):
-                return False
-            finish_merge(self, job)
-        self.job = None
-        self._asked = None
-        return True
-
-    def moved(self, from_ms: int | None) -> None:
-        """What is due from a moment on has another source now."""
-        if from_ms is not None:
-            self.moved_ms = from_ms if self.moved_ms is None else min(self.moved_ms, from_ms)
+    # --- runs ---------------------------------------------------------------------------------------
 
     def add_run(self, info: RunInfo, level: int, frozen: bool) -> FarRun:
         """A run that a job has made."""
@@ -296,7 +217,7 @@ class FarStore:
         """Take over the files of a committed adoption, but for `missing` ones."""
         for info, origin in adoption.runs({each.file.name for each in self.missing}):
             self.take_in(AdoptedRun(info, self.take_number(), self.open_run, origin))
-            self.moved(info.first_ms)
+            self.compaction.moved(info.first_ms)
         self._asked = None
 
     def look_for(self, adoption: Adoption) -> None:

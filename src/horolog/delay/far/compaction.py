@@ -1,0 +1,244 @@
+"""Compaction of the far store: which job it wants next, and what changes when one has been carried out.
+
+A sealed buffer becomes a run; above the settings' number of runs they become one for each day or month.  The jobs
+themselves, which touch no live state, are in `delay.far.jobs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from horolog.delay.entry import is_readable
+from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.jobs import (
+    FarJob,
+    FlushJob,
+    MergeInput,
+    MergeJob,
+    bounds_of,
+    carry_over,
+    first_merged_ms,
+    partition_of,
+)
+from horolog.delay.far.run import FarRun
+from horolog.delay.state import EntryState
+from horolog.errors import Problem
+from horolog.limits import FAR_BUFFER_BYTES, HOUR_KEEP_MS, PART_RUNS_MAX, RUNS_MAX
+
+if TYPE_CHECKING:
+    from horolog.delay.far.store import FarStore
+
+_SETTLED_MAX = 65_536  # rows of a buffer that need not stay in it any longer
+
+
+class FarSettings(NamedTuple):
+    """Sizes; tests make them small."""
+
+    buffer_bytes: int = FAR_BUFFER_BYTES
+    runs_max: int = RUNS_MAX
+    part_runs_max: int = PART_RUNS_MAX
+
+
+class Compaction:
+    """Makes runs of sealed buffers, and of many runs one for each day or month; one job at a time.
+
+    settings  when there is something to do
+    job       under way
+    room      bytes that a merge may take
+    moved_ms  first due time of what has another source since that was last asked: the wheel's references to it, and
+              to what is due later, may be void
+    """
+
+    def __init__(self, far: FarStore, settings: FarSettings) -> None:
+        self.job: FarJob | None = None
+        self.room = 1 << 62
+        self.moved_ms: int | None = None
+        self._far = far
+        self.settings = settings
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether a far buffer is full and no job is under way."""
+        return self.job is None and bool(self._far.buffers) and self._far.buffers[0].sealed
+
+    def start(self, now_ms: int) -> FarJob | None:
+        """A job for the background, if there is something to do and none is under way."""
+        if self.job is None:
+            self.job = self._flush() or self._merge(now_ms)
+            return self.job
+        return None
+
+    def start_flush(self) -> FarJob | None:
+        """The same, but never a merge: a start must not wait for one (P5)."""
+        if self.job is None:
+            self.job = self._flush()
+            return self.job
+        return None
+
+    def fail(self) -> None:
+        """The job could not be carried out for want of space: it is made anew later."""
+        job, self.job = self.job, None
+        if job is not None:
+            _stop_journals(job)
+
+    def finish(self) -> bool:
+        """Exchange the sources of a job that was carried out; False if that has to wait.
+
+        `moved_ms` tells from which due time on the wheel's references may be void.
+        """
+        job = self.job
+        assert job is not None
+        if isinstance(job, FlushJob):
+            if job.buffer.in_flight:
+                return False
+            self._finish_flush(job)
+        else:
+            if any(each.run.states.in_flight for each in job.inputs):
+                return False
+            self._finish_merge(job)
+        self.job = None
+        self._far.look_again()
+        return True
+
+    def take_moved(self) -> int | None:
+        """`moved_ms`, which is then as if nothing had moved."""
+        moved, self.moved_ms = self.moved_ms, None
+        return moved
+
+    def moved(self, from_ms: int | None) -> None:
+        """What is due from a moment on has another source now."""
+        if from_ms is not None:
+            self.moved_ms = from_ms if self.moved_ms is None else min(self.moved_ms, from_ms)
+
+    def check_invariants(self) -> None:
+        """What the job reads is there."""
+        if isinstance(self.job, FlushJob):
+            assert self.job.buffer in self._far.buffers
+        elif self.job is not None:
+            assert all(each.run.info.name in self._far.runs for each in self.job.inputs)
+
+    # --- what to do next ------------------------------------------------------------------------
+
+    def _flush(self) -> FlushJob | None:
+        """The first buffer that is full, or of which little waits; it takes nothing more."""
+        for buffer in self._far.buffers:
+            crowded = buffer.settled > _SETTLED_MAX and 2 * buffer.settled > buffer.count
+            if buffer.sealed or crowded:
+                buffer.sealed = True
+                rows = np.arange(buffer.count)
+                settled = buffer.states_at(rows) & EntryState.SETTLED_BITS
+                buffer.journal = []
+                return FlushJob(
+                    self._far.directory,
+                    self._far.log_id,
+                    buffer,
+                    self._far.take_file_number(),
+                    buffer.count,
+                    rows[settled == EntryState.WAITING],
+                )
+        return None
+
+    def _merge(self, now_ms: int) -> MergeJob | None:
+        """Too many runs of buffers, or of one day or month; None if the disk has no room for it."""
+        first_ms = first_merged_ms(now_ms)
+        mine = [
+            run
+            for run in self._far.runs.values()
+            if not isinstance(run, AdoptedRun) and not run.access.unreadable
+        ]
+        whole = [run for run in mine if run.states.limit == run.info.rows and not run.frozen]
+        chosen = [run for run in whole if run.level == 0 and run.info.last_ms >= first_ms]
+        if len(chosen) <= self.settings.runs_max:
+            chosen = self._crowded_partition(whole, first_ms, now_ms)
+        inputs = []
+        for run in chosen:
+            states = run.states
+            row = max(states.decided, run.file.row_at(first_ms))
+            gone = states.gone_between(row, states.limit)
+            inputs.append(MergeInput(run, row, states.limit, gone))
+        if not inputs or sum(run.info.size for run in chosen) > self.room:
+            return None
+        for run in chosen:
+            run.journal = []
+        bounds = bounds_of(first_ms, max(run.info.last_ms for run in chosen), now_ms)
+        number = self._far.take_file_number(len(bounds))
+        return MergeJob(self._far.directory, self._far.log_id, inputs, bounds, number)
+
+    def _crowded_partition(self, whole: list[FarRun], first_ms: int, now_ms: int) -> list[FarRun]:
+        parts: dict[int, list[FarRun]] = {}
+        for run in whole:
+            if run.level and run.info.first_ms >= first_ms:
+                parts.setdefault(partition_of(run.info.first_ms, now_ms), []).append(run)
+        for runs in parts.values():
+            if len(runs) > self.settings.part_runs_max:
+                return runs
+        return []
+
+    # --- what was done --------------------------------------------------------------------------
+
+    def _finish_flush(self, job: FlushJob) -> None:
+        """The run takes the place of its buffer."""
+        buffer = job.buffer
+        lowest = buffer.first_waiting_ms(0)
+        if self._are_mended([(buffer, job.damaged)]):
+            self._make_again(job)
+            return
+        if job.damaged:
+            buffer.settle(np.array(job.damaged, np.int64), EntryState.QUARANTINED)
+            told = (
+                f"{buffer.directory}: {len(job.damaged)} index entries are damaged and quarantined"
+            )
+            self._far.problems.append(Problem(told, until_ms=buffer.last_ms + HOUR_KEEP_MS))
+        made = [self._far.add_run(info, 0, buffer.frozen) for info in job.made]
+        carry_over(buffer.journal or (), buffer, made)
+        self._far.buffers.remove(buffer)
+        buffer.close()
+        self.moved(lowest)
+
+    def _are_mended(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
+        """Make damaged entries that a job has left out anew, as far as can be; whether any was."""
+        any_is = False
+        for source, left_out in damaged:
+            rows = np.array(left_out, np.int64)
+            if self._far.mend is not None and len(rows):
+                self._far.mend(source, rows)
+                entries = source.entries(rows)
+                any_is = any_is or bool(is_readable(entries).any())
+        return any_is
+
+    def _make_again(self, job: FarJob) -> None:
+        """What a job has made is not used: a later one has what was mended, or handed over, meanwhile."""
+        _stop_journals(job)
+        for info in job.made:
+            self._far.storage.remove(f"{self._far.directory}/{info.name}.run")
+
+    def _finish_merge(self, job: MergeJob) -> None:
+        """The new runs take over what the old ones have from the first moment of the merge on."""
+        first_ms = job.bounds[0]
+        # The clock was faster than the merge, and rows were handed over that it has copied.
+        late = any(each.run.states.decided > each.first for each in job.inputs)
+        damaged = [(each.run, job.damaged.get(each.run.info.name, [])) for each in job.inputs]
+        if late or self._are_mended(damaged):
+            self._make_again(job)
+            return
+        frozen = any(each.run.frozen for each in job.inputs)  # since the job began
+        until_ms = max(each.run.info.last_ms for each in job.inputs) + HOUR_KEEP_MS
+        self._far.problems += [Problem(told, until_ms=until_ms) for told in job.problems]
+        made = [self._far.add_run(info, 1, frozen) for info in job.made]
+        for each in job.inputs:
+            carry_over(each.run.journal or (), each.run, made)
+            each.run.journal = None
+            each.run.cut(each.first, first_ms)
+            if not each.first:
+                # What was handed over of others is known a while longer.
+                self._far.drop(each.run.info.name)
+        self.moved(first_ms)
+
+
+def _stop_journals(job: FarJob) -> None:
+    for source in [job.buffer] if isinstance(job, FlushJob) else [each.run for each in job.inputs]:
+        source.journal = None
