@@ -85,11 +85,13 @@ class Inputs:
         return refusal
 
     def _refusal(self, command: Command, size: int) -> HorologError | None:
-        if isinstance(command, CancelReceive):
-            return None  # not more of them than receives
-        places = 2 * self._count_max if isinstance(command, _SETTLING) else self._count_max
-        if len(self._waiting) >= places:
-            return _busy(f"{len(self._waiting)} requests", f"{places} requests")
+        count = len(self._waiting)
+        if count >= self._count_max:
+            if isinstance(command, CancelReceive):
+                return None  # not more of them than receives
+            places = 2 * self._count_max if isinstance(command, _SETTLING) else self._count_max
+            if count >= places:
+                return _busy(f"{count} requests", f"{places} requests")
         # One that is larger than the bound by itself is taken when no other message waits.
         if size and self._bytes and self._bytes + size > self._bytes_max:
             waiting = f"{self._bytes // MIB} MiB of messages"

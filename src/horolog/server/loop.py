@@ -132,7 +132,7 @@ class Engine:
             return HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
         if (refusal := self._inputs.put(Input(token, command))) is not None:
             return refusal
-        if isinstance(command, Receive | Pull) and self.clock.simulated and command.poll_ms > 0:
+        if self.clock.simulated and isinstance(command, Receive | Pull) and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
             self._loop.call_later(command.poll_ms / 1000, self._give_up, token)
         self._soon(gather=True)

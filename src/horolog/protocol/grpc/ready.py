@@ -7,6 +7,7 @@ default value is left out.  `tests/unit/test_ready_answers.py` holds every answe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
@@ -61,13 +62,20 @@ def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
         name = message_id.encode()
-        content = b"".join((_OK_AT_1, _ID_AT_2, varint(len(name)), name))
+        front, behind = _stored_front(len(name)), _HANDLE_AT_5 + varint(len(handle))
         if offset:
-            content = b"".join((content, _OFFSET_AT_4, varint(offset)))
-        if handle:
-            content = b"".join((content, _HANDLE_AT_5, varint(len(handle)), handle))
-        parts += (_ENTRY_AT_2, varint(len(content)), content)
+            behind = b"".join((_OFFSET_AT_4, varint(offset), behind if handle else b""))
+        elif not handle:
+            behind = b""
+        size = len(front) + len(name) + len(behind) + len(handle)
+        parts += (_ENTRY_AT_2, varint(size), front, name, behind, handle)
     return framed(b"".join(parts))
+
+
+@lru_cache(maxsize=256)
+def _stored_front(name_bytes: int) -> bytes:
+    """The entry of a stored message, up to its id."""
+    return b"".join((_OK_AT_1, _ID_AT_2, varint(name_bytes)))
 
 
 def all_acknowledged(entries: Iterable[tuple[str, str]]) -> bytes:

@@ -30,9 +30,10 @@ from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
 from horolog.protocol.http2.heads import Heads
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.request_head import Malformed, check_trailers
-from horolog.protocol.http2.streams import Step, Stream
+from horolog.protocol.http2.streams import State, Step, Stream, after
 
 _ENDING_DATA = bytes((Type.DATA, frames.END_STREAM))
+_ENDED = after(State.OPEN, Step.END)
 _SKIPPED_MAX = 64  # gaps in the peer's stream numbers that are remembered
 
 
@@ -144,14 +145,11 @@ class Connection:
         to the frames' own methods, before anything has changed.
         """
         body = data + HEADER_BYTES
-        if (
-            buffer[at + 4] != frames.END_HEADERS
-            or buffer[data + 3 : data + 5] != _ENDING_DATA
-            or buffer[data + 5 : body] != buffer[at + 5 : at + 9]
-        ):
+        number = buffer[at + 5 : at + 9]
+        if buffer[at + 4] != frames.END_HEADERS or buffer[data + 3 : body] != _ENDING_DATA + number:
             return 0
-        size = int.from_bytes(buffer[data : data + 3], "big")
-        stream = int.from_bytes(buffer[at + 5 : at + 9], "big")
+        size = buffer[data] << 16 | buffer[data + 1] << 8 | buffer[data + 2]
+        stream = int.from_bytes(number, "big")
         head = self._heads.known(buffer[at + HEADER_BYTES : data])
         if (
             head is None
@@ -168,7 +166,7 @@ class Connection:
         self._last = stream
         made = Stream(stream, self.out.new_window, self._limits.window_bytes, head.content_length)
         made.got = size
-        made.move(Step.END)
+        made.state = _ENDED
         self._streams[stream] = made
         self._credit_connection(size)
         self._events.append(Whole(stream, head, buffer[body : body + size]))

@@ -7,11 +7,12 @@ from collections import OrderedDict, deque
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 from horolog.protocol.http2.frames import Type
-from horolog.protocol.http2.streams import State, Step, Stream
+from horolog.protocol.http2.streams import State, Step, Stream, after
 
 _LEFT_MAX = (
     1_024  # streams that we ended before the peer did: frames of them may still be under way
 )
+_ANSWERED = after(State.HALF_CLOSED, Step.OUR_END)
 _DATA = Type.DATA << 8
 _HEAD = Type.HEADERS << 8 | frames.END_HEADERS
 _TRAILERS = _HEAD | frames.END_STREAM
@@ -61,7 +62,7 @@ class Outgoing:
             self.end(stream, trailers)
             return
         self._window -= size
-        found.move(Step.OUR_END)
+        found.state = _ANSWERED
         del self.streams[stream]
         self.answered += 1
         number = stream.to_bytes(4, "big")

@@ -48,6 +48,13 @@ TABLE: dict[State, tuple[State | None, ...]] = {
 }
 
 
+def after(state: State, step: Step) -> State:
+    """The state after a step that may come."""
+    to = TABLE[state][step]
+    assert to is not None, f"illegal step: {step} in state {state}"
+    return to
+
+
 class Stream:
     """One request and its answer."""
 
