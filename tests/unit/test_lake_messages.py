@@ -1,10 +1,11 @@
-"""A recall by window that meets promotions and offloads on its way (`lake.serve.reader`)."""
+"""Recalls that meet promotions and offloads on their way (`server.messages`, `lake.serve.reader`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,29 @@ from horolog.lake.core.gone import GONE
 from horolog.lake.jobs import table as lake_table
 from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
-from horolog.protocol.commands import RecalledMany, RecallMany
+from horolog.protocol.commands import (
+    Recall,
+    RecallByKey,
+    Recalled,
+    RecalledMany,
+    RecallMany,
+    RecallStatus,
+)
 from horolog.protocol.tier_commands import (
     DescribeTier,
+    Elsewhere,
+    ListRecalled,
+    LookElsewhere,
     OffloadView,
     RecallRows,
     TierHour,
+    TierRow,
     TierView,
 )
+from horolog.server import messages
 
+ONE = Recall("t", "m", 3 * HOUR_MS + 7)
+CANCELLED = Recalled(RecallStatus.CANCELLED, "CANCELLED: m", "m", ONE.due_ms)
 WINDOW = RecallMany("t", HOUR_MS + 5, 4 * HOUR_MS)
 
 
@@ -34,7 +49,9 @@ class Core:
         self.hours = hours
         self.here = RecalledMany(0, 0, 0)
         self.asked: list[RecallMany] = []
-        self.refusals: list[HorologError] = []
+        self.answers: list[LookElsewhere | HorologError] = []  # the next ones, instead of `here`
+        self.offloads = SimpleNamespace(messages=LakeMessages(self))  # type: ignore[arg-type]
+        self.singles: list[Any] = []
         self.between = lambda: None
 
     def submit(self, command: Any) -> asyncio.Future[Any]:
@@ -51,6 +68,8 @@ class Core:
             numbers = {number for number, _ in self.hours}
             offloads = [OffloadView(n, "a", 0, "lake", f"uri{n}") for n in sorted(numbers)]
             return TierView(sum(self.hours.values()), offloads, hours)
+        if isinstance(command, ListRecalled):
+            return []
         if isinstance(command, RecallRows):
             hours = command.rows["due_ms"] // HOUR_MS
             numbers = command.rows["number"]
@@ -60,11 +79,18 @@ class Core:
                     for place in zip(numbers.tolist(), hours.tolist(), strict=True)
                 ]
             )
-        assert isinstance(command, RecallMany)
+        if not isinstance(command, RecallMany):
+            self.singles.append(command)
+            return self.answers.pop(0) if self.answers else CANCELLED
+        if not command.looked and self.hours:
+            return LookElsewhere(HorologError(ErrorCode.IN_TIER, "nobody has looked"))
         self.asked.append(command)
         self.between()
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.answers:
+            answer = self.answers.pop(0)
+            if isinstance(answer, HorologError):
+                raise answer
+            return answer
         return replace(self.here)
 
 
@@ -92,11 +118,13 @@ def core(monkeypatch) -> Core:
 
 
 def recalled(core: Core, command: RecallMany = WINDOW) -> RecalledMany:
-    return asyncio.run(LakeMessages(core).recall_many(command))  # type: ignore[arg-type]
+    return asyncio.run(messages.recall_many(core, command))  # type: ignore[arg-type]
 
 
-def came_meanwhile() -> HorologError:
-    return HorologError(ErrorCode.TOO_MANY_REQUESTS, "offload 3 came into the lake meanwhile")
+def came_meanwhile() -> LookElsewhere:
+    return LookElsewhere(
+        HorologError(ErrorCode.TOO_MANY_REQUESTS, "offload 3 came into the lake meanwhile")
+    )
 
 
 def test_what_is_there_and_here_is_added_up(core) -> None:
@@ -106,7 +134,7 @@ def test_what_is_there_and_here_is_added_up(core) -> None:
 
 
 def test_an_offload_that_comes_meanwhile_is_looked_at_too(core) -> None:
-    core.refusals = [came_meanwhile()]
+    core.answers = [came_meanwhile()]
 
     def comes() -> None:
         core.hours = {(3, 2): 2}
@@ -132,15 +160,66 @@ def test_a_dry_run_counts_anew_when_hours_have_come_or_gone(core) -> None:
 
 
 def test_other_refusals_say_what_was_done_before(core) -> None:
-    core.refusals = [HorologError(ErrorCode.DISK_FULL, "disk: full", field="disk")]
+    core.answers = [HorologError(ErrorCode.DISK_FULL, "disk: full", field="disk")]
     with pytest.raises(HorologError, match=r"disk: full \(6 more in the lake\)") as refused:
         recalled(core)
     assert refused.value.code is ErrorCode.DISK_FULL
 
 
 def test_it_ends_when_the_lake_never_rests(core) -> None:
-    core.refusals = [came_meanwhile() for _ in range(50)]
+    core.answers = [came_meanwhile() for _ in range(50)]
     with pytest.raises(HorologError, match="on their way to the lake, or back") as refused:
         recalled(core)
     assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
     assert len(core.asked) < 20
+
+
+# --- one message ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(monkeypatch) -> None:
+    """Row 5 of each offload is the message."""
+    monkeypatch.setattr(lake_table, "find_rows", lambda *_: [(64, 5)])
+
+
+def test_a_message_that_cannot_be_elsewhere_is_asked_for_once(core) -> None:
+    assert asyncio.run(messages.recall(core, ONE)) == CANCELLED
+    assert core.singles == [ONE]
+
+
+def test_what_may_be_elsewhere_is_looked_for_there_and_asked_for_again(core, table) -> None:
+    core.answers = [came_meanwhile()]
+    assert asyncio.run(messages.recall(core, ONE)) == CANCELLED
+    rows = tuple(TierRow(number, 64, 5, ONE.due_ms) for number in (1, 2))
+    found = Elsewhere(rows, (1, 2))
+    assert core.singles == [ONE, replace(ONE, elsewhere=found)]
+
+
+def test_what_went_there_in_between_is_looked_for_again(core, table) -> None:
+    core.answers = [came_meanwhile(), came_meanwhile()]
+    assert asyncio.run(messages.recall(core, ONE)) == CANCELLED
+    assert len(core.singles) == 3
+    core.answers = [came_meanwhile() for _ in range(50)]
+    with pytest.raises(HorologError, match="came into the lake meanwhile") as refused:
+        asyncio.run(messages.recall(core, ONE))
+    assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
+    assert len(core.singles) < 20
+
+
+def test_without_a_reader_it_is_a_refusal(core) -> None:
+    core.offloads = None
+    core.answers = [LookElsewhere(HorologError(ErrorCode.IN_TIER, "where this cannot look"))] * 2
+    for asked in (messages.recall(core, ONE), messages.recall_many(core, WINDOW)):
+        with pytest.raises(HorologError) as refused:
+            asyncio.run(asked)
+        assert refused.value.code is ErrorCode.IN_TIER
+
+
+def test_by_key_each_message_that_may_be_elsewhere_is_recalled_by_itself(core, monkeypatch) -> None:
+    there = lake_table.LakePlace("m", ONE.due_ms, (64, 5))
+    monkeypatch.setattr(lake_table, "find_key", lambda *_: [there])
+    nobody_looked = HorologError(ErrorCode.IN_TIER, "nobody has looked")
+    core.answers = [LookElsewhere(nobody_looked, (("n", 9), ("m", ONE.due_ms), ("now", 0)))]
+    asyncio.run(messages.recall_by_key(core, RecallByKey("t", "k")))
+    assert [each.message_id for each in core.singles[1:]] == ["m", "n"]

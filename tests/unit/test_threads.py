@@ -149,7 +149,7 @@ def test_a_table_that_makes_its_reader_panic_cannot_be_read(
     async def run() -> None:
         messages = LakeMessages(cast("Any", Core()))
         with pytest.raises(HorologError) as refused:
-            await messages.recall(Recall("t", "m", 5 * HOUR_MS + 1, None))
+            await messages.look_for(Recall("t", "m", 5 * HOUR_MS + 1))
         assert refused.value.code is ErrorCode.IN_TIER
 
     asyncio.run(asyncio.wait_for(run(), 20))

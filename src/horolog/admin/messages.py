@@ -46,7 +46,7 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.ready.filter import parse_tags
 from horolog.server.message_id import MessageIds
-from horolog.server.running import found_messages
+from horolog.server.messages import find as find_anywhere
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()
@@ -109,7 +109,7 @@ async def find(request: Request) -> Response:
         raise refused("topic", "give topic, and either id or key")
     topic = check_topic(parameters["topic"])
     message_id, key = parameters.get("id", ""), parameters.get("key", "")
-    found = await found_messages(engine_of(request), FindMessages(topic, message_id, key))
+    found = await find_anywhere(engine_of(request), FindMessages(topic, message_id, key))
     if not found:
         raise HorologError(
             ErrorCode.NOT_FOUND,

@@ -31,7 +31,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,
     encode_recall_handle,
 )
-from horolog.server.running import recalled, recalled_by_key, recalled_many, rescheduled
+from horolog.server import messages
 
 _REFUSALS: dict[str, ErrorCode] = {
     RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,
@@ -44,7 +44,7 @@ async def recall(request: Request) -> Response:
     """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
     handle = _message_of(await read_body(request, RecallBody))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
-    found = await recalled(engine_of(request), command)
+    found = await messages.recall(engine_of(request), command)
     _raise_unless_done(found.status.value, found.detail)
     return answer(recalled_view(found))
 
@@ -53,7 +53,7 @@ async def recall_by_key(request: Request) -> Response:
     """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
     wanted = await read_body(request, RecallKeyBody)
     command = RecallByKey(check_topic(wanted.topic), wanted.key)
-    found = await recalled_by_key(engine_of(request), command)
+    found = await messages.recall_by_key(engine_of(request), command)
     if not found:
         raise HorologError(
             ErrorCode.NOT_FOUND,
@@ -70,7 +70,7 @@ async def recall_many(request: Request) -> Response:
     command = RecallMany(
         check_topic(wanted.topic), wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run
     )
-    done = await recalled_many(engine_of(request), command)
+    done = await messages.recall_many(engine_of(request), command)
     return answer(
         {
             "topic": wanted.topic,
@@ -87,7 +87,7 @@ async def reschedule(request: Request) -> Response:
     wanted = await read_body(request, RescheduleBody)
     handle = _message_of(wanted)
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
-    moved = await rescheduled(
+    moved = await messages.reschedule(
         engine_of(request),
         Reschedule(handle.topic, handle.message_id, handle.due_ms, due_ms, handle.origin),
     )

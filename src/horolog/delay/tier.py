@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged
+from horolog.errors import HorologError
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage
@@ -119,14 +120,15 @@ class Tier(Protocol):
     # --- recalls: what was found there ----------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """Of the rows that a command names those that wait still.
-
-        IN_TIER if it names none and the message may be there; TOO_MANY_REQUESTS if it may have come meanwhile.
-        """
+        """Of the rows that a command names those that wait still."""
         ...
 
-    def claim_window(self, topic: int, command: RecallMany) -> None:
-        """The same refusals for a window, of which rows are recalled before (`RecallRows`)."""
+    def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
+        """Why somebody has to look there first, as a refusal for whoever cannot; None: nobody has to.
+
+        IN_TIER if nobody has looked; TOO_MANY_REQUESTS if what is meant may have come since.  The rows of a window
+        are recalled before it (`RecallRows`).
+        """
         ...
 
     def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

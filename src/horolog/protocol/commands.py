@@ -131,7 +131,7 @@ class RecallStatus(StrEnum):
 class Recall:
     """Cancel every pending copy of (topic, message id, due time); gives `Recalled`.
 
-    IN_TIER if copies may be elsewhere, and nobody has looked there.
+    Or `LookElsewhere`, if copies may be there and nobody has looked: so do the three below.
     """
 
     topic: str

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from horolog.errors import HorologError
+
 
 @dataclass(slots=True, frozen=True)
 class BeginOffload:
@@ -83,6 +85,15 @@ class TierRow(NamedTuple):
     due_ms: int
 
 
+class TierPlace(NamedTuple):
+    """Hours of one offload and topic of which something waits, and that somebody asks for."""
+
+    uri: str
+    number: int
+    topic: int
+    hours: list[int]
+
+
 class Elsewhere(NamedTuple):
     """What was found of one message where a tier has it.
 
@@ -93,6 +104,20 @@ class Elsewhere(NamedTuple):
     rows: tuple[TierRow, ...]
     looked: tuple[int, ...] = ()
     record: bytes = b""
+
+
+@dataclass(slots=True, frozen=True)
+class LookElsewhere:
+    """The answer to a recall or reschedule of what a tier may have, where nobody has looked; nothing is changed.
+
+    Look there, and ask again with what was found.
+
+    refusal   for whoever cannot look there
+    messages  of a recall by key: (message id, due ms) of the messages that it means, as far as the core knows them
+    """
+
+    refusal: HorologError
+    messages: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

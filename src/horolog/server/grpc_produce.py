@@ -24,9 +24,9 @@ from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,
     encode_recall_handles,
 )
+from horolog.server import messages
 from horolog.server.call import Call, answer_with, expected
 from horolog.server.loop import Engine
-from horolog.server.running import recalled as recalled_anywhere
 
 
 class ProducerCalls:
@@ -121,7 +121,7 @@ class ProducerCalls:
                 field="recall_handle",
             )
         command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
-        recalled = await recalled_anywhere(self._engine, command)
+        recalled = await messages.recall(self._engine, command)
         if recalled.status is RecallStatus.NOT_FOUND:
             await self._check_takes_delay(topic)
         status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)

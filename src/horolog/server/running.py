@@ -6,29 +6,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from horolog.backup.status import BackupView
 from horolog.broker.adopt.staging import Claim
-from horolog.broker.recall.recalls import worth_telling
 from horolog.clock import Clock
-from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (
     Command,
     FindMessages,
     FoundMessage,
     Recall,
-    RecallByKey,
-    Recalled,
     RecalledMany,
     RecallMany,
     Reschedule,
-    Rescheduled,
 )
-
-_Result = TypeVar("_Result")
+from horolog.protocol.tier_commands import Elsewhere, TierPlace
 
 
 class BackupMaker(Protocol):
@@ -66,18 +60,25 @@ class AdoptionMaker(Protocol):
 
 
 class TierReader(Protocol):
-    """Looks for messages that a tier holds (`delay.tier`), and reads them there."""
+    """Looks for messages that a tier holds (`delay.tier`), and reads them there; `server.messages` asks it.
 
-    async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the tier."""
+    Each of these is IN_TIER if the tier cannot be read.
+    """
+
+    name: str  # of the tier, in sentences
+
+    async def look_for(self, command: Recall | Reschedule) -> Elsewhere:
+        """Rows of one message, and of a reschedule the record of one of them; IN_TIER if they cannot be read."""
         ...
 
-    async def reschedule(self, command: Reschedule) -> Rescheduled:
-        """Reschedule a message that may be in the tier."""
+    async def places(self, command: RecallMany) -> list[TierPlace]:
+        """Where messages of a window may wait."""
         ...
 
-    async def recall_many(self, command: RecallMany) -> RecalledMany:
-        """Recall all of a window, of which something may be in the tier."""
+    async def recall_rows(
+        self, command: RecallMany, places: Sequence[TierPlace], done: RecalledMany
+    ) -> None:
+        """Recall, or count, what waits of a window in these places, and add it to `done`."""
         ...
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
@@ -181,67 +182,3 @@ class Engine(Protocol):
         Returns when everything that became due is handed over and committed.
         """
         ...
-
-
-async def recalled(engine: Engine, command: Recall) -> Recalled:
-    """The truth about one message, also if it is in the tier; IN_TIER if that cannot be read."""
-    return await _here_or_there(engine, command, lambda tier: tier.recall(command))
-
-
-async def rescheduled(engine: Engine, command: Reschedule) -> Rescheduled:
-    """A message that is due at another time now, also if it was in the tier; IN_TIER if that cannot be read."""
-    return await _here_or_there(engine, command, lambda tier: tier.reschedule(command))
-
-
-async def recalled_many(engine: Engine, command: RecallMany) -> RecalledMany:
-    """How many of a window were meant, also of those in the tier; IN_TIER if that cannot be read."""
-    return await _here_or_there(engine, command, lambda tier: tier.recall_many(command))
-
-
-async def _here_or_there(
-    engine: Engine, command: Command, there: Callable[[TierReader], Awaitable[_Result]]
-) -> _Result:
-    """The core's answer, or that of the tier where the core says that it cannot know."""
-    try:
-        found: _Result = await engine.submit(command)
-    except HorologError as error:
-        if error.code is not ErrorCode.IN_TIER or engine.offloads is None:
-            raise
-        return await there(engine.offloads.messages)
-    return found
-
-
-async def found_messages(engine: Engine, query: FindMessages) -> list[FoundMessage]:
-    """Messages with an id or key, also those of which only the tier knows; IN_TIER if that cannot be read.
-
-    By id the tier is asked about what the broker does not know.
-    """
-    here: list[FoundMessage] = await engine.submit(query)
-    if engine.offloads is None or (query.message_id and here):
-        return here
-    told = {(each.message_id, each.due_ms) for each in here}
-    there = await engine.offloads.messages.find(query)
-    return here + [each for each in there if (each.message_id, each.due_ms) not in told]
-
-
-async def recalled_by_key(engine: Engine, command: RecallByKey) -> list[Recalled]:
-    """What became of every message with a key, also of those in the tier, which are recalled one by one.
-
-    IN_TIER if that cannot be read; nothing is changed then.
-    """
-    if engine.offloads is None:
-        found: list[Recalled] = await engine.submit(command)
-        return found
-    topic = command.topic
-    wanted = await engine.offloads.messages.having_key(topic, command.key)
-    try:
-        found = await engine.submit(command)
-    except HorologError as error:
-        if error.code is not ErrorCode.IN_TIER:
-            raise
-        here: list[FoundMessage] = await engine.submit(FindMessages(topic, key=command.key))
-        found = []
-        wanted += [(each.message_id, each.due_ms) for each in here if each.due_ms]
-    for message_id, due_ms in dict.fromkeys(wanted):
-        found.append(await recalled(engine, Recall(topic, message_id, due_ms)))
-    return worth_telling(found)

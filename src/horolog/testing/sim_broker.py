@@ -22,6 +22,7 @@ from horolog.delay.far.jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command
+from horolog.protocol.tier_commands import LookElsewhere
 from horolog.storage.api import Storage
 from horolog.testing.sim_checks import HandOverWatch
 
@@ -219,7 +220,9 @@ class SimBroker:
     def _release(reply: Reply) -> None:
         answer = reply.token
         assert isinstance(answer, Answer)
-        answer.result, answer.done = reply.result, True
+        result = reply.result  # nobody here can look elsewhere
+        answer.result = result.refusal if isinstance(result, LookElsewhere) else result
+        answer.done = True
 
     def ask(self, command: Command) -> Any:
         """A command and its result, with everything settled in between; refusals are raised."""

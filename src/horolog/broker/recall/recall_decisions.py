@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy.typing as npt
 
 from horolog.broker import queries
 from horolog.broker.deciding import LATER, WAIT, Handler, Input
@@ -17,6 +14,7 @@ from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
 from horolog.broker.recall.reschedules import reschedule
 from horolog.broker.shard import Settled, Shard
+from horolog.errors import HorologError
 from horolog.protocol.commands import (
     FindMessages,
     Recall,
@@ -25,7 +23,7 @@ from horolog.protocol.commands import (
     RecallMany,
     Reschedule,
 )
-from horolog.protocol.tier_commands import RecallRows
+from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
 class RecallDecisions:
@@ -62,20 +60,27 @@ class RecallDecisions:
         }
 
     def _recall_one(self, _: Input, command: Recall, now: Now, _effects: Effects) -> object:
-        rows = self._claim(command)
+        unseen = self._unseen(command)
+        if unseen is not None:
+            return LookElsewhere(unseen)
+        rows = self._shard.tier.claim(self._number(command), command)
         if len(rows):
             self._shard.append_step(self._shard.tier.recalled(rows), now.wall_ms)
         here = self._recall(command)
         return cancelled(command) if len(rows) else here
 
     def _begin_recall_many(self, item: Input, command: RecallMany, _: Now, _e: Effects) -> object:
-        topic = self._shard.topics.get(command.topic)
-        self._shard.tier.claim_window(topic.number, command)
+        unseen = self._unseen(command)
+        if unseen is not None:
+            return LookElsewhere(unseen)
         self.bulk.add(item.token, command)
         return LATER
 
     def _reschedule(self, _: Input, command: Reschedule, now: Now, _effects: Effects) -> object:
         self._disk.check(now.mono_ms, now.wall_ms, 0)
+        unseen = self._unseen(command)
+        if unseen is not None:
+            return LookElsewhere(unseen)
         return reschedule(self._shard, command, now.wall_ms)
 
     def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
@@ -95,7 +100,9 @@ class RecallDecisions:
             return WAIT
         self.searches.end(item.token)
         for each in recalls:
-            self._claim(each)
+            unseen = self._unseen(each)
+            if unseen is not None:
+                return LookElsewhere(unseen, tuple((one.message_id, one.due_ms) for one in recalls))
         return worth_telling([self._recall(each) for each in recalls])
 
     def _recall(self, command: Recall) -> Recalled:
@@ -112,9 +119,12 @@ class RecallDecisions:
         self.settled += settled
         effects.replies += replies
 
-    def _claim(self, command: Recall) -> npt.NDArray[Any]:
-        """Rows of it that wait in the tier; IN_TIER if nobody has looked there."""
-        return self._shard.tier.claim(self._shard.topics.get(command.topic).number, command)
+    def _unseen(self, command: Recall | Reschedule | RecallMany) -> HorologError | None:
+        """Why somebody has to look into the tier first."""
+        return self._shard.tier.unseen(self._number(command), command)
+
+    def _number(self, command: Recall | Reschedule | RecallMany) -> int:
+        return self._shard.topics.get(command.topic).number
 
     def _recall_rows(self, _: Input, command: RecallRows, now: Now, _effects: Effects) -> object:
         """Recall those of these rows that wait in the tier still; gives which."""

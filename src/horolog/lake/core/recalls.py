@@ -2,7 +2,7 @@
 
 Their ids and keys stand in the table, which the core does not read: whoever asks looks there first, and names the rows
 and the offloads whose tables were searched.  What was promoted meanwhile is in runs and found there; what came into the
-lake meanwhile is a refusal, and is looked for again.
+lake meanwhile has to be looked for again.
 """
 
 from __future__ import annotations
@@ -17,28 +17,45 @@ from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS, LAKE_GONE_MAX
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
-from horolog.protocol.tier_commands import Elsewhere
 
 _NONE = np.empty(0, GONE)
 
 
 def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-    """GONE rows that wait, of those that a command names; IN_TIER, TOO_MANY_REQUESTS."""
+    """GONE rows that wait, of those that a command names."""
     if command.elsewhere is None:
-        _check_none(lake, topic, command.topic, command.due_ms, command.due_ms + 1)
         return _NONE
-    return _waiting(lake, topic, command.due_ms, command.elsewhere)
+    named = [
+        (row.number, row.position, row.row, topic, row.due_ms) for row in command.elsewhere.rows
+    ]
+    rows = np.array(named, GONE)
+    return rows[lake.waits(rows)]
 
 
-def claim_window(lake: Lake, topic: int, command: RecallMany) -> None:
-    """IN_TIER if messages that may be meant wait in the lake and nobody has looked there; TOO_MANY_REQUESTS."""
+def unseen(
+    lake: Lake, topic: int, command: Recall | Reschedule | RecallMany
+) -> HorologError | None:
+    """Why it cannot be decided: what it means may wait in the lake, and nobody has looked there; None: it can."""
+    if isinstance(command, RecallMany):
+        return _unseen_window(lake, topic, command)
+    due_ms, found = command.due_ms, command.elsewhere
+    if found is None:
+        return _nobody_looked(lake, topic, command.topic, due_ms, due_ms + 1)
+    hour = due_ms // HOUR_MS
+    new = (n for n in lake.offloads if n not in found.looked and lake.count(n, hour, topic))
+    return _came_meanwhile(next(new, None))
+
+
+def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError | None:
+    from_ms, to_ms = command.from_ms, command.to_ms
     if not command.looked:
-        _check_none(lake, topic, command.topic, command.from_ms, command.to_ms)
-        return
-    for number, hour, of_topic, _ in lake.left(-(-command.to_ms // HOUR_MS)):
-        is_meant = of_topic == topic and (hour + 1) * HOUR_MS > command.from_ms
-        if is_meant and number not in command.looked:
-            raise _came_meanwhile(number)
+        return _nobody_looked(lake, topic, command.topic, from_ms, to_ms)
+    new = (
+        number
+        for number, hour, of_topic, _ in lake.left(-(-to_ms // HOUR_MS))
+        if of_topic == topic and (hour + 1) * HOUR_MS > from_ms and number not in command.looked
+    )
+    return _came_meanwhile(next(new, None))
 
 
 def check_room(lake: Lake, count: int, done: int) -> None:
@@ -54,17 +71,9 @@ def check_room(lake: Lake, count: int, done: int) -> None:
         )
 
 
-def _waiting(lake: Lake, topic: int, due_ms: int, found: Elsewhere) -> npt.NDArray[Any]:
-    hour = due_ms // HOUR_MS
-    new = [n for n in lake.offloads if n not in found.looked and lake.count(n, hour, topic)]
-    if new:
-        raise _came_meanwhile(new[0])
-    named = [(row.number, row.position, row.row, topic, row.due_ms) for row in found.rows]
-    rows = np.array(named, GONE)
-    return rows[lake.waits(rows)]
-
-
-def _came_meanwhile(number: int) -> HorologError:
+def _came_meanwhile(number: int | None) -> HorologError | None:
+    if number is None:
+        return None
     return HorologError(
         ErrorCode.TOO_MANY_REQUESTS,
         f"deliver_at: offload {number} came into the lake meanwhile; try again",
@@ -72,11 +81,14 @@ def _came_meanwhile(number: int) -> HorologError:
     )
 
 
-def _check_none(lake: Lake, topic: int, topic_name: str, from_ms: int, to_ms: int) -> None:
-    if lake.waiting and lake.may_hold(topic, from_ms, to_ms):
-        raise HorologError(
-            ErrorCode.IN_TIER,
-            f"deliver_at: messages of topic {topic_name} that are due then or in the same hour wait in the "
-            "lake, where this cannot look",
-            field="deliver_at",
-        )
+def _nobody_looked(
+    lake: Lake, topic: int, topic_name: str, from_ms: int, to_ms: int
+) -> HorologError | None:
+    if not lake.waiting or not lake.may_hold(topic, from_ms, to_ms):
+        return None
+    return HorologError(
+        ErrorCode.IN_TIER,
+        f"deliver_at: messages of topic {topic_name} that are due then or in the same hour wait in the "
+        "lake, where this cannot look",
+        field="deliver_at",
+    )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from horolog.delay.damage import Damaged
 from horolog.delay.store import DelayStore
 from horolog.delay.tier import Promotion, Step, TierHost, state_name
-from horolog.errors import refused
+from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
 from horolog.lake.core.held import NAME, Lake, restore_lake
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
@@ -33,12 +33,12 @@ class LakeTier(Lake):
     # --- recalls --------------------------------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """GONE rows that wait still, of those that a command names; IN_TIER, TOO_MANY_REQUESTS."""
+        """GONE rows that wait still, of those that a command names."""
         return recalls.claim(self, topic, command)
 
-    def claim_window(self, topic: int, command: RecallMany) -> None:
-        """The same refusals for a window."""
-        recalls.claim_window(self, topic, command)
+    def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
+        """Why somebody has to look there first; None: nobody has to."""
+        return recalls.unseen(self, topic, command)
 
     def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
         """The step that recalls, or moves, GONE rows that wait; IN_TIER if no more can be remembered."""

@@ -1,12 +1,11 @@
 """Messages in the lake: what the table says of them, and what the core decides about what was found there.
 
 The core knows neither ids nor keys of what is in the lake, so whoever asks for a message looks into the table first, in
-a thread, and names the rows (`lake.core.recalls`).
+a thread, and names the rows (`lake.core.recalls`): `server.messages` does so.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,17 +16,16 @@ import numpy.typing as npt
 
 from horolog.broker.recall.look_ups import check_count, waiting_view
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.lake.core.held import NAME
 from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
 from horolog.protocol.commands import (
     FindMessages,
     FoundMessage,
     MessageState,
     Recall,
-    Recalled,
     RecalledMany,
     RecallMany,
     Reschedule,
-    Rescheduled,
 )
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.tier_commands import (
@@ -35,6 +33,7 @@ from horolog.protocol.tier_commands import (
     Elsewhere,
     ListRecalled,
     RecallRows,
+    TierPlace,
     TierRow,
     TierView,
 )
@@ -45,9 +44,7 @@ from horolog.units import TIME_MAX_MS
 if TYPE_CHECKING:
     from horolog.lake.jobs.table import LakePlace
 
-_TRIES_MAX = 8  # of a bulk recall, while offloads come in between
 _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
-_CHANGED = (ErrorCode.TOO_MANY_REQUESTS, ErrorCode.IN_TIER)
 
 
 class _Table(NamedTuple):
@@ -60,78 +57,35 @@ class _Table(NamedTuple):
     gone: frozenset[tuple[int, int]]
 
 
-class _Hours(NamedTuple):
-    """Hours of one offload that wait, and that somebody asks for."""
-
-    uri: str
-    number: int
-    topic: int
-    hours: list[int]
-
-
 class LakeMessages:
-    """Belongs to the event loop's thread, but for the reading of tables."""
+    """Belongs to the event loop's thread, but for the reading of tables; `server.messages` asks it."""
+
+    name = NAME
 
     def __init__(self, engine: Core) -> None:
         self._engine = engine
 
-    async def recall(self, command: Recall) -> Recalled:
-        """Recall a message that may be in the lake, wherever it is; IN_TIER if the table cannot be read."""
-        places, rows = await self._rows(command)
-        looked = tuple(place.number for place in places)
-        found: Recalled = await self._engine.submit(
-            dataclasses.replace(command, elsewhere=Elsewhere(tuple(rows), looked))
-        )
-        return found
-
-    async def reschedule(self, command: Reschedule) -> Rescheduled:
-        """Reschedule a message that may be in the lake, wherever it is; IN_TIER if the table cannot be read."""
-        places, rows = await self._rows(command)
-        record = await in_pool(_record, command, places, rows)
-        found = Elsewhere(tuple(rows), tuple(place.number for place in places), record)
-        done: Rescheduled = await self._engine.submit(dataclasses.replace(command, elsewhere=found))
-        return done
-
-    async def _rows(self, command: Recall | Reschedule) -> tuple[list[_Hours], list[TierRow]]:
-        """Where it may wait, and what the tables there have of it."""
+    async def look_for(self, command: Recall | Reschedule) -> Elsewhere:
+        """Rows of one message, and of a reschedule the record of one of them; IN_TIER if a table cannot be read."""
         places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
-        return places, await in_pool(_find, command, places)
+        rows = await in_pool(_find, command, places)
+        record = b""
+        if isinstance(command, Reschedule):
+            record = await in_pool(_record, command, places, rows)
+        return Elsewhere(tuple(rows), tuple(place.number for place in places), record)
 
-    async def recall_many(self, command: RecallMany) -> RecalledMany:
-        """Recall all of a window, in the lake and then here; IN_TIER if the table cannot be read.
+    async def places(self, command: RecallMany) -> list[TierPlace]:
+        """Where messages of a window may wait."""
+        return await self._hours(command.topic, command.from_ms, command.to_ms)
 
-        What is promoted in between is found here, and what comes into the lake in between is looked for again.
-        """
-        done = RecalledMany(0, 0, 0)
-        for _ in range(_TRIES_MAX):
-            places = await self._hours(command.topic, command.from_ms, command.to_ms)
-            if command.dry_run:
-                done = RecalledMany(0, 0, 0)
-            for place in places:
-                await self._recall_there(command, place, done)
-            looked = tuple(place.number for place in places)
-            try:
-                here: RecalledMany = await self._engine.submit(
-                    dataclasses.replace(command, looked=looked)
-                )
-            except HorologError as error:
-                if error.code in _CHANGED:
-                    continue
-                raise _with_count(error, done.cancelled) from None
-            if command.dry_run and places != await self._hours(
-                command.topic, command.from_ms, command.to_ms
-            ):
-                continue  # something may have been counted twice, or not at all
-            counts = zip(dataclasses.astuple(done), dataclasses.astuple(here), strict=True)
-            return RecalledMany(*(there + n for there, n in counts))
-        raise HorologError(
-            ErrorCode.TOO_MANY_REQUESTS,
-            f"topic: messages of {command.topic} are on their way to the lake, or back; {done.cancelled} were "
-            "cancelled; try again",
-            field="topic",
-        )
+    async def recall_rows(
+        self, command: RecallMany, places: Sequence[TierPlace], done: RecalledMany
+    ) -> None:
+        """Recall, or count, what waits of a window there, and add it to `done`; IN_TIER as above."""
+        for place in places:
+            await self._recall_there(command, place, done)
 
-    async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[_Hours]:
+    async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[TierPlace]:
         """Where messages of a topic wait in the hours of [from_ms, to_ms)."""
         view: TierView = await self._engine.submit(DescribeTier(to_ms))
         uris = {offload.number: offload.uri for offload in view.offloads}
@@ -140,11 +94,13 @@ class LakeMessages:
             if each.topic_name == topic and (each.hour + 1) * HOUR_MS > from_ms:
                 hours.setdefault((each.number, each.topic), []).append(each.hour)
         return [
-            _Hours(uris[number], number, number_of_topic, found)
+            TierPlace(uris[number], number, number_of_topic, found)
             for (number, number_of_topic), found in sorted(hours.items())
         ]
 
-    async def _recall_there(self, command: RecallMany, place: _Hours, done: RecalledMany) -> None:
+    async def _recall_there(
+        self, command: RecallMany, place: TierPlace, done: RecalledMany
+    ) -> None:
         """Recall, or count, what one offload has of it."""
         pieces = _pieces(command, place)
         with ThreadPoolExecutor(1) as reader:  # one thread: Arrow keeps memory for each that reads
@@ -184,7 +140,7 @@ class LakeMessages:
         return frozenset(await self._engine.submit(ListRecalled(number)))
 
 
-def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[TierRow]:
+def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[TierRow]:
     """Rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
@@ -198,7 +154,7 @@ def _find(command: Recall | Reschedule, places: Sequence[_Hours]) -> list[TierRo
         ]
 
 
-def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[TierRow]) -> bytes:
+def _record(command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]) -> bytes:
     """Of the first of these rows; b"" if there are none."""
     if not rows:
         return b""
@@ -212,7 +168,7 @@ def _record(command: Reschedule, places: Sequence[_Hours], rows: Sequence[TierRo
 
 
 def _pieces(
-    command: RecallMany, place: _Hours
+    command: RecallMany, place: TierPlace
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """What an offload has of a window, in pieces that are one step each."""
     window = command.from_ms, command.to_ms, place.hours, command.tag
@@ -223,14 +179,6 @@ def _pieces(
             for first in range(0, len(rows), LAKE_RECALL_ROWS):
                 piece = slice(first, first + LAKE_RECALL_ROWS)
                 yield rows[piece], sizes[piece]
-
-
-def _with_count(error: HorologError, cancelled: int) -> HorologError:
-    """The same refusal, which says what was done in the lake before it."""
-    if not cancelled:
-        return error
-    told = f"{error.message} ({cancelled} more in the lake)"
-    return HorologError(error.code, told, field=error.field, limit=error.limit)
 
 
 def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:

@@ -25,13 +25,13 @@ from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
+from horolog.server import messages
 from horolog.server.message_id import MessageIds
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import retry_of
-from horolog.server.running import recalled as recalled_anywhere
 
 
 class ProduceCodes:
@@ -152,7 +152,7 @@ class ProduceCodes:
                 field="recallHandle",
             )
         command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
-        recalled = await recalled_anywhere(self._node.engine, command)
+        recalled = await messages.recall(self._node.engine, command)
         if recalled.status is RecallStatus.CANCELLED:
             return Answer(fields={"msgId": recalled.message_id})
         return Answer(Status.ILLEGAL_OPERATION, remark=recalled.detail)

@@ -8,10 +8,10 @@ from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.server.messages import find
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
-from horolog.server.running import found_messages
 
 _SHOWN = frozenset({MessageState.DELIVERED, MessageState.PENDING})
 _FOUND_MAX = 64  # RocketMQ's own tools ask for so many
@@ -59,7 +59,7 @@ class QueryCodes:
             query = FindMessages(topic, key=key)
         found = [
             message
-            for message in await found_messages(self._node.engine, query)
+            for message in await find(self._node.engine, query)
             if message.state in _SHOWN and begin_ms <= message.store_ms <= end_ms
         ]
         newest = _that_fit(found[-min(most, _FOUND_MAX) :])

@@ -1,0 +1,150 @@
+"""Recall, reschedule and find messages wherever they rest: all doors ask here.
+
+The core decides.  It knows what waits on the disk, near or far, sent or adopted, what is not filed yet, and what was
+handed over; what a tier holds elsewhere it knows by counts alone.  So where that could matter it answers
+`LookElsewhere` and changes nothing: then the tier is read (`server.running.TierReader`), and the core is asked again with
+what was found there.  It answers so once more if something has gone there in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import astuple, replace
+from typing import Any, Protocol
+
+from horolog.broker.recall.recalls import worth_telling
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    Command,
+    FindMessages,
+    FoundMessage,
+    Recall,
+    RecallByKey,
+    Recalled,
+    RecalledMany,
+    RecallMany,
+    Reschedule,
+    Rescheduled,
+)
+from horolog.protocol.tier_commands import LookElsewhere
+from horolog.server.running import OffloadMaker, TierReader
+
+_TRIES_MAX = 8  # while messages come into the tier, or back, in between
+
+
+class Submits(Protocol):
+    """What is asked of an engine."""
+
+    @property
+    def offloads(self) -> OffloadMaker | None:
+        """What reads the tier; None where there is none."""
+        ...
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """A future of the command's result; a refusal is a HorologError."""
+        ...
+
+
+async def recall(engine: Submits, command: Recall) -> Recalled:
+    """The truth about one message; IN_TIER if it may be in a tier that cannot be read."""
+    found: Recalled = await _decided(engine, command)
+    return found
+
+
+async def reschedule(engine: Submits, command: Reschedule) -> Rescheduled:
+    """A message that is due at another time now; IN_TIER as above."""
+    done: Rescheduled = await _decided(engine, command)
+    return done
+
+
+async def _decided(engine: Submits, command: Recall | Reschedule) -> Any:
+    answer = await engine.submit(command)
+    for _ in range(_TRIES_MAX):
+        if not isinstance(answer, LookElsewhere):
+            return answer
+        tier = _tier_of(engine, answer)
+        command = replace(command, elsewhere=await tier.look_for(command))
+        answer = await engine.submit(command)
+    if isinstance(answer, LookElsewhere):
+        raise answer.refusal
+    return answer
+
+
+def _tier_of(engine: Submits, answer: LookElsewhere) -> TierReader:
+    if engine.offloads is None:
+        raise answer.refusal
+    return engine.offloads.messages
+
+
+async def recall_many(engine: Submits, command: RecallMany) -> RecalledMany:
+    """How many of a window were meant: those in the tier, row by row, and then those that are here; IN_TIER as above.
+
+    What comes back in between is found here, and what goes there in between is looked for again.
+    """
+    here: RecalledMany | LookElsewhere = await engine.submit(command)
+    if isinstance(here, RecalledMany):
+        return here
+    tier = _tier_of(engine, here)
+    done = RecalledMany(0, 0, 0)
+    for _ in range(_TRIES_MAX):
+        places = await tier.places(command)
+        if command.dry_run:
+            done = RecalledMany(0, 0, 0)
+        await tier.recall_rows(command, places, done)
+        looked = tuple(place.number for place in places)
+        asked = engine.submit(replace(command, looked=looked))
+        here = await _with_count(asked, done.cancelled, tier.name)
+        if isinstance(here, LookElsewhere):
+            continue
+        if command.dry_run and places != await tier.places(command):
+            continue  # something may have been counted twice, or not at all
+        counts = zip(astuple(done), astuple(here), strict=True)
+        return RecalledMany(*(there + n for there, n in counts))
+    raise HorologError(
+        ErrorCode.TOO_MANY_REQUESTS,
+        f"topic: messages of {command.topic} are on their way to the {tier.name}, or back; {done.cancelled} were "
+        "cancelled; try again",
+        field="topic",
+    )
+
+
+async def _with_count(
+    asked: Awaitable[RecalledMany | LookElsewhere], cancelled: int, tier: str
+) -> RecalledMany | LookElsewhere:
+    """The answer; a refusal says what was done in the tier before it."""
+    try:
+        return await asked
+    except HorologError as error:
+        if not cancelled:
+            raise
+        told = f"{error.message} ({cancelled} more in the {tier})"
+        raise HorologError(error.code, told, field=error.field, limit=error.limit) from None
+
+
+async def recall_by_key(engine: Submits, command: RecallByKey) -> list[Recalled]:
+    """What became of every message with a key; IN_TIER as above, and nothing is changed then.
+
+    The core decides all that it knows in one step; what may be in the tier is recalled one by one.
+    """
+    wanted: list[tuple[str, int]] = []
+    if engine.offloads is not None:
+        wanted = await engine.offloads.messages.having_key(command.topic, command.key)
+    found = await engine.submit(command)
+    if isinstance(found, LookElsewhere):
+        _tier_of(engine, found)
+        wanted += [each for each in found.messages if each[1]]
+        found = []
+    for message_id, due_ms in dict.fromkeys(wanted):
+        found.append(await recall(engine, Recall(command.topic, message_id, due_ms)))
+    return worth_telling(found)
+
+
+async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
+    """Messages with an id or key; IN_TIER as above.  By id the tier is asked about what the core does not know."""
+    here: list[FoundMessage] = await engine.submit(query)
+    if engine.offloads is None or (query.message_id and here):
+        return here
+    told = {(each.message_id, each.due_ms) for each in here}
+    there = await engine.offloads.messages.find(query)
+    return here + [each for each in there if (each.message_id, each.due_ms) not in told]
