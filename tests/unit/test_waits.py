@@ -36,7 +36,7 @@ from horolog.protocol.tier_commands import (
 
 ROWS = [
     (HandOver(), {"log", "tier step"}),
-    (BulkPiece(), {"log", "tier step"}),
+    (BulkPiece(), {"log", "tier step", "earlier"}),
     (TakeRuns(), {"bulk count"}),
     (BeginOffload("a", 0), {"tier step"}),
     (FreezeOffload(1), {"tier step"}),

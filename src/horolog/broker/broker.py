@@ -157,7 +157,7 @@ class Broker:
             return True
         if self.shard.ready.polls.has_postponed:
             return True
-        return decisions.recalls.bulk.wants_turn and not self.shard.is_log_full
+        return decisions.recalls.bulk.wants_turn and not decisions.waits(BulkPiece())
 
     # --- 4 append -------------------------------------------------------------------------------
 

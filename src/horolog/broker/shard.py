@@ -196,6 +196,12 @@ class Shard:
             self.file_stalled()
         self.applied = change.end
 
+    def is_applied(self, position: int) -> bool:
+        """Whether everything below a log position is committed and applied."""
+        if self.log.commit_position < position:
+            return False
+        return not self.uncommitted or self.uncommitted[0].end > position
+
     @property
     def is_log_full(self) -> bool:
         """Whether a hand-over would have to wait for the disk: half a segment is appended but not durable."""

@@ -36,6 +36,7 @@ class ShardUnderWay:
         self._questions: Mapping[Wait, Callable[[Any, object], bool]] = {
             Wait.LOG: lambda _command, _token: shard.is_log_full,
             Wait.TIER_STEP: lambda _command, _token: shard.tier_moves,
+            Wait.EARLIER: self._earlier,
             Wait.ADOPTION: self._adoption,
             Wait.UNFILED: self._unfiled,
             Wait.TOPIC: self._topic,
@@ -52,6 +53,10 @@ class ShardUnderWay:
         DISK_FULL if that is messages which cannot be filed; TOPIC_NOT_FOUND, ILLEGAL_KEY of a key search.
         """
         return self._questions[what](command, token)
+
+    def _earlier(self, _command: object, _token: object) -> bool:
+        position = self._recalls.bulk.begins_at
+        return position is not None and not self._shard.is_applied(position)
 
     def _adoption(self, _command: object, _token: object) -> bool:
         return len(self._adoptions) > 0 or self._shard.uncommitted.adoptions > 0

@@ -3,7 +3,8 @@
 =====================================  ==================================================================
 who                                    waits for
 =====================================  ==================================================================
-HandOver, BulkPiece                    log, tier step
+HandOver                               log, tier step
+BulkPiece                              log, tier step, earlier
 TakeRuns                               bulk count
 BeginOffload, FreezeOffload            tier step
 AbortOffload, RecallRows               tier step
@@ -42,6 +43,7 @@ class Wait(StrEnum):
 
     LOG = "log"  # half a segment is appended and not durable
     TIER_STEP = "tier step"  # one is appended and not applied
+    EARLIER = "earlier"  # what was appended before a bulk recall came, and is not applied
     ADOPTION = "adoption"  # one is taken up, or appended and not applied
     UNFILED = "unfiled"  # messages of that id or key, which are taken up or appended and not filed
     TOPIC = "topic"  # something of it is taken up, or appended and not applied
@@ -66,7 +68,7 @@ class TakeRuns(NamedTuple):
 
 WAITS: Mapping[type, tuple[Wait, ...]] = {
     HandOver: (Wait.LOG, Wait.TIER_STEP),
-    BulkPiece: (Wait.LOG, Wait.TIER_STEP),
+    BulkPiece: (Wait.LOG, Wait.TIER_STEP, Wait.EARLIER),
     TakeRuns: (Wait.BULK_COUNT,),
     BeginOffload: (Wait.TIER_STEP,),
     FreezeOffload: (Wait.TIER_STEP,),

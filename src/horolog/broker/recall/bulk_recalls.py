@@ -92,6 +92,11 @@ class BulkRecalls:
         return bool(self._tasks)
 
     @property
+    def begins_at(self) -> int | None:
+        """Log position up to which all must be applied before the first one begins; None: it has, or there is none."""
+        return self._tasks[0].bound if self._tasks and not self._tasks[0].begun else None
+
+    @property
     def counts(self) -> bool:
         """Whether a dry run is under way: sources must stay as they are."""
         return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
@@ -113,7 +118,8 @@ class BulkRecalls:
             return piece
         task = self._tasks[0]
         try:
-            done = self._begin(task) and self._look_on(task, piece)
+            self._begin(task)
+            done = self._look_on(task, piece)
         except HorologError as error:
             if error.fatal:
                 raise
@@ -127,24 +133,20 @@ class BulkRecalls:
             self._can_go_on = True
         return piece
 
-    def _begin(self, task: _Task) -> bool:
-        """Whether everything that was appended before the command came is filed."""
+    def _begin(self, task: _Task) -> None:
+        """Note how far the sources are, now that all is filed that was appended before the command came."""
         shard = self._shard
         if task.begun:
-            return True
+            return
         if shard.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "disk: full; some messages cannot be filed, nor recalled, now"
             )
-        if shard.log.commit_position < task.bound or (
-            shard.uncommitted and shard.uncommitted[0].end <= task.bound
-        ):
-            return False
+        assert shard.is_applied(task.bound), "it waits for that"
         for source in shard.delay.sources_between(task.command.from_ms, task.command.to_ms):
             if not isinstance(source, FarRun):
                 task.stops[source.number] = source.count
         task.begun = True
-        return True
 
     def _look_on(self, task: _Task, piece: Piece) -> bool:
         """Look at the next rows of all sources; True when there are no more."""
