@@ -15,7 +15,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import encode
-from horolog.server.loop import Engine
+from horolog.server.checkpointing import Checkpointing
 from horolog.server.open_broker import open_engine
 
 DAYS = 60
@@ -26,13 +26,13 @@ def test_months_at_once_take_one_checkpoint_and_no_message_is_early_or_late(
     tmp_path: Path, monkeypatch
 ) -> None:
     checkpoints = []
-    make = Engine._make_checkpoint
+    make = Checkpointing.carry_out
 
-    def counted(engine: Engine, job) -> None:
+    def counted(checkpointing: Checkpointing, job) -> None:
         checkpoints.append(job)
-        make(engine, job)
+        make(checkpointing, job)
 
-    monkeypatch.setattr(Engine, "_make_checkpoint", counted)
+    monkeypatch.setattr(Checkpointing, "carry_out", counted)
 
     async def story() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 24)

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from horolog.broker.broker import Input
 from horolog.broker.effects import Effects, Reply
 from horolog.broker.life.opening import Opened
-from horolog.broker.life.snapshot import CheckpointJob
-from horolog.clock import Clock, SimulatedClock
+from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import (
@@ -30,30 +29,29 @@ from horolog.limits import (
 from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive
 from horolog.protocol.queue_commands import Pull
+from horolog.server import simulated_time
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
+from horolog.server.checkpointing import Checkpointing
 from horolog.server.failures import why_failed
 from horolog.server.inputs import Inputs
+from horolog.server.jobs import Jobs
 from horolog.server.running import OffloadMaker
-from horolog.server.threads import Worker
 from horolog.server.ticket import Ticket
-from horolog.storage.api import Storage, replace_file
+from horolog.storage.api import Storage
 
 Flush = Literal["sync", "interval", "os"]
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
-CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
-_HOPS_MAX = 20_000  # moments at which an advance of a simulated clock stops
-_HOPS_EXACT = 10_000  # so many of them wherever there is something to do
-_CHECKPOINT_LOOK_S = 0.02  # between two looks for one that was asked for
-_CHECKPOINT_LOOKS_WANT = 100  # it is asked for again: it may have been overtaken on a full disk
-_CHECKPOINT_LOOKS_MAX = 3_000  # a minute; its syncs may be slow
 _SWITCH_S = 0.0005
 _GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
 
 
 class Engine:
-    """A running shard.  Everything but the two workers belongs to the event loop's thread."""
+    """A running shard.  Everything but its jobs belongs to the event loop's thread.
+
+    next_in_ms  until there is something to do; None: there is nothing before a command comes
+    """
 
     def __init__(
         self, opened: Opened, storage: Storage, clock: Clock, flush: Flush = "sync"
@@ -74,13 +72,10 @@ class Engine:
         self._writing = False
         self._synced_at = 0
         self._next_segment_at = 0
-        self._checkpointing = False
-        self._checkpoint_ends: list[asyncio.Future[BaseException | None]] = []
-        self._pins = 0
         self._turn_soon = False
         self._gathering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._next_in: int | None = 0
+        self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._stopping = False
         self._on_close: list[Callable[[], None]] = []
@@ -94,9 +89,12 @@ class Engine:
         sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        self._log_worker = Worker("horolog-log", self._loop)
-        self._checkpoint_worker = Worker("horolog-checkpoint", self._loop)
-        self._runs_worker = Worker("horolog-runs", self._loop)
+        self._log_jobs, self._checkpoint_jobs, self._runs_jobs = (
+            Jobs(f"horolog-{name}", self._loop) for name in ("log", "checkpoint", "runs")
+        )
+        self.checkpointing = Checkpointing(
+            self.broker, self._storage, self._checkpoint_jobs, self._soon, self._fail
+        )
         for line in self.report:
             _log.info("%s", line)
         self._turn()
@@ -198,18 +196,18 @@ class Engine:
         self._release()
         self._write()
         if effects.checkpoint is not None:
-            self._make_checkpoint(effects.checkpoint)
+            self.checkpointing.carry_out(effects.checkpoint)
         if effects.job is not None:
             self._make_runs(effects.job)
         self._sleep(effects)
 
     def _sleep(self, effects: Effects) -> None:
         waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
-        self._next_in = min(waits) if waits else None
-        if self._inputs or self._next_in == 0:
+        self.next_in_ms = min(waits) if waits else None
+        if self._inputs or self.next_in_ms == 0:
             self._soon()
-        elif self._next_in is not None and not self.clock.simulated:
-            wait_ms = self._next_in
+        elif self.next_in_ms is not None and not self.clock.simulated:
+            wait_ms = self.next_in_ms
             if effects.due_in_ms is not None:
                 wait_ms = min(wait_ms, _CLOCK_LOOK_MS)
             self._timer = self._loop.call_later(wait_ms / 1000, self._turn)
@@ -253,7 +251,7 @@ class Engine:
         def done(error: BaseException | None) -> None:
             self._written(end, sync, error)
 
-        self._log_worker.submit(job, done)
+        self._log_jobs.submit(job, done)
 
     def _prepared(self, error: BaseException | None) -> None:
         if error is not None:
@@ -275,7 +273,7 @@ class Engine:
         if self._writer.wants_next and self.clock.monotonic_ms() >= self._next_segment_at:
             # If the disk is full it is tried again, but not at every write.
             self._next_segment_at = self.clock.monotonic_ms() + SECOND_MS
-            self._log_worker.submit(self._writer.prepare_next, self._prepared)
+            self._log_jobs.submit(self._writer.prepare_next, self._prepared)
         if synced:
             self._durable = end
             self._synced_at = self.clock.monotonic_ms()
@@ -283,62 +281,24 @@ class Engine:
             self._loop.call_later(FLUSH_INTERVAL_MS / 1000, self._write)
         self._turn()
 
-    # --- checkpoints ----------------------------------------------------------------------------
-
-    def _make_checkpoint(self, job: CheckpointJob) -> None:
-        self._checkpointing = True
-
-        def done(error: BaseException | None) -> None:
-            self._checkpointing = False
-            ends, self._checkpoint_ends = self._checkpoint_ends, []
-            for future in ends:
-                if not future.done():
-                    future.set_result(error)
-            if isinstance(error, HorologError) and error.code in NO_ROOM:
-                _log.warning("checkpoint no space, tried again later")
-                self.broker.checkpoints.failed()
-            elif error is not None:
-                self._fail(error)
-                return
-            else:
-                self.broker.checkpoints.done(job.checkpoint.position)
-            self._soon()
-
-        keep = self._pins > 0
-        self._checkpoint_worker.submit(lambda: job.carry_out(self._storage, keep=keep), done)
+    # --- other jobs -----------------------------------------------------------------------------
 
     async def checkpoint(self) -> int:
         """Take a checkpoint that covers all that was answered so far; its log position when it is durable.
 
         DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
         """
-        shard = self.broker.shard
-        wanted = shard.log.end
-        look = 0
-        while shard.checkpoint_position < wanted:
-            if self.failed.done() or self._stopping or look > _CHECKPOINT_LOOKS_MAX:
-                raise HorologError(ErrorCode.INTERNAL, "checkpoint: none could be taken")
-            if look % _CHECKPOINT_LOOKS_WANT == 0:
-                self.broker.checkpoints.want()
-            look += 1
-            ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-            self._checkpoint_ends.append(ended)
-            self._soon()
-            # Several turns may be needed, and with nothing to write nobody else asks for them.
-            await asyncio.wait({ended}, timeout=_CHECKPOINT_LOOK_S)
-            if ended.done():
-                if (error := ended.result()) is not None:
-                    raise error
-                look = 0  # one that was under way when this was called may not cover enough
-        return shard.checkpoint_position
+        if self.failed.done() or self._stopping:
+            raise HorologError(ErrorCode.INTERNAL, "checkpoint: the broker is stopping")
+        return await self.checkpointing.take()
 
     def pin(self) -> None:
-        """From here on no checkpoint job removes files, until `unpin`: a backup copies them."""
-        self._pins += 1
+        """From here on no checkpoint removes files, until `unpin`: a backup copies them."""
+        self.checkpointing.pin()
 
     def unpin(self) -> None:
         """The next checkpoint removes what its forerunners have left."""
-        self._pins -= 1
+        self.checkpointing.unpin()
 
     def _make_runs(self, job: FarJob) -> None:
         def done(error: BaseException | None) -> None:
@@ -352,9 +312,9 @@ class Engine:
                 self.broker.job_done()
             self._soon()
 
-        self._runs_worker.submit(lambda: job.carry_out(self._storage), done)
+        self._runs_jobs.submit(lambda: job.carry_out(self._storage), done)
 
-    # --- simulated time, stop, failure ----------------------------------------------------------
+    # --- quiet, stop, failure -------------------------------------------------------------------
 
     def _notice_quiet(self) -> None:
         if self._quiet and self._is_quiet():
@@ -369,11 +329,12 @@ class Engine:
             and not self._writing
             and not self._pending
             and not self._turn_soon
-            and not self._checkpointing
+            and not self.checkpointing.is_busy
             and self._commit == self._pending_end
         )
 
-    async def _until_quiet(self) -> None:
+    async def until_quiet(self) -> None:
+        """Return when nothing is under way, and nothing is to be done at this time."""
         if self.failed.done():
             return  # there will be no more turns
         self._soon()
@@ -384,43 +345,9 @@ class Engine:
     async def advance(self, by_ms: int) -> None:
         """Move a simulated clock; returns when all that became due is handed over and committed.
 
-        The clock stops at every due time on the way, so messages are handed over when they are due; after 10 000
-        stops it makes at most as many more, at even distances.
         BAD_REQUEST with a system clock, or a negative time.
         """
-        if not isinstance(self.clock, SimulatedClock):
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                "clock: the system clock cannot be advanced; start with --clock simulated",
-                field="clock",
-            )
-        if by_ms < 0:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST, "by_ms: a clock advances by 0 ms or more", field="by_ms"
-            )
-        hops = 0
-        await self._until_quiet()
-        try:
-            while by_ms > 0:
-                late = self.offloads.late if self.offloads is not None else None
-                least = 1 if hops < _HOPS_EXACT else by_ms // (_HOPS_MAX - hops) + 1
-                hops += 1
-                hop = by_ms if self._next_in is None else min(by_ms, max(self._next_in, least))
-                if late is not None:
-                    hop = min(hop, late.least_in_ms(hop))
-                self.clock.advance(hop)
-                by_ms -= hop
-                # What is done every few seconds is for time that passes: a year has three million checkpoints.
-                self.broker.checkpoints.hurries = by_ms > 0
-                if late is not None:
-                    await late.look(again=False)
-                await self._until_quiet()
-        finally:
-            self.broker.checkpoints.hurries = False
-        if self.failed.done():
-            raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
-        # A clock that was moved does not go back at the next start, also if nothing was due on the way.
-        replace_file(self._storage, "", CLOCK_NAME, b"%d\n" % self.clock.wall_ms())
+        await simulated_time.advance(self, by_ms)
 
     async def stop(self) -> None:
         """Finish what was begun, take a checkpoint, close everything; later commands are refused."""
@@ -428,14 +355,14 @@ class Engine:
             await self.backups.close()
         if not self.failed.done():
             self.broker.checkpoints.want()
-            await self._until_quiet()
-            await self._until_quiet()
+            await self.until_quiet()
         self._stopping = True
+        self.checkpointing.refuse()
         if self._timer is not None:
             self._timer.cancel()
-        self._log_worker.stop()
-        self._checkpoint_worker.stop()
-        self._runs_worker.stop()
+        self._log_jobs.stop()
+        self._checkpoint_jobs.stop()
+        self._runs_jobs.stop()
         if not self.failed.done():
             self._writer.sync()
         self._writer.close()
@@ -457,6 +384,7 @@ class Engine:
             self._answer([Reply(reply.token, lost) for reply in replies])
         self._inputs.clear()
         self._held.clear()
+        self.checkpointing.refuse()
         for future in self._quiet:
             if not future.done():
                 future.set_result(None)

@@ -21,7 +21,8 @@ from horolog.lake.serve.offloads import Offloads
 from horolog.limits import SEGMENT_BYTES
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups, Source
-from horolog.server.loop import CLOCK_NAME, Engine, Flush
+from horolog.server.loop import Engine, Flush
+from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
 from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
@@ -77,14 +78,6 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     return parse_meta(content)
 
 
-def _clock_was(storage: Storage) -> int:
-    """Where the simulated clock was when it was last moved; 0 if it never was."""
-    try:
-        return int(read_file(storage, CLOCK_NAME))
-    except (FileNotFoundError, ValueError):
-        return 0
-
-
 async def open_engine(
     data_dir: Path,
     *,
@@ -116,7 +109,7 @@ async def open_engine(
             mono_ms=now.monotonic_ms(),
         )
         if isinstance(now, SimulatedClock) and start_ms is None:
-            was_ms = max(opened.broker.shard.store_ms, _clock_was(storage))
+            was_ms = max(opened.broker.shard.store_ms, clock_was(storage))
             behind = was_ms - now.wall_ms()
             now.step_wall(max(0, behind))
         engine = Engine(opened, storage, now, flush)

@@ -3,14 +3,13 @@
 A panic of a library written in Rust is not an `Exception` but a bare `BaseException`.  Raised in a thread it would
 end the thread and nobody would be told; raised in a task it passes every handler.  So it becomes a HorologError here.
 
-    in_thread   a thread of its own, which does not keep the process from ending: for jobs of minutes
+    in_thread   a thread of its own, which does not keep the process from ending, as asyncio's do: for jobs of minutes
     in_pool     a thread of the loop's pool: for short ones
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -73,34 +72,3 @@ async def in_pool(
             raise error from raised
 
     return await asyncio.get_running_loop().run_in_executor(pool, work)
-
-
-class Worker:
-    """A thread that runs one job after the other and tells the event loop how each ended."""
-
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[..., None]] | None] = (
-            queue.SimpleQueue()
-        )
-        self._loop = loop
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        """Queue a job; `done` is called in the loop's thread with what it raised, or None."""
-        self._jobs.put((job, done))
-
-    def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, done = item
-            error: BaseException | None = None
-            try:
-                job()
-            except BaseException as failure:  # noqa: BLE001 - told to the loop, which ends the process
-                error = failure
-            self._loop.call_soon_threadsafe(done, error)
-
-    def stop(self) -> None:
-        """Return when all jobs are done."""
-        self._jobs.put(None)
-        self._thread.join()

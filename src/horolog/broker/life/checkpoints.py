@@ -72,7 +72,7 @@ class Checkpoints:
         """Make the job of the checkpoint that waits, if all that lies before it is applied and nothing else."""
         waiting = self._waiting
         shard = self._shard
-        if waiting is None or shard.log.commit_position < waiting.position or shard.stalled:
+        if waiting is None or not self._may_capture():
             return
         if shard.uncommitted and shard.uncommitted[0].end <= waiting.position:
             return
@@ -88,6 +88,13 @@ class Checkpoints:
             self._happened(Event.NO_SPACE)
             return
         self._happened(Event.CAPTURE)
+
+    def _may_capture(self) -> bool:
+        """Whether one waits for nothing but the next turn, which applies what lies before it."""
+        waiting, shard = self._waiting, self._shard
+        if waiting is None or shard.stalled:
+            return False
+        return shard.log.commit_position >= waiting.position
 
     def written(self, mono_ms: int) -> None:
         """Something was appended."""
@@ -126,6 +133,8 @@ class Checkpoints:
         """Milliseconds to the next mark and the next checkpoint, as far as there is one to wait for."""
         log = self._shard.log
         waits: list[int] = []
+        if self._may_capture():
+            waits.append(0)
         if self.hurries:
             return waits
         if log.stated_durable < log.durable_position == log.end:

@@ -1,0 +1,139 @@
+"""Checkpoints outside of the core: their jobs in a thread, who asked for one, and who keeps files from being removed.
+
+The core decides and captures; it has a turn for that whenever one is wanted, so nobody looks whether it is so yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from horolog.broker.broker import Broker
+from horolog.broker.life.snapshot import CheckpointJob
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.server.jobs import Jobs
+from horolog.storage.api import Storage
+
+_log = logging.getLogger("horolog")
+_AGAIN_S = 0.5  # one that came to nothing, on a full disk or while time flies, is asked for again
+_TAKEN_S = 60.0  # by then one is durable, however slow its syncs are
+
+
+class _Wish(NamedTuple):
+    """Somebody waits for a checkpoint at this log position or behind it."""
+
+    position: int
+    durable: asyncio.Future[int]
+
+
+class Checkpointing:
+    """Carries out checkpoint jobs.
+
+    turn  has the engine make a turn soon
+    fail  ends the engine
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        storage: Storage,
+        jobs: Jobs,
+        turn: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.is_busy = False  # a job is under way
+        self._broker = broker
+        self._storage = storage
+        self._jobs = jobs
+        self._turn = turn
+        self._fail = fail
+        self._wishes: list[_Wish] = []
+        self._again: asyncio.TimerHandle | None = None
+        self._pins = 0
+
+    def pin(self) -> None:
+        """From here on no job removes files, until `unpin`: a backup copies them."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """The next checkpoint removes what its forerunners have left."""
+        self._pins -= 1
+
+    def carry_out(self, job: CheckpointJob) -> None:
+        """Write it, in the thread."""
+        self.is_busy = True
+        keep = self._pins > 0
+
+        def done(error: BaseException | None) -> None:
+            self._ended(job, error)
+
+        self._jobs.submit(lambda: job.carry_out(self._storage, keep=keep), done)
+
+    def _ended(self, job: CheckpointJob, error: BaseException | None) -> None:
+        self.is_busy = False
+        if isinstance(error, HorologError) and error.code in NO_ROOM:
+            _log.warning("checkpoint no space, tried again later")
+            self._broker.checkpoints.failed()
+            self.refuse(error)
+        elif error is not None:
+            self._fail(error)
+            return
+        else:
+            self._broker.checkpoints.done(job.checkpoint.position)
+            self._grant()
+        self._turn()
+
+    # --- who asked --------------------------------------------------------------------------------
+
+    async def take(self) -> int:
+        """Take a checkpoint that covers all that was answered so far; its log position when it is durable.
+
+        DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
+        """
+        shard = self._broker.shard
+        if shard.checkpoint_position >= shard.log.end:
+            return shard.checkpoint_position
+        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._wishes.append(_Wish(shard.log.end, durable))
+        self._want()
+        try:
+            return await asyncio.wait_for(durable, _TAKEN_S)
+        except TimeoutError:
+            raise _none_taken() from None
+
+    def _want(self) -> None:
+        """Have the core decide one at its next turn; again after a while, for what comes to nothing."""
+        self._forget_again()
+        self._wishes = [wish for wish in self._wishes if not wish.durable.done()]
+        if self._wishes:
+            if not (self.is_busy or self._broker.checkpoints.is_decided):
+                self._broker.checkpoints.want()
+            self._turn()
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._want)
+
+    def _forget_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _grant(self) -> None:
+        """One is durable; if it was decided before somebody asked it may not cover enough, and another follows."""
+        position = self._broker.shard.checkpoint_position
+        for wish in self._wishes:
+            if wish.position <= position and not wish.durable.done():
+                wish.durable.set_result(position)
+        self._want()
+
+    def refuse(self, error: HorologError | None = None) -> None:
+        """There will be none, for want of space or because the engine ends: whoever waits is told."""
+        self._forget_again()
+        wishes, self._wishes = self._wishes, []
+        for wish in wishes:
+            if not wish.durable.done():
+                wish.durable.set_exception(error or _none_taken())
+
+
+def _none_taken() -> HorologError:
+    return HorologError(ErrorCode.INTERNAL, "checkpoint: none could be taken")

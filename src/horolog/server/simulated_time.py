@@ -1,0 +1,70 @@
+"""A clock that stands still until it is moved: every due time on the way is a moment of its own.
+
+Messages are handed over when they are due, as with a clock that runs.  After 10 000 moments the clock makes at most
+as many more, at even distances: a century must end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from horolog.clock import SimulatedClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Storage, read_file, replace_file
+
+if TYPE_CHECKING:
+    from horolog.server.loop import Engine
+
+CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
+_HOPS_MAX = 20_000  # moments at which an advance stops
+_HOPS_EXACT = 10_000  # so many of them wherever there is something to do
+
+
+def clock_was(storage: Storage) -> int:
+    """Where the simulated clock was when it was last moved; 0 if it never was."""
+    try:
+        return int(read_file(storage, CLOCK_NAME))
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+async def advance(engine: Engine, by_ms: int) -> None:
+    """Move an engine's clock; returns when all that became due is handed over and committed.
+
+    BAD_REQUEST with a system clock, or a negative time.
+    """
+    clock = engine.clock
+    if not isinstance(clock, SimulatedClock):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            "clock: the system clock cannot be advanced; start with --clock simulated",
+            field="clock",
+        )
+    if by_ms < 0:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, "by_ms: a clock advances by 0 ms or more", field="by_ms"
+        )
+    checkpoints = engine.broker.checkpoints
+    hops = 0
+    await engine.until_quiet()
+    try:
+        while by_ms > 0:
+            late = engine.offloads.late if engine.offloads is not None else None
+            least = 1 if hops < _HOPS_EXACT else by_ms // (_HOPS_MAX - hops) + 1
+            hops += 1
+            hop = by_ms if engine.next_in_ms is None else min(by_ms, max(engine.next_in_ms, least))
+            if late is not None:
+                hop = min(hop, late.least_in_ms(hop))
+            clock.advance(hop)
+            by_ms -= hop
+            # What is done every few seconds is for time that passes: a year has three million checkpoints.
+            checkpoints.hurries = by_ms > 0
+            if late is not None:
+                await late.look(again=False)
+            await engine.until_quiet()
+    finally:
+        checkpoints.hurries = False
+    if engine.failed.done():
+        raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
+    # A clock that was moved does not go back at the next start, also if nothing was due on the way.
+    replace_file(engine.storage, "", CLOCK_NAME, b"%d\n" % clock.wall_ms())

@@ -1,0 +1,95 @@
+"""A checkpoint that somebody waits for: the core has the turns it needs, and nobody looks whether it is there yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.jobs import Jobs
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+
+DEADLINE_S = 20
+
+
+def with_engine(tmp_path: Path, story: Callable[[Engine], Awaitable[None]]) -> None:
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 22)
+        try:
+            await engine.submit(CreateTopic("t", TopicType.NORMAL, 1))
+            await story(engine)
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+
+
+async def send(engine: Engine, name: str) -> None:
+    await engine.submit(SendMessages("t", [encode(topic="t", body=b"x", message_id=f"m{name}")]))
+
+
+def test_the_core_asks_for_the_turn_in_which_it_can_capture(tmp_path: Path) -> None:
+    async def story(engine: Engine) -> None:
+        await send(engine, "1")
+        await engine.until_quiet()
+        engine.broker.checkpoints.want()
+        log = engine.broker.shard.log
+        effects = engine.broker.step(
+            [], wall_ms=engine.clock.wall_ms(), mono_ms=0, commit=log.end, durable=log.end
+        )
+        assert engine.broker.checkpoints.is_decided
+        assert effects.wake_in_ms == 0
+        assert await engine.checkpoint() >= log.end
+
+    with_engine(tmp_path, story)
+
+
+def test_many_who_ask_at_once_get_what_covers_their_messages(tmp_path: Path) -> None:
+    async def story(engine: Engine) -> None:
+        asked = []
+        for number in range(20):
+            await send(engine, str(number))
+            asked.append((engine.broker.shard.log.end, asyncio.ensure_future(engine.checkpoint())))
+        for end, checkpoint in asked:
+            assert await checkpoint >= end
+        assert await engine.checkpoint() == engine.broker.shard.checkpoint_position
+
+    with_engine(tmp_path, story)
+
+
+def test_who_waits_is_told_when_the_engine_ends(tmp_path: Path) -> None:
+    async def story(engine: Engine) -> None:
+        await send(engine, "1")
+        waits = asyncio.ensure_future(engine.checkpoint())
+        await asyncio.sleep(0)
+        engine.checkpointing.refuse()
+        with pytest.raises(HorologError) as refusal:
+            await waits
+        assert refusal.value.code is ErrorCode.INTERNAL
+
+    with_engine(tmp_path, story)
+
+
+def test_jobs_run_in_order_and_tell_how_they_ended() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        jobs, done, told = Jobs("t", loop), [], loop.create_future()
+        failure = BaseException("a panic")
+
+        def fail() -> None:
+            done.append("second")
+            raise failure
+
+        jobs.submit(lambda: done.append("first"), done.append)
+        jobs.submit(fail, told.set_result)
+        assert await told is failure
+        assert done in (["first", "second", None], ["first", None, "second"])
+        jobs.stop()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
