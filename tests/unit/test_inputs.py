@@ -123,3 +123,27 @@ def test_a_disk_that_stalls_does_not_fill_memory(size: int) -> None:
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 100))
+
+
+def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
+    """A turn costs as much for one as for two hundred, and none is answered before that write has ended."""
+
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        with disk.stalled("sync shard-00/log"):
+            first = engine.submit(send("first"))
+            while engine._inputs or not engine._writing:
+                await asyncio.sleep(0)
+            few = [engine.submit(send(f"m{n}")) for n in range(5)]
+            await asyncio.wait(few, timeout=0.05)
+            assert len(engine._inputs) == 5
+            many = engine.submit(send("many", 70_000))
+            while engine._inputs:
+                await asyncio.wait({many}, timeout=0.01)
+            few.append(engine.submit(send("last")))
+            assert not any(future.done() for future in (first, many, *few))
+        await asyncio.gather(first, many, *few)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))

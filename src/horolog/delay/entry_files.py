@@ -134,7 +134,7 @@ class EntryFiles:
 
         entries  ENTRY rows with `local` and `previous`; the rest is put in
         """
-        entries["position"] = self.log_bytes + np.cumsum(filing.size) - filing.size
+        entries["position"] = self.log_bytes + filing.size.cumsum() - filing.size
         entries["size"] = filing.size
         entries["due_ms"] = filing.due_ms
         entries["origin"] = filing.origin

@@ -150,26 +150,26 @@ class DelayStore:
         """File scheduled messages: where they went, and those for which the disk had no space."""
         heads, origins, records, append_ms = unfiled
         sizes = heads["size"].astype(np.int64)
-        ends = np.cumsum(sizes)
+        ends = sizes.cumsum()
         starts = ends - sizes
         slices = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         crcs = record_crcs(slices, origins)
         filed = []
         groups = hour_groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
         for at, (number, rows) in enumerate(groups):
-            joined = (
-                bytes(records)
-                if len(rows) == len(heads)
-                else b"".join([slices[i] for i in rows.tolist()])
-            )
+            taken: slice | npt.NDArray[np.int64]
+            if len(rows) == len(heads):
+                taken, joined = slice(None), bytes(records)
+            else:
+                taken, joined = rows, b"".join([slices[i] for i in rows.tolist()])
             filing = Filing(
-                heads["due_ms"][rows],
-                origins[rows],
-                sizes[rows],
-                heads["key"][rows],
-                heads["topic"][rows],
-                heads["tags"][rows],
-                crcs[rows],
+                heads["due_ms"][taken],
+                origins[taken],
+                sizes[taken],
+                heads["key"][taken],
+                heads["topic"][taken],
+                heads["tags"][taken],
+                crcs[taken],
                 joined,
             )
             try:
@@ -274,9 +274,10 @@ class DelayStore:
             if (number + 1) * SECONDS <= second or not hour.waiting:
                 continue
             first = max(0, second - number * SECONDS)
-            waiting = np.flatnonzero(hour.heads["waiting"][first:])
-            if len(waiting):
-                near = number * SECONDS + first + int(waiting[0])
+            is_waiting = hour.heads["waiting"][first:] != 0
+            at = int(is_waiting.argmax())  # the first one, if any
+            if is_waiting[at]:
+                near = number * SECONDS + first + at
                 return near if far is None else min(near, far)
         return far
 

@@ -74,6 +74,11 @@ class Inputs:
         """The oldest first."""
         return iter(self._waiting)
 
+    @property
+    def message_bytes(self) -> int:
+        """What they carry of messages."""
+        return self._bytes
+
     def put(self, item: Input) -> HorologError | None:
         """Let a command wait, or give why not (TOO_MANY_REQUESTS)."""
         size = _bytes_of(item.command)

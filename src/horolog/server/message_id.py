@@ -21,9 +21,13 @@ class MessageIds:
     def __init__(self) -> None:
         self._node = f"{secrets.token_hex(6).upper()}{os.getpid() & 0xFFFF:04X}"
         self._counter = itertools.count()
+        self._second = -1
+        self._front = ""  # of the ids of that second
 
     def next(self, wall_ms: int) -> str:
         """A new id; `wall_ms` only makes ids sort by time."""
-        seconds = max(wall_ms - _SINCE_MS, 0) // 1_000 & 0xFFFFFFFF
-        count = next(self._counter) & 0xFFFFFFFF
-        return f"01{self._node}{seconds:08X}{count:08X}"
+        second = wall_ms // 1_000
+        if second != self._second:
+            since = max(wall_ms - _SINCE_MS, 0) // 1_000 & 0xFFFFFFFF
+            self._second, self._front = second, f"01{self._node}{since:08X}"
+        return f"{self._front}{next(self._counter) & 0xFFFFFFFF:08X}"

@@ -74,7 +74,7 @@ class KeyFilter:
         while bool((lost := table.words[places] & bits != bits).any()):  # two keys share a word
             places, bits = places[lost], bits[lost]
             table.words[places] |= bits
-        return np.flatnonzero(maybe)
+        return maybe.nonzero()[0]
 
     def _add_few(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         maybe = []

@@ -143,7 +143,8 @@ class Repeats:
         found: dict[int, First | int],
         reused: Reused,
     ) -> None:
-        ordered = np.sort(keys)
+        ordered = keys.copy()
+        ordered.sort()
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
         if not twice:
             return

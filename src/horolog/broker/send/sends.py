@@ -31,6 +31,7 @@ from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.protocol.send_commands import HEAD_AS_SENT
 
 _Column = npt.NDArray[np.int64]
+_MESSAGE, _SCHEDULED = np.uint8(Kind.MESSAGE), np.uint8(Kind.SCHEDULED)
 _TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
 _TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
 for _type, _kinds in ACCEPTED.items():
@@ -157,7 +158,7 @@ class Sends:
         self._keys.clear()
         self._keyed, self._looked = False, 0
         raw = np.frombuffer(records, np.uint8)
-        at = np.cumsum(sizes) - sizes
+        at = sizes.cumsum() - sizes
         heads = get(raw, at, HEAD)
         assert bool((heads["size"] == sizes).all()), "sizes of records"
         counts = [len(request.rows) for request in requests]
@@ -173,7 +174,7 @@ class Sends:
             ],
             np.int64,
         )
-        topics, queue_counts, types, draws = np.repeat(of_topics, counts, axis=0).T
+        topics, queue_counts, types, draws = of_topics.repeat(counts, axis=0).T
         due = heads["due_ms"].astype(np.int64)
         if bool((due < 0).any()):
             # A level counts from store time, which never goes back: so it stays a FIFO whatever the clock does.
@@ -183,15 +184,16 @@ class Sends:
         bad = ~_TAKES[types, heads["kind"]] | (queues >= queue_counts)
         bad |= due > wall_ms + self._shard.settings.max_delay_ms
         refused = {}
-        for row in np.flatnonzero(bad).tolist():
+        for row in bad.nonzero()[0].tolist():
             refused[row] = self._refusal(
                 requests, row, int(heads["kind"][row]), int(due[row]), int(queues[row]), wall_ms
             )
         if refused:
             _refuse_parts(requests, refused)
         queues = np.where(queues < 0, (draws + np.arange(len(at))) % queue_counts, queues)
-        heads["kind"] = np.where(due > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)
-        heads["lane"] *= due > wall_ms
+        is_later = due > wall_ms
+        heads["kind"] = np.where(is_later, _SCHEDULED, _MESSAGE)
+        heads["lane"] *= is_later
         heads["due_ms"] = due
         heads["topic"] = topics
         return requests, _Turn(records, at, heads, queues), refused
@@ -327,12 +329,12 @@ def append_messages(
     body += records
     base = shard.log.place(len(body))
     sizes = heads["size"].astype(np.int64)
-    at = len(control) + np.cumsum(sizes) - sizes
+    at = len(control) + sizes.cumsum() - sizes
     raw = np.frombuffer(body, np.uint8)
     put(raw, at, heads)
     put(raw, at + (HEAD_BYTES + QUEUE_ID_AT), queues.astype(">i4"))
     offsets = np.full(len(heads), -1, np.int64)
-    now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
+    now = (heads["kind"] == _MESSAGE).nonzero()[0]
     units = []
     if len(now):
         offsets[now], groups = shard.topics.assign(heads["topic"][now], queues[now])
@@ -380,7 +382,7 @@ def unfiled_of(
     heads: np.ndarray, at: np.ndarray, base: int, body: bytes | bytearray, append_ms: int
 ) -> Unfiled | None:
     """The scheduled messages of a frame body, to be filed when it is committed; None if it has none."""
-    rows = np.flatnonzero(heads["kind"] == Kind.SCHEDULED)
+    rows = (heads["kind"] == _SCHEDULED).nonzero()[0]
     if not len(rows):
         return None
     if len(rows) == len(heads) and int(heads["size"].sum()) == len(body):

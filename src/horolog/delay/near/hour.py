@@ -73,13 +73,15 @@ class Hour(EntryFiles):
         """Append messages; gives their global indexes.  DISK_FULL changes nothing."""
         n = len(filing.due_ms)
         second = filing.due_ms // 1000 - self.hour * SECONDS
-        order = np.argsort(second, kind="stable")
+        order = second.argsort(kind="stable")
         ordered = second[order]
         is_first = np.empty(n, bool)
         is_first[0] = True
         np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-        starts = np.flatnonzero(is_first)
-        lengths = np.diff(np.append(starts, n))
+        starts = is_first.nonzero()[0]
+        stops = np.empty_like(starts)
+        stops[:-1], stops[-1] = starts[1:], n
+        lengths = stops - starts
         touched = ordered[starts]
         filed = self.heads["filed"][touched].astype(np.int64)
         index = self.count + order
@@ -87,12 +89,13 @@ class Hour(EntryFiles):
         previous[1:] = index[:-1]
         previous[starts] = self.heads["newest"][touched]
         entries = np.zeros(n, ENTRY)
-        entries["local"][order] = np.repeat(filed - starts, lengths) + np.arange(n)
+        entries["local"][order] = (filed - starts).repeat(lengths) + np.arange(n)
         entries["previous"][order] = previous
         rows = self._append(filing, entries)
-        self.heads["newest"][touched] = index[np.append(starts[1:], n) - 1]
-        self.heads["filed"][touched] += lengths.astype(np.uint32)
-        self.heads["waiting"][touched] += lengths.astype(np.uint32)
+        self.heads["newest"][touched] = index[stops - 1]
+        more = lengths.astype(np.uint32)
+        self.heads["filed"][touched] += more
+        self.heads["waiting"][touched] += more
         self._count_topics(filing.topic, 1)
         self.changed = True
         return rows
