@@ -49,6 +49,7 @@ MAY_IMPORT = {
 # jobs; `server.main` alone joins doors and admin API.
 MAY_NOT_IMPORT = {
     "server": {"admin", "pipeline", "spark", "cli", "testing"},
+    "lake/serve": {"admin", "pipeline", "spark", "cli", "testing"},
     "admin": {"pipeline", "spark", "cli", "testing"},
     "backup": {"server", "admin", "pipeline", "spark", "cli", "testing"},
     "verify": {"server", "admin", "pipeline", "spark", "cli", "testing"},
@@ -56,7 +57,8 @@ MAY_NOT_IMPORT = {
     "spark": {"server", "pipeline", "cli", "testing"},
     "cli": {"testing"},
 }
-JOINS = {"admin": {SRC / "server" / "main.py"}}
+_LATE = SRC / "lake" / "serve" / "late.py"  # fetches with the job's code what nobody has promoted
+JOINS = {"admin": {SRC / "server" / "main.py", _LATE}, "pipeline": {_LATE}}
 
 
 # Rooms that speak to a tier by its protocol (`delay.tier`), and the files in them that say which one it is, or a word

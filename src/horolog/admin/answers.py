@@ -9,7 +9,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 JSON = "application/json"
 
@@ -19,9 +19,9 @@ def answer(result: Mapping[str, Any], status: int = 200) -> Response:
     return Response(orjson.dumps({"result": result}), status, media_type=JSON)
 
 
-def engine_of(request: Request) -> Engine:
+def engine_of(request: Request) -> RunningEngine:
     """The engine this app was made for."""
-    return cast("Engine", request.app.state.engine)
+    return cast("RunningEngine", request.app.state.engine)
 
 
 def broker_name(request: Request) -> str:

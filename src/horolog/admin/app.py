@@ -33,7 +33,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 log = logging.getLogger("horolog.admin")
 
@@ -74,7 +74,7 @@ ROUTES = (
 )
 
 
-def make_app(engine: Engine, *, broker_name: str, hosts: Sequence[str] = ()) -> Starlette:
+def make_app(engine: RunningEngine, *, broker_name: str, hosts: Sequence[str] = ()) -> Starlette:
     """An app that serves `engine`; `broker_name` goes into recall handles.
 
     hosts  under which it may be asked, besides the address that it is served on and those of this machine

@@ -14,7 +14,7 @@ from horolog.admin.requests import AdvanceBody, query, read_body
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is not well, whatever it does
 
@@ -26,7 +26,7 @@ async def health(request: Request) -> Response:
     return answer({"healthy": healthy, "checks": checks}, 200 if healthy else 503)
 
 
-async def _checks(engine: Engine) -> list[dict[str, Any]]:
+async def _checks(engine: RunningEngine) -> list[dict[str, Any]]:
     """log: the disk takes writes · core: it answers · store: no damage and space left."""
     if engine.failed.done():
         why = str(engine.failed.exception() or "stopped")

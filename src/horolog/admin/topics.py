@@ -46,7 +46,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.queue_read import encode_read
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 
 async def list_topics(request: Request) -> Response:
@@ -147,7 +147,7 @@ async def read_queue(request: Request) -> Response:
     return Response(content, media_type="application/octet-stream")
 
 
-async def _read(engine: Engine, wanted: _Wanted) -> QueueRead:
+async def _read(engine: RunningEngine, wanted: _Wanted) -> QueueRead:
     """A turn's worth at a time, so that the broker does other work in between."""
     topic, queue_id, at, rest = wanted
     records: list[bytes] = []

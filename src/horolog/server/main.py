@@ -25,8 +25,9 @@ from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
-from horolog.server.parts import Door, Parts, RunningEngine, real_parts
+from horolog.server.parts import Door, Parts, real_parts
 from horolog.server.ports import bind
+from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")

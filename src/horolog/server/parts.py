@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from horolog.config import Settings
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import room_for
 
 _LOOPBACK = b"\x7f\0\0\1"
@@ -27,14 +27,6 @@ class Door(Protocol):
 
     async def stop(self, grace_s: float, /) -> None:
         """Close the ports; requests under way have `grace_s` seconds."""
-        ...
-
-
-class RunningEngine(Engine, Protocol):
-    """What the process needs of the engine beyond what the admin API needs."""
-
-    async def stop(self) -> None:
-        """Write, sync and close everything."""
         ...
 
 

@@ -24,7 +24,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.queue_commands import GroupView, ListGroups
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 _log = logging.getLogger("horolog.server")
 _At = TypeVar("_At", int, float)
@@ -133,7 +133,7 @@ class Totals:
 class Rates:
     """Looks at the broker once a minute, between `start` and `stop`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RunningEngine) -> None:
         self._engine = engine
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1

@@ -144,7 +144,7 @@ class OffloadMaker(Protocol):
         ...
 
 
-class Engine(Protocol):
+class RunningEngine(Protocol):
     """Commands in, results as futures.
 
     See `protocol.commands` for which result belongs to which command.
@@ -181,4 +181,8 @@ class Engine(Protocol):
 
         Returns when everything that became due is handed over and committed.
         """
+        ...
+
+    async def stop(self) -> None:
+        """Write, sync and close everything."""
         ...

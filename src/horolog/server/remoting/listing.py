@@ -12,12 +12,12 @@ from horolog.protocol.queue_commands import FindGroup, GroupView, ListGroups
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_group
-from horolog.server.running import Engine
+from horolog.server.running import RunningEngine
 
 _READS = 16  # messages that are read at a time
 
 
-async def topics(engine: Engine) -> AsyncIterator[TopicView]:
+async def topics(engine: RunningEngine) -> AsyncIterator[TopicView]:
     """All topics, by name."""
     after = ""
     while True:
@@ -29,7 +29,7 @@ async def topics(engine: Engine) -> AsyncIterator[TopicView]:
         after = found[-1].name
 
 
-async def groups(engine: Engine) -> AsyncIterator[GroupView]:
+async def groups(engine: RunningEngine) -> AsyncIterator[GroupView]:
     """All consumer groups, by name."""
     after = ""
     while page := await _page(engine, after):
@@ -38,18 +38,20 @@ async def groups(engine: Engine) -> AsyncIterator[GroupView]:
         after = page[-1].name
 
 
-async def _page(engine: Engine, after: str) -> list[GroupView]:
+async def _page(engine: RunningEngine, after: str) -> list[GroupView]:
     page: list[GroupView] = await engine.submit(ListGroups(after))
     return page
 
 
-async def known_group(engine: Engine, name: str) -> GroupView:
+async def known_group(engine: RunningEngine, name: str) -> GroupView:
     """A consumer group; GROUP_NOT_FOUND."""
     group: GroupView = await engine.submit(FindGroup(check_group(name)))
     return group
 
 
-async def stored_ms(engine: Engine, topic: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+async def stored_ms(
+    engine: RunningEngine, topic: str, offsets: Sequence[tuple[int, int]]
+) -> list[int]:
     """When the messages at these (queue, offset) became visible; 0: there is none, or no longer."""
     found: list[int] = []
     for first in range(0, len(offsets), _READS):
@@ -58,7 +60,7 @@ async def stored_ms(engine: Engine, topic: str, offsets: Sequence[tuple[int, int
     return found
 
 
-async def _stored_ms(engine: Engine, topic: str, queue_id: int, offset: int) -> int:
+async def _stored_ms(engine: RunningEngine, topic: str, queue_id: int, offset: int) -> int:
     if offset < 0:
         return 0
     try:
