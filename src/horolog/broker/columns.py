@@ -12,24 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.log.record import HEAD_BYTES
+from horolog.log.stored import put_stored, stored
 from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
 
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Queue id of each message record."""
-    ids: npt.NDArray[np.int64] = get(raw, at + (HEAD_BYTES + layout.QUEUE_ID_AT), ">i4").astype(
-        np.int64
-    )
-    return ids
+    return stored(raw, at + HEAD_BYTES, "queue_id").astype(np.int64)
 
 
 def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Queue offset of each message record."""
-    found: npt.NDArray[np.int64] = get(
-        raw, at + (HEAD_BYTES + layout.QUEUE_OFFSET_AT), ">i8"
-    ).astype(np.int64)
-    return found
+    return stored(raw, at + HEAD_BYTES, "queue_offset").astype(np.int64)
 
 
 def topics_at(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -62,9 +57,9 @@ def stamp(
                 one with room for an IPv6 store host keeps the IPv4 address in its first 4 bytes
     """
     body = at + HEAD_BYTES
-    put(raw, body + layout.QUEUE_OFFSET_AT, queue_offset.astype(">i8"))
-    put(raw, body + layout.POSITION_AT, (at + base).astype(">i8"))
-    flags = get(raw, body + layout.SYS_FLAG_AT, ">u4")
+    put_stored(raw, body, "queue_offset", queue_offset)
+    put_stored(raw, body, "position", at + base)
+    flags = stored(raw, body, "sys_flag")
     if bool((flags & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)).any()):
         body = body + np.where(flags & layout.BORN_HOST_V6, 12, 0)
         port = np.where(flags & layout.STORE_HOST_V6, 12, 0)
@@ -72,7 +67,7 @@ def stamp(
         put(raw, body + layout.STORE_HOST_AT, _same(store_host[:4], len(at)))
     else:
         put(raw, body + layout.STORE_HOST_AT, _same(store_host, len(at)))
-    put(raw, body + layout.STORE_MS_AT, np.full(len(at), store_ms, ">i8"))
+    put_stored(raw, body, "store_ms", np.full(len(at), store_ms))
 
 
 def _same(value: bytes, count: int) -> npt.NDArray[Any]:

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from horolog.log.record import LANE_AT, LANE_BYTES
 from horolog.protocol.send_commands import LaneView
-
-LANE_AT = 6  # in a record
 
 
 class Lanes:
@@ -70,7 +69,7 @@ def _add(counts: dict[int, int], lanes: npt.NDArray[Any]) -> None:
 
 def lanes_of(records: list[memoryview]) -> npt.NDArray[np.uint16]:
     """The lane of each record."""
-    packed = b"".join([record[LANE_AT : LANE_AT + 2] for record in records])
+    packed = b"".join([record[LANE_AT : LANE_AT + LANE_BYTES] for record in records])
     return np.frombuffer(packed, "<u2")
 
 

@@ -77,9 +77,10 @@ HEAD = np.dtype(
     ]
 )
 HEAD_BYTES = 32
-KIND_AT = 4
-TOPIC_AT = 16
-TAGS_AT = 20
+assert HEAD.fields is not None
+KIND_AT, FLAGS_AT, LANE_AT, DUE_AT, TOPIC_AT, TAGS_AT, KEY_AT = (
+    HEAD.fields[name][1] for name in ("kind", "flags", "lane", "due_ms", "topic", "tags", "key")
+)
 LANE_BYTES = 2
 assert HEAD.itemsize == HEAD_BYTES
 IS_MOVED = 1  # flag of a RECALL

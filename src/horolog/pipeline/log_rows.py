@@ -34,13 +34,12 @@ from horolog.log.record import (
     Kind,
     RecallRecord,
 )
+from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.pipeline.adopted_files import adopted_rows
 from horolog.pipeline.data_files import Bytes, LogPlan
 from horolog.pipeline.log_walk import Rows, Stretch, controls_of, mapped
 from horolog.protocol.rocketmq import layout
-
-_RECONSUME_AT = 72
 
 
 class RowKind(IntEnum):
@@ -149,7 +148,7 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
     heads = get(raw, at, HEAD)
     kind = heads["kind"]
     at_layout = at + HEAD_BYTES
-    flags = get(raw, at_layout + layout.SYS_FLAG_AT, ">u4")
+    flags = stored(raw, at_layout, "sys_flag")
     born = np.where(flags & layout.BORN_HOST_V6, 12, 0)
     hosts = born + np.where(flags & layout.STORE_HOST_V6, 12, 0)
     position = at + stretch.base
@@ -161,7 +160,7 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
             column[rows[handed]] for column in origins(plan, stretch)
         )
     numbered = kind != Kind.SCHEDULED
-    offset = get(raw, at_layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+    offset = stored(raw, at_layout, "queue_offset").astype(np.int64)
     return LogRows(
         kind=kind,
         position=position,
@@ -171,10 +170,10 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
         key=heads["key"].view(np.int64),
         due_ms=heads["due_ms"].astype(np.int64),
         append_ms=stretch.append_ms[stretch.frame[rows]],
-        store_ms=get(raw, at_layout + layout.STORE_MS_AT + born, ">i8").astype(np.int64),
-        queue=get(raw, at_layout + layout.QUEUE_ID_AT, ">i4").astype(np.int64),
+        store_ms=stored(raw, at_layout + born, "store_ms").astype(np.int64),
+        queue=stored(raw, at_layout, "queue_id").astype(np.int64),
         queue_offset=np.where(numbered, offset, -1),
-        reconsume_times=get(raw, at_layout + _RECONSUME_AT + hosts, ">u4").astype(np.int64),
+        reconsume_times=stored(raw, at_layout + hosts, "reconsume_times").astype(np.int64),
         size=heads["size"].astype(np.int64),
     )
 

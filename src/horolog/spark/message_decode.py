@@ -13,17 +13,13 @@ import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.record import HEAD_BYTES
+from horolog.log.record import DUE_AT, HEAD_BYTES
+from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 
 Rows = npt.NDArray[np.int64]
-_DUE_AT = 8  # in the record's envelope
-_BODY_CRC_AT = 8  # in the layout
-_BORN_MS_AT = 40
-_RECONSUME_AT = 72
-_BODY_LENGTH_AT = 84
 _HEAD = layout.HEAD.size
 _OF_ONE = {"message_id": properties.UNIQ_KEY, "tag": properties.TAGS}
 _SEVERAL = {"keys", "properties"}  # of one property several words, or several properties
@@ -51,13 +47,13 @@ class Records:
         self._layout = at + HEAD_BYTES
         if len(at) and int(at[-1] + sizes[-1]) > len(raw):
             raise _damaged("a record is cut short")
-        flags = get(raw, self._layout + layout.SYS_FLAG_AT, ">u4")
+        flags = stored(raw, self._layout, "sys_flag")
         self._flags = flags
         self._born_shift = np.where(flags & layout.BORN_HOST_V6, 12, 0)
         shift = self._born_shift + np.where(flags & layout.STORE_HOST_V6, 12, 0)
         self._shift = shift
         self._body_at = self._layout + _HEAD + shift
-        length = get(raw, self._layout + _BODY_LENGTH_AT + shift, ">u4").astype(np.int64)
+        length = stored(raw, self._layout + shift, "body_length").astype(np.int64)
         self._body_end = self._body_at + length
         ends = at + sizes
         if bool((self._body_end + 3 > ends).any()):
@@ -68,7 +64,7 @@ class Records:
             raise _damaged("a topic is longer than its record")
         length = get(raw, self._properties_at - 2, ">u2").astype(np.int64)
         self._properties_end = self._properties_at + length
-        magic = get(raw, self._layout + 4, ">u4")
+        magic = stored(raw, self._layout, "magic")
         if bool((self._properties_end != ends).any()) or bool((magic != layout.MAGIC).any()):
             raise _damaged("a record is not a message")
 
@@ -94,28 +90,28 @@ class Records:
     @property
     def queue_offsets(self) -> Rows:
         """Queue offset of each."""
-        return get(self._raw, self._layout + layout.QUEUE_OFFSET_AT, ">i8").astype(np.int64)
+        return stored(self._raw, self._layout, "queue_offset").astype(np.int64)
 
     @property
     def queue_ids(self) -> npt.NDArray[np.int32]:
         """Queue of each."""
-        return get(self._raw, self._layout + layout.QUEUE_ID_AT, ">i4").astype(np.int32)
+        return stored(self._raw, self._layout, "queue_id").astype(np.int32)
 
     @property
     def positions(self) -> Rows:
         """Log position that each says it has."""
-        return get(self._raw, self._layout + layout.POSITION_AT, ">i8").astype(np.int64)
+        return stored(self._raw, self._layout, "position").astype(np.int64)
 
     @property
     def store_ms(self) -> Rows:
         """When each became visible."""
-        at = self._layout + layout.STORE_MS_AT + self._born_shift
-        return get(self._raw, at, ">i8").astype(np.int64)
+        at = self._layout + self._born_shift
+        return stored(self._raw, at, "store_ms").astype(np.int64)
 
     @property
     def due_ms(self) -> Rows:
         """When each was due; 0 for one that was never scheduled."""
-        return get(self._raw, self._at + _DUE_AT, "<i8").astype(np.int64)
+        return get(self._raw, self._at + DUE_AT, "<i8").astype(np.int64)
 
     def columns(self, wanted: Sequence[str]) -> dict[str, Any]:
         """These columns as Arrow arrays; `topic` is not among them, because the reader knows it."""
@@ -133,7 +129,7 @@ class Records:
                 case "body":
                     found[name] = self._bodies()
                 case "born_at":
-                    born = get(self._raw, self._layout + _BORN_MS_AT, ">i8").astype(np.int64)
+                    born = stored(self._raw, self._layout, "born_ms").astype(np.int64)
                     found[name] = _timestamps(born)
                 case "stored_at":
                     found[name] = _timestamps(self.store_ms)
@@ -141,8 +137,10 @@ class Records:
                     due = self.due_ms
                     found[name] = _timestamps(due, due == 0)
                 case "reconsume_times":
-                    at = self._layout + _RECONSUME_AT + self._shift
-                    found[name] = pa.array(get(self._raw, at, ">u4").astype(np.int32))
+                    at = self._layout + self._shift
+                    found[name] = pa.array(
+                        stored(self._raw, at, "reconsume_times").astype(np.int32)
+                    )
         return found
 
     def _property_columns(self, wanted: Sequence[str]) -> dict[str, Any]:
@@ -185,7 +183,7 @@ class Records:
 
     def _verify_bodies(self) -> None:
         """Each body against the CRC in its layout: what a file or a wire has changed is never passed on."""
-        stated = get(self._raw, self._layout + _BODY_CRC_AT, ">u4")
+        stated = stored(self._raw, self._layout, "body_crc")
         view = self._raw.data
         starts, ends = self._body_at.tolist(), self._body_end.tolist()
         found = np.array([crc32(view[a:b]) for a, b in zip(starts, ends, strict=True)], np.uint32)

@@ -16,6 +16,7 @@ from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.run.writer import RunWriter
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.protocol.rocketmq.layout import AT
 from horolog.protocol.rocketmq.layout import HEAD as LAYOUT_HEAD
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.storage.disk import Disk
@@ -23,7 +24,7 @@ from horolog.storage.disk import Disk
 LOG_ID = 0xD0E
 _NUMBER = "9" * 16
 _ID = "F" * 16 + _NUMBER
-_BODY_CRC_AT = HEAD_BYTES + 8
+_BODY_CRC_AT = HEAD_BYTES + AT["body_crc"]
 _BODY_AT = HEAD_BYTES + LAYOUT_HEAD.size
 _ADD_ROWS = 65_536
 

@@ -19,12 +19,14 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.record import (
     HEAD_BYTES,
     IS_MESSAGE,
+    LANE_AT,
     HandOver,
     Kind,
     heads_of,
     kinds_of,
     offsets_of,
 )
+from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash
@@ -122,7 +124,7 @@ class RecordCheck:
         kinds: npt.NDArray[np.uint8],
     ) -> None:
         self._tell(base, at[~np.isin(kinds, _KINDS)], "a record of an unknown kind")
-        lanes = get(raw, at + 4, "<u4") >> 16  # behind kind and flags
+        lanes = get(raw, at + LANE_AT, "<u2")
         has_none = (lanes != 0) & ~np.isin(kinds, (Kind.SCHEDULED, Kind.HANDED))
         self._tell(base, at[has_none], "a record of a kind that has no lane has one")
 
@@ -137,12 +139,11 @@ class RecordCheck:
         heads: npt.NDArray[Any],
     ) -> None:
         sizes = heads["size"].astype(np.int64)
-        stored = at + HEAD_BYTES
-        told = get(raw, stored, ">u4").astype(np.int64)
+        told = stored(raw, at + HEAD_BYTES, "total_size").astype(np.int64)
         self._tell(
             base, at[told != sizes - HEAD_BYTES], "the layout has another size than its record"
         )
-        places = get(raw, stored + layout.POSITION_AT, ">i8")
+        places = stored(raw, at + HEAD_BYTES, "position")
         self._tell(base, at[places != at + base], "the layout names another log position")
         rows = zip(
             at.tolist(),

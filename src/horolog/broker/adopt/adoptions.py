@@ -31,7 +31,8 @@ from horolog.limits import (
     ADOPTION_FILES_MAX,
     ADOPTION_FINGERPRINT_MAX,
 )
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
+from horolog.log.record import Kind
+from horolog.log.stored import MESSAGE, MESSAGE_BYTES
 from horolog.protocol.adoption_commands import (
     Adopt,
     Adopted,
@@ -40,12 +41,10 @@ from horolog.protocol.adoption_commands import (
     BeginAdoption,
 )
 from horolog.protocol.commands import MessageType, TopicType
-from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.state_table import allows
 
 VERSION_MAX = (1 << 63) - 1
 ROWS_MAX = (1 << 32) - 1  # the row of an origin is u32
-_QUEUE_ID = slice(HEAD_BYTES + QUEUE_ID_AT, HEAD_BYTES + QUEUE_ID_AT + 4)
 _TYPES = frozenset({TopicType.DELAY, TopicType.MIXED})
 
 
@@ -232,7 +231,7 @@ def _check_promotion(shard: Shard, adoption: Adoption) -> None:
 
 def _heads(records: list[bytes], wall_ms: int) -> tuple[np.ndarray, np.ndarray]:
     """HEAD rows and queue ids of inlined messages; what is due already becomes visible at once."""
-    heads = np.frombuffer(b"".join(record[:HEAD_BYTES] for record in records), HEAD).copy()
+    found = np.frombuffer(b"".join(record[:MESSAGE_BYTES] for record in records), MESSAGE)
+    heads = found["head"].copy()
     heads["kind"] = np.where(heads["due_ms"] > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)
-    queues = np.frombuffer(b"".join(record[_QUEUE_ID] for record in records), ">i4")
-    return heads, queues.astype(np.int64)
+    return heads, found["stored"]["queue_id"].astype(np.int64)

@@ -16,12 +16,11 @@ from horolog.delay.entry import is_readable
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.state import EntryState
 from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FIND_MAX, KEY_RECALL_MAX
-from horolog.log.record import HAS_KEYS, HEAD_BYTES
+from horolog.log.record import FLAGS_AT, HAS_KEYS, HEAD_BYTES
 from horolog.protocol.commands import FindMessages, Recall, RecallByKey
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import check_is_one_key
 
-_FLAGS_AT = 5
 _COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in rows looked at
 
 
@@ -110,7 +109,7 @@ class KeySearches:
         compared = 0
         records = run.records(entries)
         for record, due_ms in zip(records, entries["due_ms"].tolist(), strict=True):
-            if len(record) <= HEAD_BYTES or not record[_FLAGS_AT] & HAS_KEYS:
+            if len(record) <= HEAD_BYTES or not record[FLAGS_AT] & HAS_KEYS:
                 continue
             compared += 1
             try:

@@ -24,10 +24,10 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import units_of
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
+from horolog.log.stored import put_stored
 from horolog.log.unaligned import get, put
 from horolog.protocol.accepted import ACCEPTED, refusal
 from horolog.protocol.commands import MessageType, SendMessages, Sent, TopicType
-from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.protocol.send_commands import HEAD_AS_SENT
 
 _Column = npt.NDArray[np.int64]
@@ -332,7 +332,7 @@ def append_messages(
     at = len(control) + sizes.cumsum() - sizes
     raw = np.frombuffer(body, np.uint8)
     put(raw, at, heads)
-    put(raw, at + (HEAD_BYTES + QUEUE_ID_AT), queues.astype(">i4"))
+    put_stored(raw, at + HEAD_BYTES, "queue_id", queues)
     offsets = np.full(len(heads), -1, np.int64)
     now = (heads["kind"] == _MESSAGE).nonzero()[0]
     units = []

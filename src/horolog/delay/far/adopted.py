@@ -24,12 +24,11 @@ from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.source import Rows
 from horolog.delay.tier import Promotion
 from horolog.limits import HOUR_MS
-from horolog.log.record import HEAD_BYTES, Kind, heads_of
+from horolog.log.record import Kind
+from horolog.log.stored import MESSAGE, MESSAGE_BYTES
 
 LEVEL = -1
 _PREFIX = "adopted."
-_QUEUE_ID = slice(HEAD_BYTES + 12, HEAD_BYTES + 16)  # of the stored layout, big-endian
-_LEAST_BYTES = HEAD_BYTES + 88
 
 
 def adopted_name(stamp: str, number: int) -> str:
@@ -151,18 +150,16 @@ class AdoptedRun(FarRun):
             ],
             bool,
         )
-        good &= entries["size"] >= _LEAST_BYTES
+        good &= entries["size"] >= MESSAGE_BYTES
         rows = np.flatnonzero(good)
         if not len(rows):
             return good
-        heads = heads_of(
-            b"".join(records[row][:HEAD_BYTES] for row in rows.tolist()),
-            np.arange(len(rows)) * HEAD_BYTES,
-        )
+        fronts = b"".join(records[row][:MESSAGE_BYTES] for row in rows.tolist())
+        found = np.frombuffer(fronts, MESSAGE)
+        heads, queues = found["head"], found["stored"]["queue_id"]
         same = heads["kind"] == Kind.SCHEDULED
         for name in ("size", "due_ms", "topic", "key"):
             same &= heads[name] == entries[name][rows]
-        queues = np.frombuffer(b"".join(records[row][_QUEUE_ID] for row in rows.tolist()), ">i4")
         same &= (queues >= 0) & (queues < self.origin.queues)
         good[rows] = same
         return good

@@ -36,18 +36,41 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, HorologError
 
 MAGIC = 0xDAA320A7
-HEAD = struct.Struct(">IIIiiqqIq4sIq4sIIqI")
+FIXED = (  # the fields of fixed width, with IPv4 hosts: (name, code of `struct`); `log.stored` has them for columns
+    ("total_size", "I"),
+    ("magic", "I"),
+    ("body_crc", "I"),
+    ("queue_id", "i"),
+    ("flag", "i"),
+    ("queue_offset", "q"),
+    ("position", "q"),
+    ("sys_flag", "I"),
+    ("born_ms", "q"),
+    ("born_address", "4s"),
+    ("born_port", "I"),
+    ("store_ms", "q"),
+    ("store_address", "4s"),
+    ("store_port", "I"),
+    ("reconsume_times", "I"),
+    ("prepared_offset", "q"),
+    ("body_length", "I"),
+)
+HEAD = struct.Struct(">" + "".join(code for _, code in FIXED))
 assert HEAD.size == 88
+AT = {  # where they are in the layout
+    name: struct.calcsize(">" + "".join(code for _, code in FIXED[:i]))
+    for i, (name, _) in enumerate(FIXED)
+}
 FRONT = struct.Struct(">IIIiiqqIq")
 assert FRONT.size == 48
 
-QUEUE_ID_AT = 12
-QUEUE_OFFSET_AT = 20
-POSITION_AT = 28
-SYS_FLAG_AT = 36
-STORE_MS_AT = 56
-STORE_HOST_AT = 64
-RECONSUME_TIMES_AT = 72
+QUEUE_ID_AT = AT["queue_id"]
+QUEUE_OFFSET_AT = AT["queue_offset"]
+POSITION_AT = AT["position"]
+SYS_FLAG_AT = AT["sys_flag"]
+STORE_MS_AT = AT["store_ms"]
+STORE_HOST_AT = AT["store_address"]
+RECONSUME_TIMES_AT = AT["reconsume_times"]
 
 COMPRESSED = 0x1
 BORN_HOST_V6 = 0x10
