@@ -9,7 +9,7 @@ however many records it has, and its origin joins them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,15 @@ from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FIND_MAX
 from horolog.log.controls import read_control
-from horolog.log.frame_reader import Hole, OpenFrame
+from horolog.log.frame_reader import OpenFrame
 from horolog.log.record import (
-    HEAD,
     HEAD_BYTES,
     Kind,
     kinds_of,
 )
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+from horolog.protocol.rocketmq.message import key_hash
 
 _STATES = {
     EntryState.WAITING: MessageState.PENDING,
@@ -40,19 +39,6 @@ _STATES = {
 }
 
 _Origin = tuple[int, int]  # log position and row
-
-
-class _Record(NamedTuple):
-    position: int
-    kind: Kind
-    due_ms: int
-    fields: layout.Stored
-    told: dict[str, str]  # properties
-    layout: bytes
-
-    @property
-    def message_id(self) -> str:
-        return self.told.get(properties.UNIQ_KEY, "")
 
 
 def find_messages(
@@ -66,18 +52,19 @@ def find_messages(
             "message_id: give either a message id or a key",
             field="message_id",
         )
-    by_id = bool(query.message_id)
-    key = key_hash(topic.name, query.message_id) if by_id else user_key_hash(topic.name, query.key)
-    positions = shard.key_index.find(key)
-    check_count(len(positions) + len(adopted), query)
+
+    def check(records: int) -> None:
+        check_count(records + len(adopted), query)
+
+    if query.message_id:
+        records = past.with_id(shard, topic, query.message_id, check)
+    else:
+        records = past.with_key(shard, topic, query.key, check)
     found: dict[_Origin, FoundMessage] = {}
-    for record in _records(shard, positions, topic):
-        if record.message_id == query.message_id or (
-            not by_id and query.key in record.told.get(properties.KEYS, "").split()
-        ):
-            origin, view = _view(shard, topic, record)
-            found[origin] = view  # that of the hand-over replaces that of the send
-    if by_id:
+    for record in records:
+        origin, view = _view(shard, topic, record)
+        found[origin] = view  # that of the hand-over replaces that of the send
+    if query.message_id:
         for origin, view in _waiting_only(shard, topic, query.message_id, None):
             found.setdefault(origin, view)
     for each in adopted:
@@ -98,23 +85,7 @@ def check_count(count: int, query: FindMessages) -> None:
         )
 
 
-def _records(shard: Shard, positions: Iterable[int], topic: Topic) -> Iterable[_Record]:
-    """Readable message records of that topic, in log order."""
-    for position in positions:
-        raw = shard.log.message(position)
-        if isinstance(raw, Hole):
-            continue
-        head = np.frombuffer(raw, HEAD, 1)[0]
-        if int(head["topic"]) == topic.number:
-            stored = raw[HEAD_BYTES:]
-            fields = layout.decode(stored)
-            told = properties.decode(fields.properties)
-            yield _Record(
-                position, Kind(int(head["kind"])), int(head["due_ms"]), fields, told, stored
-            )
-
-
-def _view(shard: Shard, topic: Topic, record: _Record) -> tuple[_Origin, FoundMessage]:
+def _view(shard: Shard, topic: Topic, record: past.Copy) -> tuple[_Origin, FoundMessage]:
     match record.kind:
         case Kind.SCHEDULED:
             origin = (record.position, 0)
@@ -126,16 +97,17 @@ def _view(shard: Shard, topic: Topic, record: _Record) -> tuple[_Origin, FoundMe
             origin = (record.position, 0)
             state = MessageState.DELIVERED
     visible = record.kind is not Kind.SCHEDULED
+    fields = layout.decode(record.layout)
     return origin, FoundMessage(
         state,
         topic.name,
         record.message_id,
-        record.told.get(properties.KEYS, "").split(),
+        record.keys,
         record.due_ms,
         origin[0],
-        record.fields.queue_id,
-        record.fields.queue_offset if visible else -1,
-        record.fields.store_ms,
+        fields.queue_id,
+        fields.queue_offset if visible else -1,
+        fields.store_ms,
         record.layout,
     )
 
@@ -156,7 +128,7 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
 # --- the delay store ----------------------------------------------------------------------------
 
 
-def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
+def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
     """What became of a scheduled message, as long as the log has no record of its hand-over."""
     key = key_hash(topic.name, record.message_id)
     refs = shard.delay.find_key(key, topic.number, record.due_ms)
@@ -169,9 +141,8 @@ def _state(shard: Shard, topic: Topic, record: _Record) -> MessageState:
     if shard.tier.holds(topic.number, record.due_ms, record.position):
         return MessageState.IN_TIER
     # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
-    copies = past.copies(shard, key, topic)
-    same = [copy for copy in copies if copy.message_id == record.message_id]
-    moved = past.moved_to(shard, same, record.due_ms) is not None
+    copies = past.with_id(shard, topic, record.message_id)
+    moved = past.moved_to(shard, copies, record.due_ms) is not None
     return MessageState.MOVED if moved else MessageState.RECALLED
 
 

@@ -1,12 +1,12 @@
 """What the log still says about a message that the delay store may have forgotten.
 
 Hours and runs go when their time has passed; the commit log stays for as long as retention lets it, and the key
-index knows which of its records belong to a message.
+index knows which of its records belong to a message.  Recalls and look-ups, by id or key, ask for these here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from horolog.broker.shard import Shard
@@ -20,6 +20,7 @@ from horolog.log.record import (
     Kind,
 )
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 VISIBLE = frozenset({Kind.MESSAGE, Kind.HANDED})
 
@@ -30,22 +31,47 @@ class Copy(NamedTuple):
     position: int
     kind: Kind
     due_ms: int
-    message_id: str
-    keys: list[str]
+    told: dict[str, str]  # properties
+    layout: bytes
+
+    @property
+    def message_id(self) -> str:
+        """Its name, as long as it lives."""
+        return self.told.get(properties.UNIQ_KEY, "")
+
+    @property
+    def keys(self) -> list[str]:
+        """Its user keys."""
+        return self.told.get(properties.KEYS, "").split()
 
 
-def copies(shard: Shard, key: int, topic: Topic) -> list[Copy]:
-    """Readable records of that topic under a key of the key index, in log order.
+def with_id(
+    shard: Shard, topic: Topic, message_id: str, check: Callable[[int], None] | None = None
+) -> list[Copy]:
+    """Readable records of the messages with that id, in log order.
 
-    What lies below the start of the log, or is damaged, is as if it were not there.  The caller compares what the
-    key stands for, since hashes may collide.
+    What lies below the start of the log, or is damaged, is as if it were not there.
+
+    check  is given how many records will be looked at, and may refuse
     """
-    return at_positions(shard, shard.key_index.find(key), topic)
+    found = _at(shard, key_hash(topic.name, message_id), topic, check)
+    return [copy for copy in found if copy.message_id == message_id]  # hashes may collide
 
 
-def at_positions(shard: Shard, positions: Iterable[int], topic: Topic) -> list[Copy]:
-    """The same for log positions that the key index gave."""
-    found = []
+def with_key(
+    shard: Shard, topic: Topic, key: str, check: Callable[[int], None] | None = None
+) -> list[Copy]:
+    """The same of the messages with that user key."""
+    found = _at(shard, user_key_hash(topic.name, key), topic, check)
+    return [copy for copy in found if key in copy.keys]
+
+
+def _at(
+    shard: Shard, key: int, topic: Topic, check: Callable[[int], None] | None
+) -> Iterator[Copy]:
+    positions = shard.key_index.find(key)
+    if check is not None:
+        check(len(positions))
     for position in positions:
         record = shard.log.message(position)
         if isinstance(record, Hole):
@@ -53,12 +79,9 @@ def at_positions(shard: Shard, positions: Iterable[int], topic: Topic) -> list[C
         _, kind, _, _, due_ms = ENVELOPE.unpack_from(record)
         number = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
         if number == topic.number:  # one that was deleted may have had the same name
-            stored = layout.properties_of(memoryview(record)[HEAD_BYTES:])
-            told = properties.decode(stored)
-            message_id = told.get(properties.UNIQ_KEY, "")
-            keys = told.get(properties.KEYS, "").split()
-            found.append(Copy(position, Kind(kind), due_ms, message_id, keys))
-    return found
+            stored = record[HEAD_BYTES:]
+            told = properties.decode(layout.properties_of(memoryview(stored)))
+            yield Copy(position, Kind(kind), due_ms, told, stored)
 
 
 def was_delivered(found: Iterable[Copy], due_ms: int) -> bool:

@@ -26,7 +26,7 @@ from horolog.limits import KEY_RECALL_MAX
 from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
 from horolog.protocol.commands import Recall, RecallByKey, Recalled, RecallStatus
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+from horolog.protocol.rocketmq.message import key_hash
 from horolog.units import instant
 
 _GOING = frozenset({int(EntryState.HANDED_OVER), int(EntryState.HANDING_OVER)})
@@ -92,8 +92,7 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
 
 
 def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
-    found = past.copies(shard, copies.key, copies.topic)
-    return [copy for copy in found if copy.message_id == copies.message_id]
+    return past.with_id(shard, copies.topic, copies.message_id)
 
 
 class Decided(NamedTuple):
@@ -148,19 +147,19 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
 
     adopted  those of adopted messages, which the index does not know
     """
-    shard.topics.get(command.topic)
-    positions = shard.key_index.find(user_key_hash(command.topic, command.key))
-    if len(positions) + len(adopted) > KEY_RECALL_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"key: {len(positions) + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
-            f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
-            field="key",
-            limit=f"{KEY_RECALL_MAX} records",
-        )
-    found = past.at_positions(shard, positions, shard.topics.get(command.topic))
-    wanted = [(copy.message_id, copy.due_ms) for copy in found if command.key in copy.keys]
-    known = [Recall(command.topic, name, due_ms) for name, due_ms in wanted]
+
+    def check(records: int) -> None:
+        if records + len(adopted) > KEY_RECALL_MAX:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"key: {records + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
+                f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
+                field="key",
+                limit=f"{KEY_RECALL_MAX} records",
+            )
+
+    found = past.with_key(shard, shard.topics.get(command.topic), command.key, check)
+    known = [Recall(command.topic, copy.message_id, copy.due_ms) for copy in found]
     return list(dict.fromkeys([*known, *adopted]))
 
 
