@@ -133,7 +133,7 @@ def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
         engine = await with_engine(disk)
         with disk.stalled("sync shard-00/log"):
             first = engine.submit(send("first"))
-            while engine._inputs or not engine._writing:
+            while engine._inputs or not engine._log.is_busy:
                 await asyncio.sleep(0)
             few = [engine.submit(send(f"m{n}")) for n in range(5)]
             await asyncio.wait(few, timeout=0.05)

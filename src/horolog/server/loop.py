@@ -1,8 +1,7 @@
 """The loop around the core: gathers inputs into turns, performs effects, releases replies.
 
-One thread runs the core (the event loop's), one writes and syncs the log, one makes checkpoints.  While a sync
-is under way further turns run and their bytes gather: one write and one sync for all of them (group commit).
-A failed write or sync of the log ends the process; recovery starts from the disk.
+One thread runs the core (the event loop's), one writes and syncs the log (`group_commit`), one makes checkpoints
+(`checkpointing`).  A failed write or sync of the log ends the process; recovery starts from the disk.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from horolog.broker.broker import Input
 from horolog.broker.effects import Effects, Reply
@@ -21,13 +20,9 @@ from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import (
-    FLUSH_INTERVAL_MS,
     KIB,
-    SECOND_MS,
     TURN_COMMANDS_MAX,
-    UNSYNCED_BYTES_MAX,
 )
-from horolog.log.segment import Write
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
 from horolog.server import simulated_time
@@ -35,13 +30,13 @@ from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.checkpointing import Checkpointing
 from horolog.server.failures import why_failed
+from horolog.server.group_commit import Flush, GroupCommit
 from horolog.server.inputs import Inputs
 from horolog.server.jobs import Jobs
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 from horolog.storage.api import Storage
 
-Flush = Literal["sync", "interval", "os"]
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 _SWITCH_S = 0.0005
@@ -62,18 +57,12 @@ class Engine:
         self.broker = opened.broker
         self.report = opened.report
         self.failed: asyncio.Future[None]
-        self._writer = opened.writer
         self._storage = storage
-        self._flush = flush
         self._inputs = Inputs()
         self._held: deque[tuple[int, list[Reply]]] = deque()
-        self._commit = self._durable = opened.broker.shard.log.end
-        self._pending: list[Write] = []
-        self._pending_bytes = 0
-        self._pending_end = self._commit
-        self._writing = False
-        self._synced_at = 0
-        self._next_segment_at = 0
+        self._log = GroupCommit(
+            opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
+        )
         self._turn_soon = False
         self._gathering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -86,14 +75,14 @@ class Engine:
         self.offloads: OffloadMaker | None = None  # likewise
 
     async def start(self) -> None:
-        """Start the workers and the first turn; needs a running event loop."""
+        """Start the threads and the first turn; needs a running event loop."""
         # The log's thread must get the interpreter back soon after its sync, not 5 ms later.
         sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        self._log_jobs, self._checkpoint_jobs, self._runs_jobs = (
-            Jobs(f"horolog-{name}", self._loop) for name in ("log", "checkpoint", "runs")
-        )
+        self._log.begin(self._loop, self._turn, self._fail)
+        self._checkpoint_jobs = Jobs("horolog-checkpoint", self._loop)
+        self._runs_jobs = Jobs("horolog-runs", self._loop)
         self.checkpointing = Checkpointing(
             self.broker, self._storage, self._checkpoint_jobs, self._soon, self._fail
         )
@@ -153,7 +142,7 @@ class Engine:
         """
         if not self._turn_soon:
             self._turn_soon = True
-            if gather and self._writing:
+            if gather and self._log.is_busy:
                 self._gathering = self._loop.call_later(_GATHER_S, self._turn)
             else:
                 self._loop.call_soon(self._turn)
@@ -164,7 +153,7 @@ class Engine:
         They cannot be answered before it anyway, and what a turn costs is shared by more of them.  Many have a turn of
         their own meanwhile: then the next write can begin at once.
         """
-        return self._writing and self._inputs.message_bytes < _GATHER_BYTES
+        return self._log.is_busy and self._inputs.message_bytes < _GATHER_BYTES
 
     def _turn(self) -> None:
         self._turn_soon = False
@@ -173,9 +162,9 @@ class Engine:
             self._gathering = None
         if self.failed.done():
             return
-        if self._pending_bytes > UNSYNCED_BYTES_MAX:
-            self._write()
-            if self._pending_bytes > UNSYNCED_BYTES_MAX:
+        if self._log.is_full:
+            self._log.write()
+            if self._log.is_full:
                 return  # the disk is behind: the end of the write under way brings the next turn
         if self._timer is not None:
             self._timer.cancel()
@@ -186,8 +175,8 @@ class Engine:
                 inputs,
                 wall_ms=self.clock.wall_ms(),
                 mono_ms=self.clock.monotonic_ms(),
-                commit=self._commit,
-                durable=self._durable,
+                commit=self._log.commit,
+                durable=self._log.durable,
             )
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
             self._inputs.put_back(inputs)  # they are told too
@@ -199,13 +188,11 @@ class Engine:
         self._answer(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)
-        self._pending += effects.writes
-        self._pending_bytes += sum(len(write.content) for write in effects.writes)
-        self._pending_end = effects.end
+        self._log.gather(effects.writes, effects.end)
         if effects.replies:
             self._held.append((effects.end, effects.replies))
         self._release()
-        self._write()
+        self._log.write()
         if effects.checkpoint is not None:
             self.checkpointing.carry_out(effects.checkpoint)
         if effects.job is not None:
@@ -239,58 +226,8 @@ class Engine:
                 token.set_result(result)
 
     def _release(self) -> None:
-        while self._held and self._held[0][0] <= self._commit:
+        while self._held and self._held[0][0] <= self._log.commit:
             self._answer(self._held.popleft()[1])
-
-    # --- writing --------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        if self._writing or (not self._pending and not self._sync_is_due()):
-            return
-        writes, self._pending = self._pending, []
-        self._writer.keep_free = self.broker.disk.keep_free
-        end = self._pending_end
-        self._pending_bytes = 0
-        self._writing = True
-        sync = self._flush == "sync" or self._sync_is_due()
-
-        def job() -> None:
-            self._writer.write(writes)
-            if sync:
-                self._writer.sync()
-
-        def done(error: BaseException | None) -> None:
-            self._written(end, sync, error)
-
-        self._log_jobs.submit(job, done)
-
-    def _prepared(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(error)
-
-    def _sync_is_due(self) -> bool:
-        return (
-            self._flush == "interval"
-            and self._durable < self._commit
-            and self.clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
-        )
-
-    def _written(self, end: int, synced: bool, error: BaseException | None) -> None:
-        self._writing = False
-        if error is not None:
-            self._fail(error)
-            return
-        self._commit = end
-        if self._writer.wants_next and self.clock.monotonic_ms() >= self._next_segment_at:
-            # If the disk is full it is tried again, but not at every write.
-            self._next_segment_at = self.clock.monotonic_ms() + SECOND_MS
-            self._log_jobs.submit(self._writer.prepare_next, self._prepared)
-        if synced:
-            self._durable = end
-            self._synced_at = self.clock.monotonic_ms()
-        elif self._flush == "interval":
-            self._loop.call_later(FLUSH_INTERVAL_MS / 1000, self._write)
-        self._turn()
 
     # --- other jobs -----------------------------------------------------------------------------
 
@@ -337,11 +274,9 @@ class Engine:
     def _is_quiet(self) -> bool:
         return (
             not self._inputs
-            and not self._writing
-            and not self._pending
+            and self._log.is_quiet
             and not self._turn_soon
             and not self.checkpointing.is_busy
-            and self._commit == self._pending_end
         )
 
     async def until_quiet(self) -> None:
@@ -371,12 +306,10 @@ class Engine:
         self.checkpointing.refuse()
         if self._timer is not None:
             self._timer.cancel()
-        self._log_jobs.stop()
+        self._log.end_jobs()
         self._checkpoint_jobs.stop()
         self._runs_jobs.stop()
-        if not self.failed.done():
-            self._writer.sync()
-        self._writer.close()
+        self._log.close(sync=not self.failed.done())
         self.broker.shard.close()
         for close in self._on_close:
             close()

@@ -21,7 +21,8 @@ from horolog.lake.serve.offloads import Offloads
 from horolog.limits import SEGMENT_BYTES
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups, Source
-from horolog.server.loop import Engine, Flush
+from horolog.server.group_commit import Flush
+from horolog.server.loop import Engine
 from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk

@@ -28,8 +28,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.server.group_commit import Flush
 from horolog.server.grpc_front import SERVICE
-from horolog.server.loop import Flush
 from horolog.testing.broker import BrokerProcess
 
 TOPIC = "ring"

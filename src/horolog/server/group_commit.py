@@ -1,0 +1,129 @@
+"""Group commit: what turns append while a write is under way gathers for the next one: one write and one sync for all.
+
+`flush = sync` syncs every write, and `interval` every half second; with `os` the system decides when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+from horolog.broker.life.space import DiskPressure
+from horolog.clock import Clock
+from horolog.limits import FLUSH_INTERVAL_MS, SECOND_MS, UNSYNCED_BYTES_MAX
+from horolog.log.segment import SegmentWriter, Write
+from horolog.server.jobs import Jobs
+
+Flush = Literal["sync", "interval", "os"]
+
+
+class GroupCommit:
+    """Writes the log in a thread; belongs to the event loop's.
+
+    commit    log position below which everything is as durable as was promised
+    durable   the same of what is synced
+    is_busy   a write is under way
+    """
+
+    def __init__(
+        self, writer: SegmentWriter, disk: DiskPressure, clock: Clock, flush: Flush, end: int
+    ) -> None:
+        self.commit = self.durable = end
+        self.is_busy = False
+        self._writer = writer
+        self._disk = disk
+        self._clock = clock
+        self._flush = flush
+        self._gathered: list[Write] = []
+        self._gathered_bytes = 0
+        self._gathered_end = end
+        self._synced_at = 0
+        self._next_segment_at = 0
+
+    def begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        written: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Start the thread; `written` is called at the end of every write, `fail` if it has failed."""
+        self._loop = loop
+        self._jobs = Jobs("horolog-log", loop)
+        self._tell = written
+        self._fail = fail
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all that was gathered is committed."""
+        return not self.is_busy and not self._gathered and self.commit == self._gathered_end
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk is behind: turns wait until a write ends."""
+        return self._gathered_bytes > UNSYNCED_BYTES_MAX
+
+    def gather(self, writes: list[Write], end: int) -> None:
+        """What a turn has appended, up to log position `end`."""
+        self._gathered += writes
+        self._gathered_bytes += sum(len(write.content) for write in writes)
+        self._gathered_end = end
+
+    def write(self) -> None:
+        """Write what is gathered, unless a write is under way."""
+        if self.is_busy or (not self._gathered and not self._sync_is_due()):
+            return
+        writes, self._gathered = self._gathered, []
+        self._writer.keep_free = self._disk.keep_free
+        end = self._gathered_end
+        self._gathered_bytes = 0
+        self.is_busy = True
+        sync = self._flush == "sync" or self._sync_is_due()
+
+        def job() -> None:
+            self._writer.write(writes)
+            if sync:
+                self._writer.sync()
+
+        def done(error: BaseException | None) -> None:
+            self._written(end, sync, error)
+
+        self._jobs.submit(job, done)
+
+    def _sync_is_due(self) -> bool:
+        return (
+            self._flush == "interval"
+            and self.durable < self.commit
+            and self._clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
+        )
+
+    def _written(self, end: int, synced: bool, error: BaseException | None) -> None:
+        self.is_busy = False
+        if error is not None:
+            self._fail(error)
+            return
+        self.commit = end
+        if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:
+            # If the disk is full it is tried again, but not at every write.
+            self._next_segment_at = self._clock.monotonic_ms() + SECOND_MS
+            self._jobs.submit(self._writer.prepare_next, self._prepared)
+        if synced:
+            self.durable = end
+            self._synced_at = self._clock.monotonic_ms()
+        elif self._flush == "interval":
+            self._loop.call_later(FLUSH_INTERVAL_MS / 1000, self.write)
+        self._tell()
+
+    def _prepared(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(error)
+
+    def end_jobs(self) -> None:
+        """Return when all writes are done."""
+        self._jobs.stop()
+
+    def close(self, *, sync: bool) -> None:
+        """Close the files; `sync`: nothing has failed, so all of it is made durable."""
+        if sync:
+            self._writer.sync()
+        self._writer.close()
