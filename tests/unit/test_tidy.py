@@ -141,6 +141,16 @@ def test_file_is_small_and_says_what_it_is(path: Path) -> None:
             assert node.name not in FORBIDDEN_DEFS, f"{node.name} says nothing"
 
 
+@pytest.mark.parametrize("package", ["", "send", "consume", "recall", "adopt", "life"])
+def test_packages_of_the_core_say_what_they_own(package: str) -> None:
+    folder = SRC / "broker" / package
+    told = ast.get_docstring(tree(folder / "__init__.py")) or ""
+    for path in folder.iterdir():
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            name = path.stem
+            assert name == "__init__" or re.search(rf"\b{name}\b", told), f"{path} is not named"
+
+
 def test_tests_do_not_sleep() -> None:
     sleeps = re.compile(r"\bsleep\((?!0\))")
     folders = (ROOT / "tests", ROOT / "examples")

@@ -1,7 +1,9 @@
 """The core: one step at a time, told the time, returning effects.
 
-    broker, decisions, deciding     the step, and which part decides which command
-    shard, relations                the state of a shard, how a committed frame changes it, what must hold in between
+    broker, effects                 the step, and what it asks for
+    decisions, deciding             which part decides which command
+    waits, under_way                who waits for whom
+    shard, relations, problems      the state of a shard, how a committed frame changes it, what must hold, what is wrong
     topics, topic_changes, groups   what clients name
     hand_over                       what is due is appended once more, with its queue offset
     queries                         questions that change nothing

@@ -1,1 +1,8 @@
-"""Consume: give messages out by lease or by offset, let those who found none wait, note what is consumed."""
+"""Consume: give messages out by lease or by offset, let those who found none wait, note what is consumed.
+
+receives, renewals  by lease, and how leases of living clients go on
+acks                what ends a lease: acknowledged, changed
+pulls, offsets      by offset, and the offsets that groups commit
+waiting             whoever found nothing
+queued, queue_times one message by its queue offset, or by its time
+"""

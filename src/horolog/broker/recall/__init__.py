@@ -1,1 +1,12 @@
-"""Recall: find a message by id or key wherever it rests, cancel it or move it, one or many, and say what became of it."""
+"""Recall: find a message by id or key wherever it rests, cancel it or move it, one or many, and say what became of it.
+
+    recall_decisions  the commands, and what each of them does in which order
+    recalls           one message, or all with a key: what is true of it, and its RECALL record
+    reschedules       one message, in a frame with its copy
+    bulk_recalls      a window, piece by piece
+    look_ups          what became of messages, by id or key
+    past              the records that the log has of an id or key; nobody else here asks its key index
+    key_searches      adopted messages by key, which have no index, piece by piece
+
+Doors ask `server.messages`, which also looks where a tier has messages.
+"""
