@@ -69,7 +69,7 @@ class GivingUp:
         """An answer has been released."""
         command, result = answer.command, answer.result
         if isinstance(command, ForwardToDeadLetters) and isinstance(result, Sent):
-            if not result.refused:
+            if result.origins and not result.refused:  # nothing: retention was faster
                 self.certain.add(self._asked[command.receipt_handle])
         elif isinstance(command, Receive) and isinstance(result, Received):
             self._held += [
