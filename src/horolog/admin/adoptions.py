@@ -16,9 +16,13 @@ from horolog.admin.requests import (
     read_body,
     read_bytes,
 )
-from horolog.broker.adopt.staging import Claim
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.protocol.adoption_commands import AdoptionState, BeginAdoption, DescribeAdoption
+from horolog.protocol.adoption_commands import (
+    AdoptionState,
+    BeginAdoption,
+    DescribeAdoption,
+    FileRow,
+)
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import AdoptionMaker
 
@@ -53,7 +57,7 @@ async def put_file(request: Request) -> Response:
 async def commit_adoption(request: Request) -> Response:
     """POST /v1/adoptions/commit → all rows of the transaction are scheduled, once."""
     wanted = await read_body(request, CommitBody)
-    claims = [Claim(**file.model_dump()) for file in wanted.files]
+    claims = [FileRow(**file.model_dump()) for file in wanted.files]
     topic = check_topic(wanted.topic)
     meant = BeginAdoption(wanted.app, wanted.version, topic, wanted.fingerprint)
     done = await _adoptions(request).commit(meant, wanted.token, claims)

@@ -30,10 +30,10 @@ class AdoptionBegun:
     max_due_ms: int  # the latest due time that is taken just now
 
 
-class StagedFile(NamedTuple):
-    """A checked run, linked into `runs` under this name (without `.run`)."""
+class FileRow(NamedTuple):
+    """What is said of one file of a transaction: by its manifest, and by the ADOPT record (`delay.far.adopted`)."""
 
-    name: str
+    name: str  # in a manifest with `.run`, as it was staged; in a record without, as it stands in `runs`
     rows: int
     bytes: int
     first_ms: int
@@ -54,7 +54,7 @@ class Adopt:
     app: str
     version: int
     topic: str
-    files: list[StagedFile] = field(default_factory=list)
+    files: list[FileRow] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
     soon_bytes: int = 0  # of what is due within the next hour
     fingerprint: str = ""  # of what is committed; "": its writer has none

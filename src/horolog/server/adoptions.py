@@ -25,7 +25,7 @@ import orjson
 from xxhash import xxh64_intdigest
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Claim, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
@@ -36,6 +36,7 @@ from horolog.protocol.adoption_commands import (
     AdoptionState,
     BeginAdoption,
     DescribeAdoption,
+    FileRow,
 )
 from horolog.protocol.commands import Command
 from horolog.server.threads import in_pool
@@ -60,10 +61,10 @@ class Core(Protocol):
 class Adoptions:
     """All transactions of a broker.  Belongs to the event loop's thread but for the file work."""
 
-    def __init__(self, engine: Core, place: Place, directory: Path, segment_bytes: int) -> None:
+    def __init__(self, engine: Core, place: Place, data_dir: Path, segment_bytes: int) -> None:
         self._engine = engine
         self._place = place
-        self._directory = directory  # of the staging directories, as other processes see it
+        self._directory = data_dir / place.stagings  # as other processes see it
         self.inline_bytes = min(ADOPTION_INLINE_BYTES, segment_bytes // 8)
         # One commit or abort of a transaction at a time.  Whoever holds a lock or waits for it keeps it
         # alive; between two holders it is not locked, and must still be the same lock.
@@ -131,13 +132,15 @@ class Adoptions:
         finally:
             file.close()
 
-    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
+    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow]) -> Adopted:
         """Adopt all files of a transaction, or refuse with the field that is wrong and change nothing."""
         work = self._commit(wanted, token, claims)
         # A caller that goes away must not let the next attempt begin while this one is in the core.
         return await asyncio.shield(asyncio.create_task(work))
 
-    async def _commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
+    async def _commit(
+        self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow]
+    ) -> Adopted:
         app, version = wanted.app, wanted.version
         async with self._lock(token):
             begun: AdoptionBegun = await self._engine.submit(wanted)
@@ -157,7 +160,7 @@ class Adoptions:
             return result
 
     async def _prepared(
-        self, wanted: BeginAdoption, token: str, claims: Sequence[Claim], begun: AdoptionBegun
+        self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow], begun: AdoptionBegun
     ) -> Adopt:
         found = await in_pool(staging.find, self._place, token)
         for name, told, was in (
@@ -172,7 +175,7 @@ class Adoptions:
         return replace(command, fingerprint=wanted.fingerprint)
 
     def _work(
-        self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[Claim]
+        self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[FileRow]
     ) -> Adopt:
         place = self._place
         checked = staging.check(

@@ -121,7 +121,7 @@ async def open_engine(
         engine.adoptions = Adoptions(
             engine,
             Place(storage, SHARD, meta.log_id),
-            data_dir / SHARD / "staging",
+            data_dir,
             meta.segment_bytes,
         )
         engine.on_close(lock.release)

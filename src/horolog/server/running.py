@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from horolog.backup.status import BackupView
-from horolog.broker.adopt.staging import Claim
 from horolog.clock import Clock
-from horolog.protocol.adoption_commands import Adopted, BeginAdoption
+from horolog.protocol.adoption_commands import Adopted, BeginAdoption, FileRow
 from horolog.protocol.commands import (
     Command,
     FindMessages,
@@ -50,7 +49,7 @@ class AdoptionMaker(Protocol):
         """Write a piece of a staged file; its length after that."""
         ...
 
-    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[Claim]) -> Adopted:
+    async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow]) -> Adopted:
         """All files of a transaction, or an error that names the field, and nothing."""
         ...
 

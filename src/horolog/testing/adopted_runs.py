@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from horolog.broker.adopt.staging import Claim
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.run.format import FOOTER_BYTES, run_path
 from horolog.delay.run.writer import RunWriter
 from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind
+from horolog.protocol.adoption_commands import FileRow
 from horolog.protocol.commands import NewMessage
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.storage.api import Storage
@@ -43,7 +43,7 @@ def write_adopted(
     queues: int = 1,
     adopted: bool = True,
     changed: Mapping[str, Any] | None = None,
-) -> Claim:
+) -> FileRow:
     """Write `<name>.run` with these messages sorted by due time; gives its row of a manifest.
 
     changed  columns of the index to set to something else, before the sums are made
@@ -72,7 +72,7 @@ def write_entries(
     log_id: int,
     adopted: bool = True,
     changed: Mapping[str, Any] | None = None,
-) -> Claim:
+) -> FileRow:
     """Write `<name>.run` with these records, in order of due time; CRCs and sums are made here."""
     entries["crc"] = record_crcs(records, entries["origin"], entries["row"])
     for column, value in (changed or {}).items():
@@ -81,7 +81,7 @@ def write_entries(
     writer = RunWriter(storage, directory, name, log_id=log_id, rows=len(records), adopted=adopted)
     writer.add(entries, records)
     info = writer.finish()
-    return Claim(
+    return FileRow(
         f"{name}.run",
         info.rows,
         info.size,

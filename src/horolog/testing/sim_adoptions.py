@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Claim, Place
+from horolog.broker.adopt.staging import Begun, Place
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
-from horolog.protocol.adoption_commands import Adopt, Adopted
+from horolog.protocol.adoption_commands import Adopt, Adopted, FileRow
 from horolog.protocol.commands import MessageType, NewMessage
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.adopted_runs import write_adopted
@@ -32,7 +32,7 @@ class Transaction:
     def __init__(self, place: Place, begun: Begun, number: int, queues: int) -> None:
         self.place = place
         self.begun = begun
-        self.claims: list[Claim] = []
+        self.claims: list[FileRow] = []
         self._topic = number
         self._queues = queues
 

@@ -33,23 +33,12 @@ from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.reader import Run
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
-from horolog.protocol.adoption_commands import StagedFile
+from horolog.protocol.adoption_commands import FileRow
 from horolog.storage.api import Storage, read_file, replace_file
 
 BEGUN = "begin.json"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,116}\.run")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-
-
-class Claim(NamedTuple):
-    """What the manifest of a commit says of one file; `name` with `.run`."""
-
-    name: str
-    rows: int
-    bytes: int
-    first_ms: int
-    last_ms: int
-    crc32: int  # of the footer
 
 
 class Begun(NamedTuple):
@@ -74,9 +63,14 @@ class Place(NamedTuple):
     directory: str  # of the shard
     log_id: int
 
+    @property
+    def stagings(self) -> str:
+        """Directory of the staging directories."""
+        return f"{self.directory}/staging"
+
     def staging(self, token: str) -> str:
         """Directory of one transaction."""
-        return f"{self.directory}/staging/{token}"
+        return f"{self.stagings}/{token}"
 
     @property
     def runs(self) -> str:
@@ -88,7 +82,7 @@ class Checked(NamedTuple):
     """Staged files that are as their manifest says, in its order."""
 
     begun: Begun
-    files: list[StagedFile]
+    files: list[FileRow]
     moved: list[bool]  # whether a file is in `runs` already
     soon_bytes: int  # of records due before the moment that was asked for
 
@@ -109,7 +103,7 @@ def begin(place: Place, begun: Begun) -> None:
     directory = place.staging(begun.token)
     place.storage.make_dir(directory)
     replace_file(place.storage, directory, BEGUN, orjson.dumps(begun._asdict()))
-    place.storage.sync_dir(f"{place.directory}/staging")
+    place.storage.sync_dir(place.stagings)
 
 
 def find(place: Place, token: str) -> Begun:
@@ -148,7 +142,7 @@ def sweep_staging(
 ) -> list[str]:
     """Remove staging directories that are committed, or have been left, but those of `keep`; gives their tokens."""
     gone = []
-    for token in place.storage.list(f"{place.directory}/staging"):
+    for token in place.storage.list(place.stagings):
         if token in keep:
             continue
         try:
@@ -167,7 +161,7 @@ def sweep_staging(
 def sweep_moved(place: Place, named: set[str]) -> None:
     """At a start: remove adopted runs that nothing names, but those whose transaction may still be committed."""
     staged = set()
-    for token in place.storage.list(f"{place.directory}/staging"):
+    for token in place.storage.list(place.stagings):
         with contextlib.suppress(HorologError):
             staged.add(find(place, token).stamp)
     for name in place.storage.list(place.runs):
@@ -179,7 +173,7 @@ def sweep_moved(place: Place, named: set[str]) -> None:
 
 
 def check(
-    place: Place, begun: Begun, claims: Sequence[Claim], topic: int, queues: int, soon_ms: int
+    place: Place, begun: Begun, claims: Sequence[FileRow], topic: int, queues: int, soon_ms: int
 ) -> Checked:
     """Compare staged files with their manifest, and make them durable; each refusal names the field.
 
@@ -212,12 +206,12 @@ def check(
             soon += int(rows["bytes"][rows["hour"] < -(-soon_ms // HOUR_MS)].sum())
         finally:
             run.close()
-        files.append(StagedFile(name, *claim[1:]))
+        files.append(FileRow(name, *claim[1:]))
         moved.append(is_moved)
     return Checked(begun, files, moved, soon)
 
 
-def _opened(place: Place, directory: str, stem: str, claim: Claim, field: str) -> Run:
+def _opened(place: Place, directory: str, stem: str, claim: FileRow, field: str) -> Run:
     try:
         file = place.storage.open(f"{directory}/{stem}.run")
     except FileNotFoundError:
@@ -242,7 +236,7 @@ def _opened(place: Place, directory: str, stem: str, claim: Claim, field: str) -
     return run
 
 
-def _check_run(run: Run, claim: Claim, field: str, topic: int, queues: int) -> None:
+def _check_run(run: Run, claim: FileRow, field: str, topic: int, queues: int) -> None:
     if not run.adopted:
         raise refused(field, f"{claim.name} was not written for adoption (flag adopted)")
     for name in ("rows", "first_ms", "last_ms"):
@@ -275,7 +269,7 @@ def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray
 
 
 def read_records(
-    place: Place, claims: Sequence[Claim], checked: Checked, queues: int
+    place: Place, claims: Sequence[FileRow], checked: Checked, queues: int
 ) -> list[bytes]:
     """All messages of a small transaction, by (due time, place in the manifest, row), every one verified."""
     found: list[bytes] = []
@@ -300,7 +294,7 @@ def read_records(
     return [found[row] for row in order.tolist()]
 
 
-def move(place: Place, claims: Sequence[Claim], checked: Checked) -> None:
+def move(place: Place, claims: Sequence[FileRow], checked: Checked) -> None:
     """Give the files their names in `runs`, durably."""
     for claim, file, is_moved in zip(claims, checked.files, checked.moved, strict=True):
         if not is_moved:
