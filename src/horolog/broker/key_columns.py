@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.message import user_key_hash_of
 
 Body = bytes | bytearray | memoryview
+_ONE_WORD = re.compile(rb"[!-~]+").fullmatch
 _KEYS_MARK = f"\x02{properties.KEYS}\x01".encode()
 
 
@@ -72,13 +74,13 @@ def _user_keys(
                 counts.append(0)
                 continue
         stop = text.find(b"\x02", value_at, end)
-        words = text[value_at : stop if stop >= 0 else end].decode("utf-8", "replace").split()
+        value = bytes(text[value_at : stop if stop >= 0 else end])
         topic = bytes(text[topic_at + 1 : stored_at - 2])
-        if len(words) == 1:
-            found.append(user_key_hash_of(topic, words[0]))
+        if _ONE_WORD(value) is not None:  # as nearly all are
+            found.append(user_key_hash_of(topic, value))
             counts.append(1)
         else:
-            each = dict.fromkeys(words)
-            found += [user_key_hash_of(topic, word) for word in each]
+            each = dict.fromkeys(value.decode("utf-8", "replace").split())
+            found += [user_key_hash_of(topic, word.encode()) for word in each]
             counts.append(len(each))
     return found, counts

@@ -41,9 +41,9 @@ def user_key_hash(topic: str, key: str) -> int:
     return xxh64_intdigest(f"{topic}\0{key}".encode(), USER_KEY_SEED)
 
 
-def user_key_hash_of(topic: bytes, key: str) -> int:
-    """The same, of a topic in UTF-8."""
-    return xxh64_intdigest(b"%b\0%b" % (topic, key.encode()), USER_KEY_SEED)
+def user_key_hash_of(topic: bytes, key: bytes) -> int:
+    """The same, of both in UTF-8."""
+    return xxh64_intdigest(b"%b\0%b" % (topic, key), USER_KEY_SEED)
 
 
 def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> None:
