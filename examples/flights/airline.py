@@ -181,7 +181,7 @@ def fly(airline: Airline, orders: list[Order]) -> None:
 
 
 def _on_news(airline: Airline, order: Order, first: Future[str]) -> None:
-    airline.recall(order, first.result())  # queued behind it, so this waits for a retry at most
+    airline.recall(order, first.result())  # queued after it, so this waits for a retry at most
     if order.new_due_s is not None:
         airline.schedule(order, 2, order.new_due_s)
 

@@ -101,7 +101,7 @@ def flights_of(rows: Iterable[dict[str, str]], month: int = MONTH, day: int = DA
 def derive(
     flights: Iterable[Flight], *, seed: int = SEED, start_min: int = START_MIN
 ) -> list[Course]:
-    """Decide by the stated rules when each call is due, recalled and due anew; in due order."""
+    """Decide by the stated rules when each call is due, recalled and due again; in due order."""
     courses = [_course(flight, seed, start_min) for flight in flights]
     return sorted(courses, key=lambda course: (course.call_min, course.flight.key))
 

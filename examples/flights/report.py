@@ -67,7 +67,7 @@ def summary(balance: Balance, crash: str) -> Table:
 
 
 def histogram(called: Iterable[int], recalled: Iterable[int]) -> list[str]:
-    """Bars by hour of the airline's day, from minutes: handed over, and behind them recalled."""
+    """Bars by hour of the airline's day, from minutes: handed over, and after them recalled."""
     handed = Counter(minute // 60 for minute in called)
     taken_back = Counter(minute // 60 for minute in recalled)
     hours = range(min(handed | taken_back, default=0), max(handed | taken_back, default=-1) + 1)

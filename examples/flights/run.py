@@ -5,7 +5,7 @@
 
 For every flight that left New York on 2013-03-08 the official RocketMQ client schedules a
 boarding call.  Calls of cancelled flights are recalled, calls of delayed ones are recalled and
-scheduled anew (`day.py` states the rules), another process of the same client receives them, and
+scheduled again (`day.py` states the rules), another process of the same client receives them, and
 half-way the broker is killed with SIGKILL, at the very moment a request is on its way, and
 started again.  In the end everything has to add up.  Then Spark schedules the boarding calls of
 all flights of the year in one load, forecasts them, and audits the day (`year.py`); the audit must
@@ -123,8 +123,8 @@ class Demo:
     async def balance(self) -> Balance:
         """Compare what everybody says."""
         recalls = sum(course.news_min is not None for course in self.courses)
-        anew = sum(course.new_call_min is not None for course in self.courses)
-        expected = Expected(calls=len(self.courses) + anew, recalls=recalls)
+        again = sum(course.new_call_min is not None for course in self.courses)
+        expected = Expected(calls=len(self.courses) + again, recalls=recalls)
         return self.ledger.balance(expected, await self.broker.look(TOPIC), self.down_ms)
 
     async def prove(self, console: Console) -> list[str]:
@@ -191,13 +191,13 @@ class Demo:
 def _order(course: Course, timeline: Timeline) -> dict[str, Any]:
     flight = course.flight
     at = clock_text(flight.scheduled_min)
-    news, anew = course.news_min, course.new_call_min
+    news, again = course.news_min, course.new_call_min
     return {
         "key": flight.key,
         "body": f"{flight.key} to {flight.dest}, scheduled {at}: please come to the gate",
         "due_s": timeline.due_s(course.call_min),
         "news_at_s": None if news is None else timeline.at_s(news),
-        "new_due_s": None if anew is None else timeline.due_s(anew),
+        "new_due_s": None if again is None else timeline.due_s(again),
     }
 
 

@@ -127,7 +127,7 @@ CHECKPOINTS_KEPT = 2
 FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is received soon
 FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
-FRAMES_AHEAD_BYTES = 64 * KIB  # read at once where small frames are read one behind the other
+FRAMES_AHEAD_BYTES = 64 * KIB  # read at once where small frames are read one after another
 DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
 HOLES_READ_MAX = 256  # of one search by store time: some 20 ms
 HOLES_TOLD_MAX = 65_536  # queue offsets that cannot be read, each named once
@@ -171,7 +171,7 @@ HOUR_KEEP_MS = (
     3 * HOUR_MS
 )  # a finished hour stays this long, so that a late recall is told the truth
 QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
-MEND_ROWS_MAX = 1_024  # damaged index entries that are made anew at once: about 50 ms
+MEND_ROWS_MAX = 1_024  # damaged index entries that are rebuilt at once: about 50 ms
 PROBLEMS_MAX = 200  # sentences in health and in every checkpoint; what is found beyond is counted
 PROBLEM_KEEP_MS = DAY_MS  # a loss stays in health at least this long, so that somebody sees it
 PROBLEM_TEXT_MAX = 1_000  # characters of one of them

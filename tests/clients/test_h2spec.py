@@ -1,7 +1,7 @@
 """h2spec, the conformance tests of HTTP/2 and HPACK: plaintext and TLS, every case passed.
 
 h2spec asks for pages, which the broker does not serve, so the door, its connections and their HTTP/2 are the broker's,
-and behind them stands a page instead of gRPC.  `make clients` builds h2spec with the versions and sums of
+and after them stands a page instead of gRPC.  `make clients` builds h2spec with the versions and sums of
 tests/clients/h2spec.
 """
 

@@ -164,7 +164,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1_000))
     def commit(self, pick: int) -> None:
-        """Forwards everything below is consumed; backwards nothing is known of what lies behind."""
+        """Forwards everything below is consumed; backwards nothing is known of what lies after."""
         self.settle()
         offset, floor = pick % (self.sent + 1), self.floor()
         if offset > floor:

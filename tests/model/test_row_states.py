@@ -115,8 +115,8 @@ def settled_as(states: RowStates) -> tuple:
     return (
         states.cursor,
         states.decided,
-        states.behind_cursor().tobytes(),
-        tuple(sorted(states.behind)),
+        states.after_cursor().tobytes(),
+        tuple(sorted(states.after)),
         tuple(sorted(maps.items())),
         states.at(every).tobytes(),
     )

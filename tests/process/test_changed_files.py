@@ -62,7 +62,7 @@ def test_a_data_directory_that_is_moved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["delay.idx", "delay.log"])
 def test_a_file_of_an_hour_that_is_cut(tmp_path: Path, name: str) -> None:
-    """The file is named wherever it is met; the next start makes it anew from the log."""
+    """The file is named wherever it is met; the next start rebuilds it from the log."""
     with filled(tmp_path / "data") as broker:
         (file,) = (tmp_path / "data/shard-00/hours").glob(f"*/{name}")
         os.truncate(file, 7)

@@ -24,7 +24,7 @@ from horolog.pipeline.offload import offload
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 BEFORE = pytest.param("before", marks=pytest.mark.full)
-BEHIND = pytest.param("behind", marks=pytest.mark.full)
+AFTER = pytest.param("after", marks=pytest.mark.full)
 SCRIPT = Path(lake_job.__file__)
 OFFLOADED, ADOPTED = "/v1/offloads/commit", "/v1/adoptions/commit"
 COUNT = 60
@@ -103,7 +103,7 @@ def half_files(uri) -> list[Path]:
 
 
 def killed_at(broker, wanted, when):
-    """A hook that kills the broker at the first such request, before it or behind it; and what it has seen."""
+    """A hook that kills the broker at the first such request, before it or after it; and what it has seen."""
     seen = []
 
     def hook(path, forward):
@@ -112,7 +112,7 @@ def killed_at(broker, wanted, when):
         seen.append(path)
         if len(seen) > 1:
             return forward()
-        if when == "behind":
+        if when == "after":
             forward()
         broker.kill()
         broker.start()
@@ -153,7 +153,7 @@ def test_the_broker_dies_while_a_job_offloads(cluster, broker, tmp_path, uri, ma
     handed_over_once(broker, made)
 
 
-@pytest.mark.parametrize("when", [BEFORE, "behind"])
+@pytest.mark.parametrize("when", [BEFORE, "after"])
 def test_the_broker_dies_at_the_commit_of_an_offload(
     cluster, broker, tmp_path, uri, made, when
 ) -> None:
@@ -187,9 +187,7 @@ def test_the_driver_dies_and_its_task_does_not_know(cluster, broker, tmp_path, u
     handed_over_once(broker, made)
 
 
-@pytest.mark.parametrize(
-    "when", [pytest.param("written", marks=pytest.mark.full), "before", BEHIND]
-)
+@pytest.mark.parametrize("when", [pytest.param("written", marks=pytest.mark.full), "before", AFTER])
 def test_the_driver_dies_at_the_commit_of_an_offload(
     cluster, broker, tmp_path, uri, made, when
 ) -> None:
@@ -199,7 +197,7 @@ def test_the_driver_dies_at_the_commit_of_an_offload(
     def hook(path, forward):
         if path != OFFLOADED or not running:
             return forward()
-        if when == "behind":
+        if when == "after":
             forward()
         running.pop().kill()
         return None
@@ -214,7 +212,7 @@ def test_the_driver_dies_at_the_commit_of_an_offload(
             assert first.heard() == ""
         assert lake_table.has_table(uri) == (when != "written")
         assert total(broker) == len(made)
-        assert (broker.admin.get("/v1/offloads")["waiting"] > 0) == (when == "behind")
+        assert (broker.admin.get("/v1/offloads")["waiting"] > 0) == (when == "after")
         with job("offload", cluster, proxy.url, tmp_path) as second:
             lines = second.until("done: ")
             assert second.ended() == 0
@@ -258,7 +256,7 @@ def test_an_executor_dies_in_the_middle_of_a_run(
     all_back(broker, uri, made)
 
 
-@pytest.mark.parametrize("when", [BEFORE, "behind"])
+@pytest.mark.parametrize("when", [BEFORE, "after"])
 def test_the_broker_dies_at_a_commit_of_a_promotion(
     cluster, broker, tmp_path, uri, made, waiting, when
 ) -> None:
@@ -269,7 +267,7 @@ def test_the_broker_dies_at_a_commit_of_a_promotion(
     all_back(broker, uri, made)
 
 
-@pytest.mark.parametrize("when", ["before", BEHIND])
+@pytest.mark.parametrize("when", ["before", AFTER])
 def test_the_driver_dies_in_the_middle_of_a_promotion(
     cluster, broker, tmp_path, uri, made, waiting, when
 ) -> None:
@@ -281,7 +279,7 @@ def test_the_driver_dies_in_the_middle_of_a_promotion(
         commits.append(path)
         if len(commits) != 5:
             return forward()
-        answer = forward() if when == "behind" else None
+        answer = forward() if when == "after" else None
         running[0].kill()
         return answer or forward()
 
@@ -303,7 +301,7 @@ def test_the_driver_dies_in_the_middle_of_a_promotion(
 
 @pytest.mark.parametrize("fault", ["late", "second"])
 def test_two_attempts_of_a_task_of_a_load(cluster, broker, tmp_path, fault) -> None:
-    """`second`: both have whole files before the commit; `late`: one of them writes on behind it."""
+    """`second`: both have whole files before the commit; `late`: one of them writes on after it."""
     broker.create_topic("t")
     there = []
 

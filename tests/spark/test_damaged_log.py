@@ -55,7 +55,7 @@ def read_all(data_dir: Path, *, lossy: bool) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("known_by", ["queues", "log"])
 @pytest.mark.parametrize("how", KINDS)
-def test_a_topic_of_files_goes_on_behind_damage_only_if_it_may(data_dir, how, known_by) -> None:
+def test_a_topic_of_files_goes_on_after_damage_only_if_it_may(data_dir, how, known_by) -> None:
     before = read_all(data_dir, lossy=False)
     assert len(before) == MESSAGES
     damage = hurt(data_dir, how, 0.2)
@@ -106,7 +106,7 @@ def test_a_batch_fails_or_leaves_out_what_is_lost(spark, data_dir) -> None:
 
 
 @pytest.mark.parametrize("how", KINDS)
-def test_the_walk_of_the_jobs_goes_on_behind_damage(data_dir, how) -> None:
+def test_the_walk_of_the_jobs_goes_on_after_damage(data_dir, how) -> None:
     plan = plan_log(data_dir)
     before = sum(len(stretch.at) for stretch in walk_log(plan))
     damage = hurt(data_dir, how, 0.2)

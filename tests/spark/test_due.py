@@ -205,7 +205,7 @@ def test_a_finished_file_may_go(runs, monkeypatch) -> None:
     assert reader.latestOffset(end, None) == end
     write_run(runs, "next", np.array([START + 19_999, START + 20_500]), first=9_000)
     clock[0] += 1_000
-    with pytest.raises(HorologError, match="1 rows that are due before"):
+    with pytest.raises(HorologError, match="1 row due before"):
         # Fewer rows are below than were: only a file with more would be noticed.
         stream(runs).latestOffset({**end, "below": 0}, None)
     assert reader.latestOffset(end, None)["rows"] == 1

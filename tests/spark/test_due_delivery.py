@@ -66,7 +66,7 @@ def test_exactly_once_into_delta_over_ten_restarts(spark, broker, tmp_path) -> N
 
 
 def restarts(spark, broker, tmp_path: Path, carried: str, *, times: int) -> None:
-    """Each start is followed by more that is due, and dies behind the commit of its first batch."""
+    """Each start is followed by more that is due, and dies after the commit of its first batch."""
     runs, table = tmp_path / "runs", tmp_path / "table"
     runs.mkdir()
     begin = broker.now_ms()
@@ -77,7 +77,7 @@ def restarts(spark, broker, tmp_path: Path, carried: str, *, times: int) -> None
     for _ in range(times):
         now = broker.advance(1_000)
         with pytest.raises(Exception, match="killed"):
-            run_once(spark, broker, runs, tmp_path, DyingSink(sink, behind=True), carried)
+            run_once(spark, broker, runs, tmp_path, DyingSink(sink, after=True), carried)
         run_once(spark, broker, runs, tmp_path, sink, carried)
         rows = delivered(table)
         want = {number: due for number, due in all_due(runs).items() if due < now}

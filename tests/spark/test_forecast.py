@@ -49,7 +49,7 @@ def test_a_closed_directory_is_counted_to_the_second(spark, tmp_path):
     assert soon.total == sum(n for ms, n in made.by_second.items() if ms < until)
 
 
-def test_what_happened_behind_the_checkpoint_counts(spark, tmp_path):
+def test_what_happened_after_the_checkpoint_counts(spark, tmp_path):
     async def live() -> Made:
         await make_directory(tmp_path / "data", 300, advance_ms=60_000)
         engine = await open_directory(tmp_path / "data")

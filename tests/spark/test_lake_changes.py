@@ -56,7 +56,7 @@ def states(broker, message_id: str) -> set[str]:
 
 
 def test_a_message_in_the_lake_is_rescheduled(broker, spark, sent, tmp_path) -> None:
-    """To another hour, by handle and by id; killed behind it; the audit knows it as moved."""
+    """To another hour, by handle and by id; killed after it; the audit knows it as moved."""
     assert to_the_lake(broker, tmp_path) == 19
     b5, b6, b7 = (sent[name] for name in ("b5", "b6", "b7"))
     soon = now_ms(broker) + 3 * HOUR_MS

@@ -109,7 +109,7 @@ def test_what_is_recalled_while_it_is_copied_does_not_come_back(broker, tmp_path
 
 
 def test_whoever_promotes_is_killed_at_one_request_after_the_other(broker, tmp_path) -> None:
-    """Before the request reaches the broker, or behind it, so that nobody hears the answer."""
+    """Before the request reaches the broker, or after it, so that nobody hears the answer."""
     made = fill(broker)
     offload(broker.admin, str(tmp_path / "lake"), from_ms(broker))
     job: list[subprocess.Popen[str]] = []

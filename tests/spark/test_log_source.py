@@ -115,7 +115,7 @@ def _kinds(plan) -> list[int]:
     return found
 
 
-def test_a_walk_goes_on_behind_what_does_not_verify(written, tmp_path):
+def test_a_walk_goes_on_after_what_does_not_verify(written, tmp_path):
     path, _ = written
     with Surgery(path, tmp_path / "copy") as log:
         position = log.records(Kind.RECALL)[3].position

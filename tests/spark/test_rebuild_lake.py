@@ -91,7 +91,7 @@ def test_taken_is_what_was_far_before_the_begin_and_is_due_late_enough() -> None
         (1_999, FAR_MS + 9 * HOUR_MS, NOW * HOUR_MS, False),
         (1_999, FAR_MS, (NOW + 1) * HOUR_MS - 1, False),
         (1_999, FAR_MS, (NOW + 1) * HOUR_MS, True),  # filed in its hour
-        (2_050, FAR_MS, NOW * HOUR_MS, True),  # filed behind what was frozen
+        (2_050, FAR_MS, NOW * HOUR_MS, True),  # filed after what was frozen
         (2_050, FAR_MS + 5 * HOUR_MS, NOW * HOUR_MS, False),
         (3_001, FAR_MS + 99 * HOUR_MS, NOW * HOUR_MS, True),
     ]

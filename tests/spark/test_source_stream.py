@@ -130,7 +130,7 @@ def test_exactly_once_over_twenty_restarts(spark, broker, tmp_path) -> None:
 
 
 def restarts(spark, broker, place: Path, way: str, *, times: int) -> None:
-    """The query dies in its first batch, before or behind the table's commit; so does the broker now and then."""
+    """The query dies in its first batch, before or after the table's commit; so does the broker now and then."""
     broker.create_topic("t", "mixed", 3)
     table, chance = place / "table", random.Random(times)
     sink = DeltaAppend(str(table))
@@ -141,9 +141,9 @@ def restarts(spark, broker, place: Path, way: str, *, times: int) -> None:
         fill(broker, "t", range(sent + 20, sent + 30), in_ms=60_000)
         broker.advance("1m")
         sent += 30
-        behind = bool(turn % 2)
+        after = bool(turn % 2)
         with pytest.raises(Exception, match="killed"):
-            run(spark, broker, place, DyingSink(sink, before=not behind, behind=behind), **options)
+            run(spark, broker, place, DyingSink(sink, before=not after, after=after), **options)
         if chance.random() < 0.4:
             broker.kill()
             broker.restart()

@@ -21,9 +21,9 @@ BEGIN, COMMIT = "/v1/adoptions/begin", "/v1/adoptions/commit"
 POINTS = [
     ("/v1/topics/in/queues/", "before"),  # the source reads
     (BEGIN, "before"),  # the sink has staged nothing
-    (BEGIN, "behind"),
+    (BEGIN, "after"),
     (COMMIT, "before"),  # everything is staged
-    (COMMIT, "behind"),  # committed, but the query's checkpoint does not know
+    (COMMIT, "after"),  # committed, but the query's checkpoint does not know
 ]
 
 
@@ -57,7 +57,7 @@ class Life(Stepped):
         if self.killed or not wanted or not path.startswith(wanted):
             return forward()
         self.killed = True
-        if when == "behind":
+        if when == "after":
             forward()
         self.kill()
         return None
@@ -70,7 +70,7 @@ def newest(folder: Path) -> int:
 
 @pytest.mark.parametrize("kills", [7, pytest.param(20, marks=pytest.mark.full)])
 def test_drivers_are_killed(broker, tmp_path, kills) -> None:
-    """At each of the points once or more; behind the sixth kill the broker starts again as well."""
+    """At each of the points once or more; after the sixth kill the broker starts again as well."""
     broker.create_topic("in", "mixed", 2)
     broker.create_topic("out")
     checkpoint, sent = tmp_path / "checkpoint", []

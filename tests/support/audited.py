@@ -1,4 +1,4 @@
-"""Data directories for the jobs that read them, and logs with faults: copies whose frames were written anew.
+"""Data directories for the jobs that read them, and logs with faults: copies whose frames were written again.
 
 made = await make_directory(path, messages=300)
 with Surgery(path, copy) as log:
@@ -216,7 +216,7 @@ class Found:
 
 
 class Surgery:
-    """Changes the log of a copy; what is changed is sealed anew, so that all check sums are right."""
+    """Changes the log of a copy; what is changed is sealed again, so that all check sums are right."""
 
     def __init__(self, source: Path, target: Path) -> None:
         shutil.copytree(source, target)
@@ -278,12 +278,12 @@ class Surgery:
         """(log position of the scheduled message, its row) of a HANDED record."""
         before = [each for each in self.records(Kind.HAND_OVER) if each.position < handed.position]
         origins = decode_hand_over(before[-1].content[16:]).origins
-        behind = [
+        after = [
             each
             for each in self.records(Kind.HANDED)
             if before[-1].position < each.position <= handed.position
         ]
-        origin = origins[len(behind) - 1]
+        origin = origins[len(after) - 1]
         return int(origin["position"]), int(origin["row"])
 
     def put(self, position: int, content: bytes) -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 
 class DyingSink:
-    """Appends with `sink`, and then raises, before or behind it, as if the process had been killed there."""
+    """Appends with `sink`, and then raises, before or after it, as if the process had been killed there."""
 
-    def __init__(self, sink: Any, *, before: bool = False, behind: bool = False) -> None:
+    def __init__(self, sink: Any, *, before: bool = False, after: bool = False) -> None:
         self._sink = sink
         self._before = before
-        self._behind = behind
+        self._after = after
 
     def __call__(self, frame: Any, batch: int) -> None:
         if self._before:
             raise RuntimeError("killed")
         self._sink(frame, batch)
-        if self._behind:
+        if self._after:
             raise RuntimeError("killed")

@@ -5,7 +5,7 @@ HOROLOG_FAULT   what happens, once, when the first file is half written:
                 lingers   the worker goes on when driver, executor and daemon are dead; it is the only one,
                           as another would die in the middle of its own file
                 late      (one attempt of partition 0) it goes on when the transaction is committed by the other
-                second    the same, behind the whole file
+                second    the same, after the whole file
 HOROLOG_FOLDER  gets the file `happened` then
 HOROLOG_BROKER  URL of the admin port, for `late` and `second`
 HOROLOG_JOB     the transaction's app, for the same
@@ -26,7 +26,7 @@ from pyspark import TaskContext, daemon
 
 WAIT_S = 90.0
 _PAUSE = threading.Event()  # never set
-_syncs = 0  # of this process; a run is synced before its footer and behind it
+_syncs = 0  # of this process; a run is synced before its footer and after it
 
 
 def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[str, str]:

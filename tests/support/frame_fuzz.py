@@ -123,7 +123,7 @@ def _changed(random: Random, raw: bytes) -> bytes:
 
 
 def mutated(random: Random, told: list[bytes]) -> list[bytes]:
-    """The story with some faults, behind its greeting mostly."""
+    """The story with some faults, after its greeting mostly."""
     found = list(told)
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         if len(found) < 2:

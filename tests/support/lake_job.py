@@ -1,4 +1,4 @@
-"""A driver for the fault tests of a cluster, which waits for a line on stdin behind every line that it says.
+"""A driver for the fault tests of a cluster, which waits for a line on stdin after every line that it says.
 
 python lake_job.py offload|promote|load MASTER BROKER LAKE FOLDER FAULT
 

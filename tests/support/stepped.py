@@ -52,7 +52,7 @@ class Stepped:
         self._lines.put("")
 
     def heard(self) -> str:
-        """The next line; "" at the end.  The job waits behind it."""
+        """The next line; "" at the end.  The job waits after it."""
         try:
             return self._lines.get(timeout=LINE_S)
         except queue.Empty:

@@ -4,7 +4,7 @@ Echo   answers with the message, and with the metadata that the tests have sent
 Fail   ends with the status and the sentence that the message names
 Many   sends so many messages of such a size, then ends with a status
 Wait   never answers
-Talk   answers every message; one that begins with "end" ends the call with the status behind it
+Talk   answers every message; one that begins with "end" ends the call with the status after it
 """
 
 from __future__ import annotations

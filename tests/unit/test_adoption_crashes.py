@@ -78,7 +78,7 @@ def adopt(world, version: int, parts, token: str = "", *, inline: bool = False) 
 
 
 def again(world, version: int, parts, *, inline: bool) -> None:
-    """After a crash: the same commit once more, or all of it anew if what was staged is gone."""
+    """After a crash: the same commit once more, or all of it again if what was staged is gone."""
     answer = world.broker.ask(BeginAdoption("load", version, "t"))
     if answer.already:
         return

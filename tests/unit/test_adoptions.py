@@ -392,7 +392,7 @@ def test_rows_of_a_deleted_topic_are_not_those_of_its_successor(make_world, inli
     command = transaction.prepare(now, inline=inline)
     world.broker.ask(DeleteTopic("t"))
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
-    with pytest.raises(HorologError, match="deleted and made anew") as refused:
+    with pytest.raises(HorologError, match="deleted and created again") as refused:
         world.broker.ask(command)
     assert (refused.value.code, refused.value.field) == (ErrorCode.BAD_REQUEST, "topic")
     adopt(world, [named([5_000], now)], version=2, inline=inline)

@@ -292,7 +292,7 @@ def test_limits_of_topics(any_world, any_broker) -> None:
 
 
 def test_a_receive_that_names_a_queue_begins_there_and_goes_on(any_world, any_broker) -> None:
-    """The official Node client always names queue 0; nothing may stay behind in the others."""
+    """The official Node client always names queue 0; nothing may stay in the others."""
     any_broker.ask(ChangeTopic("t", 4))
     any_broker.ask(SendMessages("t", [made(f"m{i}") for i in range(8)]))
     receive = Receive("g", "t", 2, "*", 32, 60_000, False, 0, "c")

@@ -131,12 +131,12 @@ def test_a_segment_that_is_lost_is_taken_from_the_backup_before(
         finally:
             await engine.stop()
 
-    lost, again, mended = asyncio.run(asyncio.wait_for(lose_it(), DEADLINE_S))
+    lost, again, repaired = asyncio.run(asyncio.wait_for(lose_it(), DEADLINE_S))
     for each in (lost, again):
         assert each.state is BackupState.DONE
         assert f"shard-00/log/{segment} at 0: the file is missing" in each.damaged[0]
         assert "the copy of the backup before is whole" in each.damaged[0]
-    assert mended.damaged == ()
+    assert repaired.damaged == ()
     assert former.read_bytes() == whole
     restore(backup, tmp_path / "restored")
     assert verify(tmp_path / "restored").clean
@@ -168,7 +168,7 @@ def test_the_former_copy_of_a_damaged_file_stays_until_it_is_whole_again(
     backed_up(data_dir, backup)
     former = backup / "000001/shard-00/log" / f"{SEGMENT:020d}.log"
     kept = former.read_bytes()
-    # The segment that is written last grows with every backup, so it is copied anew.
+    # The segment that is written last grows with every backup, so it is copied again.
     path, header = [
         each for each in frames_of(data_dir) if each[1].base >= SEGMENT and each[1].count == 1
     ][3]

@@ -120,7 +120,7 @@ def test_polls_of_a_client_that_goes_are_answered_at_once(tmp_path) -> None:
     with_door(tmp_path, story)
 
 
-def test_a_poll_behind_its_clients_good_bye_does_not_wait(tmp_path) -> None:
+def test_a_poll_after_its_clients_good_bye_does_not_wait(tmp_path) -> None:
     """A client may ask once more while it closes; one that comes back waits again."""
 
     async def story(door: Door) -> None:

@@ -103,10 +103,10 @@ def test_a_disk_that_stalls_does_not_fill_memory(size: int) -> None:
         engine = await with_engine(disk)
         with disk.stalled("sync shard-00/log"):
             # Fill what may be appended while the disk is behind, one after the other, until turns wait.
-            behind = [engine.submit(send(f"b{n}", MIB)) for n in range(4)]
+            after = [engine.submit(send(f"b{n}", MIB)) for n in range(4)]
             for _ in range(8):
                 await asyncio.sleep(0)
-                behind += [engine.submit(send(f"c{len(behind)}{n}", MIB)) for n in range(4)]
+                after += [engine.submit(send(f"c{len(after)}{n}", MIB)) for n in range(4)]
             sent = [engine.submit(send(f"m{n}", size)) for n in range(wanted)]
             refused = ends(sent)
             assert set(refused) == {ErrorCode.TOO_MANY_REQUESTS}
@@ -116,7 +116,7 @@ def test_a_disk_that_stalls_does_not_fill_memory(size: int) -> None:
             acks = [engine.submit(ACK) for _ in range(100)]
             assert not ends(acks)
         await asyncio.gather(*acks, return_exceptions=True)
-        told = await asyncio.gather(*behind, *sent, return_exceptions=True)
+        told = await asyncio.gather(*after, *sent, return_exceptions=True)
         stored = [answer for answer in told if not isinstance(answer, HorologError)]
         assert len(stored) >= taken
         assert (await engine.submit(DescribeTopic("t"))).queue_offsets == [len(stored)]

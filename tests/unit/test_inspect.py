@@ -134,7 +134,7 @@ def test_every_kind_of_control_record_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_a_note(tmp_path: Path) -> None:
-    """Nothing behind it had been promised."""
+    """Nothing after it had been promised."""
     path = tmp_path / segment_name(0)
     path.write_bytes(segment(record.encode_epoch(), message(HOUR_MS)))
     flip(path, HEADER_BYTES + record.ENVELOPE_BYTES + HEADER_BYTES + 40)
@@ -146,7 +146,7 @@ def test_a_torn_tail_is_a_note(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [3, 30, HEADER_BYTES + 5])
 def test_a_bad_frame_below_what_was_promised_is_damage(tmp_path: Path, at: int) -> None:
-    """In its header or its body; the frames behind it are still read."""
+    """In its header or its body; the frames after it are still read."""
     path = tmp_path / segment_name(0)
     bodies = [record.encode_epoch(), message(HOUR_MS), message(HOUR_MS + 1)]
     path.write_bytes(segment(*bodies, durable=1 << 40))
@@ -204,7 +204,7 @@ def test_checkpoint_queue_and_meta(tmp_path: Path) -> None:
     queue = tmp_path / queue_file_name(0)
     queue.write_bytes(units.tobytes() + b"half")
     assert inspect(queue).rows == [(0, 64, 200, 7), (1, 300, 200, 7)]
-    assert "4 bytes behind the last whole unit" in inspect(queue).notes[0]
+    assert "4 bytes after the last whole unit" in inspect(queue).notes[0]
     columns = {name: np.empty(0, dtype) for name, dtype in _columns().items()}
     checkpoint = Checkpoint(
         0, 1, LOG_ID, 500, 400, 500, HOUR_MS, {"topics": [{"name": "t"}]}, columns

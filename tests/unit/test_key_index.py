@@ -103,7 +103,7 @@ def test_a_large_batch_goes_over_several_chunks(disk) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 60, 64, 100, 128, 300])
 def test_a_start_goes_on_at_the_checkpoint(disk, count: int) -> None:
-    """Rows behind the checkpoint are not there, also if they were written; replay brings them again."""
+    """Rows after the checkpoint are not there, also if they were written; replay brings them again."""
     index = opened(disk)
     keys = some_keys(count + 200)
     positions = filled(index, keys[:count])
@@ -188,7 +188,7 @@ def test_files_that_retention_did_not_drop_are_missed() -> None:
     disk.crash(power_cut=False)
     assert "lacks files up to log position" in opened(disk).restore(captured, 0)
     index = opened(disk)
-    assert index.restore(captured, int(positions[128])) == "", "the log begins behind them"
+    assert index.restore(captured, int(positions[128])) == "", "the log begins after them"
     same_as_list(index, keys[128:], positions[128:])
     assert chunk_name(0) not in disk.list("keys")
 

@@ -113,7 +113,7 @@ def test_reopened_at_any_length(storage: Storage, count: int) -> None:
     filled(storage, keys).close()
     runs = reopened(storage, keys[:count])
     check(runs, keys[:count])
-    other = some_keys(900, seed=2)  # replay files other messages behind the cut
+    other = some_keys(900, seed=2)  # replay files other messages after the cut
     runs.add(other)
     check(runs, np.concatenate([keys[:count], other]))
     runs.close()
@@ -146,7 +146,7 @@ def test_a_flipped_bit_is_noticed(storage: Storage, offset: int) -> None:
     runs.close()
     again = reopened(storage, keys, asked := [])
     check(again, keys)
-    assert not asked, "it was written anew"
+    assert not asked, "it was written again"
     again.close()
 
 

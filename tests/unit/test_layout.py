@@ -163,7 +163,7 @@ def test_any_bytes(content: bytes) -> None:
 
 
 @given(rest=st.binary(max_size=300), flag=st.sampled_from([0, 0x10, 0x20, 0x30]))
-def test_any_bytes_behind_a_good_front(rest: bytes, flag: int) -> None:
+def test_any_bytes_after_a_good_front(rest: bytes, flag: int) -> None:
     front = bytearray(GOLDEN.read_bytes()[:48])
     struct.pack_into(">I", front, 0, 48 + len(rest))
     struct.pack_into(">I", front, layout.SYS_FLAG_AT, flag)

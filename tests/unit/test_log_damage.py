@@ -200,7 +200,7 @@ def test_a_forged_frame_inside_a_body_is_never_served(world) -> None:
     )
     origin = log.end
     assert isinstance(log.record(origin - 100 + HEADER_BYTES), Hole)
-    world.disk.open(LOG).write(log.end, b"garbage behind the end")
+    world.disk.open(LOG).write(log.end, b"garbage after the end")
     world.reopen()
     assert world.broker.ask(CountPending()).total == 1
     assert world.broker.ask(DescribeBroker()).epoch == 2
@@ -304,7 +304,7 @@ def test_what_a_checkpoint_covers_is_no_torn_tail(covered) -> None:
     (index,) = [path for path in covered.disk.names() if path.endswith("delay.idx")]
     (state,) = [path for path in covered.disk.names() if "/state." in path]
     covered.disk.flip(index, 5, 1)
-    covered.disk.flip(state, 70, 1)  # so that all would be made anew from the log
+    covered.disk.flip(state, 70, 1)  # so that all would be rebuilt from the log
     rots_below_and_is_refused(covered)
 
 

@@ -197,7 +197,7 @@ def test_a_damaged_header_costs_the_messages_of_its_frame(world, bit) -> None:
     assert world.broker.ask(FindMessages("t", "m65")) == []
 
 
-def test_the_search_behind_a_damaged_header_is_made_once(world) -> None:
+def test_the_search_after_a_damaged_header_is_made_once(world) -> None:
     filled(world)
     flipped = frames(world)[3]
     world.disk.flip(LOG, flipped.base + 20, 1)
@@ -353,7 +353,7 @@ def test_a_queue_file_that_is_cut_while_running_costs_nothing_for_good(world) ->
     assert receive(world) == []
     assert len(problems(world)) == 1
     world.reopen()
-    assert problems(world) == [], "that is mended"
+    assert problems(world) == [], "that is repaired"
     assert got + consume(world) == [f"m{i}" for i in range(N)]
 
 

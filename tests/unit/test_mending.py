@@ -1,4 +1,4 @@
-"""Rot while running: mended from the log where it has a copy, else quarantined for good, over every restart."""
+"""Rot while running: repaired from the log where it has a copy, else quarantined for good, over every restart."""
 
 from __future__ import annotations
 

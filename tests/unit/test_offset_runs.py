@@ -71,7 +71,7 @@ def test_progress_is_as_with_a_set_of_offsets(steps) -> None:
         assert set(progress.leases) == leased
 
 
-def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_behind_it(world) -> None:
+def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_after_it(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
     send_plain(world, "t", 3_000)
     (kept,) = world.broker.ask(Receive("g", "t", -1, "*", 1, HOUR_MS, False, 0, "c")).messages

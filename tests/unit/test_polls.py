@@ -80,7 +80,7 @@ def blocks() -> int:
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "timed out"])
-def test_empty_polls_leave_nothing_behind(turns, ends: str) -> None:
+def test_empty_polls_leave_nothing_after(turns, ends: str) -> None:
     def rounds(n: int) -> None:
         for _ in range(n):
             tokens = [object() for _ in range(1_000)]
@@ -100,7 +100,7 @@ def test_empty_polls_leave_nothing_behind(turns, ends: str) -> None:
     turns.broker.check_invariants()
 
 
-def test_polls_beside_one_that_stays_leave_nothing_behind(turns) -> None:
+def test_polls_beside_one_that_stays_leave_nothing_after(turns) -> None:
     turns.turn(poll())
 
     def rounds(n: int) -> None:
@@ -116,7 +116,7 @@ def test_polls_beside_one_that_stays_leave_nothing_behind(turns) -> None:
     assert turns.broker.shard.ready.parked == 1
 
 
-def test_clients_that_come_and_go_leave_nothing_behind(turns) -> None:
+def test_clients_that_come_and_go_leave_nothing_after(turns) -> None:
     turns.turn(ClientSeen("first"))
     before = blocks()
     for at in range(0, 100_000, 1_000):

@@ -228,7 +228,7 @@ def test_pulls_and_receives_wait_beside_each_other(turns) -> None:
     assert offsets(turns.answers[tokens[1]]) == [0]
 
 
-def test_pulls_that_are_over_leave_nothing_behind(turns) -> None:
+def test_pulls_that_are_over_leave_nothing_after(turns) -> None:
     turns.turn(pull(poll_ms=POLL_MAX_MS))
 
     def rounds(n: int) -> None:

@@ -1,4 +1,4 @@
-"""Recovery when the log has been cut: the older checkpoint, mending from the rest of the log, quarantine (row 12)."""
+"""Recovery when the log has been cut: the older checkpoint, repairing from the rest of the log, quarantine (row 12)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_row_8_when_only_the_newest_checkpoint_names_what_is_bad(make_world) -> 
 
 
 def test_row_12_quarantines_the_hour_and_serves_the_rest(make_world) -> None:
-    """Old messages of that hour are lost and counted; young ones, still in the log, are mended; others are served."""
+    """Old messages of that hour are lost and counted; young ones, still in the log, are repaired; others are served."""
     world = cut_world(make_world)
     damage_state(world, world.due)
     world.reopen()
@@ -338,10 +338,10 @@ def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
     start = view(world).log_start
     segment = f"shard-00/log/{start:020d}.log"
     log = world.broker._opened.broker.shard.log
-    behind = log.frame(log.frame(start + HEADER_BYTES).end + HEADER_BYTES)
+    after = log.frame(log.frame(start + HEADER_BYTES).end + HEADER_BYTES)
     queue = f"shard-00/queues/{names(world, 'queues')[0]}"
     world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)
-    world.disk.flip(segment, behind.base - start + HEADER_BYTES + 100, 1)
+    world.disk.flip(segment, after.base - start + HEADER_BYTES + 100, 1)
     world.reopen()
     assert "recovery row 12" in world.broker.reports[-1]
     assert "are passed over" in view(world).problems[0]

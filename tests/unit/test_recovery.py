@@ -224,7 +224,7 @@ def test_row_10_refuses_when_the_beginning_is_gone_and_no_checkpoint_is_valid(wo
     assert "from a backup" in error.message
 
 
-def test_row_6_refuses_a_log_that_begins_behind_its_checkpoint(world) -> None:
+def test_row_6_refuses_a_log_that_begins_after_its_checkpoint(world) -> None:
     cut(world)
     world.disk.remove(f"shard-00/log/{names(world, 'log')[0]}")
     error = refusal(world)

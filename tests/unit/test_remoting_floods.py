@@ -83,7 +83,7 @@ def test_a_million_changed_frames_leave_the_broker_serving(
 
 
 def test_a_frame_in_single_bytes_costs_what_it_has() -> None:
-    """Each byte is looked at once: a reader that joined them anew for every chunk would need hours."""
+    """Each byte is looked at once: a reader that joined them again for every chunk would need hours."""
     reader = Reader()
     raw = encode(Frame(Code.SEND_MESSAGE_V2, body=b"x" * MIB))
     found = []

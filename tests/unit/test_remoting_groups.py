@@ -164,7 +164,7 @@ def test_progress_says_what_is_consumed_and_when_it_was_stored(tmp_path: Path) -
         assert answer.code == Status.TOPIC_NOT_EXIST
 
 
-def test_what_all_groups_are_behind_is_summed(tmp_path: Path) -> None:
+def test_what_all_groups_are_after_is_summed(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)
         answer = client.done(Code.GET_BROKER_CONSUME_STATS, {"isOrder": False})

@@ -235,7 +235,7 @@ def test_members_are_told_once_of_many_changes(tmp_path: Path) -> None:
         door.within(door.front.node.registry.check_invariants)
 
 
-def test_a_good_bye_behind_a_heartbeat_is_the_last_word(tmp_path: Path) -> None:
+def test_a_good_bye_after_a_heartbeat_is_the_last_word(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         hello = client.request(Code.HEART_BEAT, body=beat("c"), opaque=1)
         bye = client.request(

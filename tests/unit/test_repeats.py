@@ -217,7 +217,7 @@ def test_a_crash_between_the_first_and_its_retry(
     if checkpoint:
         broker.want_checkpoint()
         broker.settle()
-        send(world, made("behind"))
+        send(world, made("after"))
         world.clock.advance(1_500)
     world.clock.advance(away_ms)
     for _ in range(2):

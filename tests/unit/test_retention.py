@@ -171,7 +171,7 @@ def test_p9_what_waits_outlives_its_segment(small) -> None:
     assert view(small).problems == []
 
 
-def test_a_group_behind_continues_at_the_min_offset_and_its_leases_vanish(small) -> None:
+def test_a_group_after_continues_at_the_min_offset_and_its_leases_vanish(small) -> None:
     send(small, "old", 100)
     held = small.broker.ask(Receive("g", "t", -1, "*", 32, 12 * HOUR, False, 0, "c")).messages
     checkpoint(small)

@@ -222,7 +222,7 @@ def test_a_message_that_was_scheduled(world, broker) -> None:
 
 
 def test_dead_letters_are_messages_like_any(world, broker) -> None:
-    """A group that consumes them, and fails, begins to count anew, and is not led back to the first topic."""
+    """A group that consumes them, and fails, begins to count from zero, and is not led back to the first topic."""
     broker.ask(PutGroup("h"))
     send(world)
     send_back(world, one(world, "t"), level=-1)

@@ -64,15 +64,15 @@ def test_others_get_their_turn_meanwhile(turns) -> None:
     tokens = [object() for _ in range(40)]
     turns.turn(*(poll(f"g{i}") for i in range(40)), tokens=tokens)
     groups = [f"g{i}" for i in range(40)]
-    behind = [0] * 40
+    after = [0] * 40
     while sum(looked_at(turns, group) for group in groups) < 40 * BACKLOG:
         before = sum(looked_at(turns, group) for group in groups)
         assert isinstance(turns.turn(poll("all", "*"))[0], Received), (
             "who takes all is not kept waiting"
         )
-        behind = [looked_at(turns, group) for group in groups]
-        assert sum(behind) <= before + 2 * (OF_TURN + AT_ONCE)
-        assert max(behind) - min(behind) <= 2 * (OF_POLL + AT_ONCE), "no group is left behind"
+        after = [looked_at(turns, group) for group in groups]
+        assert sum(after) <= before + 2 * (OF_TURN + AT_ONCE)
+        assert max(after) - min(after) <= 2 * (OF_POLL + AT_ONCE), "no group is left behind"
     assert turns.broker.shard.ready.parked == 40
 
 

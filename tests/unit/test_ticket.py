@@ -23,7 +23,7 @@ def run(tmp_path, story) -> None:
     asyncio.run(asyncio.wait_for(told(), 30))
 
 
-def test_results_and_refusals_come_in_order_also_behind_a_broken_callback(tmp_path, caplog) -> None:
+def test_results_and_refusals_come_in_order_also_after_a_broken_callback(tmp_path, caplog) -> None:
     async def story(engine) -> None:
         got: list[object] = []
         last = asyncio.get_running_loop().create_future()

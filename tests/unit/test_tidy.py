@@ -179,3 +179,32 @@ def test_repository_speaks_of_itself_alone() -> None:
         path = ROOT / name
         if path.is_file() and path.suffix in {".py", ".md", ".toml", ".lock", ".in", ".proto", ""}:
             assert not words.search(path.read_text(errors="replace")), name
+
+
+# Retired words and what to say instead; docs/glossary.md has the words that are used.
+RETIRED = {
+    r"\banew\b": "again; made anew: rebuilt",
+    r"\b(?:mend(?:s|ed|ing)) (?:the|a|an|it|what|from|by)\b": "repair",
+    r"\b(?:lies|lie|stands|stand|comes|goes on|what is|frames?|tail|bytes?|log) behind\b(?! one\b)": "after",
+    r"\bone behind the other\b": "one after another",
+    r"\b1 (?:files|messages|rows|records|queues|hours|runs)\b": "1 file; see units.counted",
+}
+SPOKEN = {".py", ".md", ".txt"}
+
+
+def test_retired_words_stay_away() -> None:
+    """In sources, docs, tests and the pages of the root; a word of the list has a better one."""
+    for folder in ("src", "docs", "tests", "examples", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SPOKEN and path != Path(__file__) and "golden" not in path.parts:
+                refuse_retired(path)
+    for path in ROOT.glob("*.md"):
+        refuse_retired(path)
+
+
+def refuse_retired(path: Path) -> None:
+    lines = path.read_text(errors="replace").splitlines()
+    for pattern, instead in RETIRED.items():
+        word = re.compile(pattern, re.IGNORECASE)
+        found = [(place, line) for place, line in enumerate(lines, 1) if word.search(line)]
+        assert not found, f"{path}:{found[0][0]}: {found[0][1].strip()!r}: say {instead!r}"

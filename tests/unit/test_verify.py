@@ -1,4 +1,4 @@
-"""`horolog verify` finds every flipped byte, and nothing where a crash has left what a start mends."""
+"""`horolog verify` finds every flipped byte, and nothing where a crash has left what a start repairs."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_what_crashes_and_power_cuts_leave_is_clean(
 
 
 def is_promised(path: Path, at: int, verdict: Verdict) -> bool:
-    """Whether a byte means anything: not space allocated ahead, behind the end of the log."""
+    """Whether a byte means anything: not space allocated ahead, after the end of the log."""
     return path.parent.name != "log" or int(path.stem) + at < verdict.log_end
 
 

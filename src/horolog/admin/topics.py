@@ -50,7 +50,7 @@ from horolog.server.running import RunningEngine
 
 
 async def list_topics(request: Request) -> Response:
-    """GET /v1/topics: all, or `limit` of those behind `after`."""
+    """GET /v1/topics: all, or `limit` of those after `after`."""
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", TOPICS_MAX, 1, TOPICS_MAX)
     after = parameters.get("after", "")

@@ -53,7 +53,7 @@ class Settled(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What a frame changes when it is committed; `end` is the log position behind it."""
+    """What a frame changes when it is committed; `end` is the log position after it."""
 
     end: int
     units: list[tuple[Topic, int, npt.NDArray[Any]]]
@@ -102,7 +102,7 @@ class Settings(NamedTuple):
     turn_bytes: int = TURN_HAND_OVER_BYTES  # of one hand-over frame
     reserve_bytes: int = CONTROL_RESERVE_BYTES  # of free space, for all that is not a send
     far: FarSettings = FarSettings()
-    retention_ms: int = RETENTION_MS  # how long a segment of the log stays behind its newest frame
+    retention_ms: int = RETENTION_MS  # how long a segment of the log stays after its newest frame
     retention_bytes: int = 0  # of the log; 0: no bound by size
     dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
     levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
@@ -229,7 +229,7 @@ class Shard:
         return self.topics.by_number[number].name
 
     def append_step(self, step: Step, wall_ms: int) -> None:
-        """Log a step of the tier: a frame of its own, behind all that this turn has appended before."""
+        """Log a step of the tier: a frame of its own, after all that this turn has appended before."""
         assert not self.tier_moves, step.fields
         self.log.append(encode_offload(*step), 1, wall_ms)
         self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
@@ -291,7 +291,7 @@ class Shard:
         return True
 
     def switch_far(self) -> None:
-        """Exchange sources if a job is done; what the window holds of them is loaded anew."""
+        """Exchange sources if a job is done; what the window holds of them is loaded again."""
         before = self.delay.far.waiting
         self._moved(self.delay.switch())
         after = self.delay.far.waiting

@@ -186,7 +186,7 @@ class Topics:
 
     @property
     def queue_count(self) -> int:
-        """Of all topics; new ones stand behind those that are there."""
+        """Of all topics; new ones stand after those that are there."""
         return len(self._queues)
 
     def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -149,7 +149,7 @@ def rebuild(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make a data directory anew from a commit log: queues, hours and runs, in parallel.
+    """Rebuild a data directory from a commit log: queues, hours and runs, in parallel.
 
     The log must begin at 0 and be whole. DATA_DIR is not changed; NEWDIR holds a copy of its log and of its
     adopted runs, and a broker serves from it at once.

@@ -4,7 +4,7 @@
 `delay.entry`).  Beside them lie the key runs of the entries; in memory is one byte an entry, its state.
 
 Nothing is synced until a checkpoint syncs both files and names their lengths.  A start takes these over (`_take`),
-cuts the files to them (`cut`), and files what lay behind anew from the commit log.
+cuts the files to them (`cut`), and files what lay after again from the commit log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EntryFiles:
     number      as a source
     count       entries
     log_bytes   of their records
-    states      `EntryState` of each entry, with its in-flight bits; there is room behind `count`
+    states      `EntryState` of each entry, with its in-flight bits; there is room after `count`
     unsynced    whether a checkpoint has to sync the files
     """
 
@@ -68,7 +68,7 @@ class EntryFiles:
         self.log_bytes = 0
         self.states = np.zeros(_FIRST_ROWS, np.uint8)
         self.unsynced = True
-        self.mend: MendRows | None = None  # makes damaged entries anew
+        self.mend: MendRows | None = None  # makes damaged entries again
         self.records_at = self.index_at = 0  # where they begin in their files
         storage.make_dir(directory)
         self._log: File = storage.open(self.records_path, create=True)
@@ -110,13 +110,13 @@ class EntryFiles:
         return np.frombuffer(raw, ENTRY)
 
     def cut(self) -> None:
-        """At start: cut the files to what was restored; what a former process filed behind it is filed anew."""
+        """At start: cut the files to what was restored; what a former process filed after it is filed again."""
         self.reread()
         self._index.truncate(self.count * ENTRY_BYTES)
         self._log.truncate(self.log_bytes)
 
     def reread(self) -> None:
-        """The files were mended: views of them may be copies, and are taken anew."""
+        """The files were repaired: views of them may be copies, and are taken again."""
         self._log_view.drop()
         self._index_view.drop()
 
@@ -130,7 +130,7 @@ class EntryFiles:
     # --- filing -----------------------------------------------------------------------------------
 
     def _append(self, filing: Filing, entries: npt.NDArray[Any]) -> Rows:
-        """Write messages behind the last ones; gives their rows.  DISK_FULL changes nothing.
+        """Write messages after the last ones; gives their rows.  DISK_FULL changes nothing.
 
         entries  ENTRY rows with `local` and `previous`; the rest is put in
         """
@@ -164,7 +164,7 @@ class EntryFiles:
         return np.frombuffer(self._index_view.view(self.count * ENTRY_BYTES), ENTRY, self.count)
 
     def _words(self, code: Literal["i", "Q"]) -> memoryview:
-        # A write that met a full disk may have left a part of an entry behind the last one.
+        # A write that met a full disk may have left a part of an entry after the last one.
         view = self._index_view.view(self.count * ENTRY_BYTES)
         return view[: self.count * ENTRY_BYTES].cast(code)
 
@@ -232,7 +232,7 @@ class EntryFiles:
 
     @property
     def quarantined(self) -> int:
-        """Messages that are quarantined; counted anew, a byte each."""
+        """Messages that are quarantined; counted again, a byte each."""
         return int(np.count_nonzero(self.settled_states() == EntryState.QUARANTINED))
 
     def settled_states(self) -> npt.NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Mending: what a derived file of the delay store has lost, from the commit log, while the broker runs.
+"""Repairing: what a derived file of the delay store has lost, from the commit log, while the broker runs.
 
 A record whose CRC does not verify is read from the log at its origin.  If the log's copy has the CRC that the index
 entry says (started from the origin, so it is the same message), it is handed over in its place and written back
@@ -99,14 +99,14 @@ def mend_records(
             rewrite(store.storage, source.records_path, [piece[:2] for piece in pieces])
             reread(store, source)
             text = (
-                f"{source.label}: {len(pieces)} damaged records were mended from the commit log "
+                f"{source.label}: {len(pieces)} damaged records were repaired from the commit log "
                 f"(first: log position {pieces[0][2]})"
             )
             store.repairs.append(Repair(text, len(pieces)))
 
 
 def reread(store: DelayStore, source: Any) -> None:
-    """Views of its files may be copies: they are taken anew."""
+    """Views of its files may be copies: they are taken again."""
     if isinstance(source, FarRun):
         store.far.forget_file(source.info.name)
     else:

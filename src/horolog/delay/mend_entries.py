@@ -1,4 +1,4 @@
-"""Index entries made anew from their records.
+"""Index entries rebuilt from their records.
 
 Records lie one after the other, so where the record of a damaged entry begins follows from the entry before it, and
 all that the entry says stands in the record: its size, due time, topic and key in the head, its origin (the log
@@ -35,7 +35,7 @@ _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
 
 
 def mend_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
-    """Write anew the entries of these rows that can be made anew, at most MEND_ROWS_MAX of them."""
+    """Write again the entries of these rows that can be rebuilt, at most MEND_ROWS_MAX of them."""
     if isinstance(source, AdoptedRun):
         return
     made: dict[int, Any] = {}
@@ -49,7 +49,7 @@ def mend_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) 
     pieces = [(at + ENTRY_BYTES * row, entry.tobytes()) for row, entry in made.items()]
     rewrite(store.storage, source.index_path, pieces)
     reread(store, source)
-    what = f"{source.label}: {len(made)} damaged index entries were made anew from their records"
+    what = f"{source.label}: {len(made)} damaged index entries were rebuilt from their records"
     store.repairs.append(Repair(what, len(made)))
 
 
@@ -93,7 +93,7 @@ def _made_anew(
 
 
 def _readable(source: Any, row: int, made: dict[int, Any]) -> Any:
-    """The ENTRY row, if it can be read or was made anew."""
+    """The ENTRY row, if it can be read or was rebuilt."""
     if row in made:
         return made[row][0]
     entry = source.entries(np.array([row]))

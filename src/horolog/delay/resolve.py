@@ -97,7 +97,7 @@ def _damaged_at(source: _Source, due_ms: int) -> Rows:
 
 
 def _mended(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
-    """Make damaged entries anew where these messages should be: a damaged origin misleads a search.
+    """Make damaged entries again where these messages should be: a damaged origin misleads a search.
 
     Gives the due times of those that may be among entries that stay damaged.
     """

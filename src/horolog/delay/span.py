@@ -48,7 +48,7 @@ class SpanLoad:
 def open_span(
     hours: Mapping[int, Hour], far: Sequence[FarSource], second: int, stop: int, rows: int
 ) -> SpanLoad:
-    """Begin to load a second, and those behind it before `stop` until about so many rows wait in them.
+    """Begin to load a second, and those after it before `stop` until about so many rows wait in them.
 
     far  the far sources that have something in them
     """

@@ -82,7 +82,7 @@ class DelayStore:
         self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
-        self.read_log: ReadLog | None = None  # what is damaged is mended from there
+        self.read_log: ReadLog | None = None  # what is damaged is repaired from there
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._numbers = 0
         self.far = FarStore(
@@ -134,7 +134,7 @@ class DelayStore:
         return None
 
     def cut(self) -> None:
-        """At start: cut all files to what was restored; what is behind it is filed anew."""
+        """At start: cut all files to what was restored; what is after it is filed again."""
         for hour in self.hours.values():
             hour.cut()
         for buffer in self.far.buffers:
@@ -282,7 +282,7 @@ class DelayStore:
         return far
 
     def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
-        """Begin to load a second, and those behind it before `stop` until about so many rows wait in them."""
+        """Begin to load a second, and those after it before `stop` until about so many rows wait in them."""
         return open_span(self.hours, self.far.having(second, stop), second, stop, rows)
 
     # --- hand-over and recall -------------------------------------------------------------------
@@ -292,7 +292,7 @@ class DelayStore:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
         """Of these messages those whose record verifies: (references, ENTRY rows, records).
 
-        Those that do not are mended from the log; the others are quarantined: reported, counted, never handed over.
+        Those that do not are repaired from the log; the others are quarantined: reported, counted, never handed over.
         """
         records, good = self.intact(refs, entries)
         if not bool(good.all()):
@@ -304,9 +304,9 @@ class DelayStore:
     def intact(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
-        """The records of these messages, mended from the log where they can be; and which of them verify.
+        """The records of these messages, repaired from the log where they can be; and which of them verify.
 
-        entries  ENTRY rows; those that are made anew change in place
+        entries  ENTRY rows; those that are rebuilt change in place
         """
         readable = is_readable(entries)
         if not bool(readable.all()):

@@ -57,7 +57,7 @@ class CommitLog:
         self._frames = FrameReader(self._segments, log_id)
 
     def resume(self, *, end: int, epoch: int, last_frame: int) -> None:
-        """Go on at `end`, behind the last valid frame; everything below it is durable."""
+        """Go on at `end`, after the last valid frame; everything below it is durable."""
         self.end = self.commit_position = self.durable_position = end
         self.epoch = epoch
         self.last_frame = last_frame

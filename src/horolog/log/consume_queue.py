@@ -190,7 +190,7 @@ class ConsumeQueue:
         if not there:
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"{self._directory}/{queue_file_name(first)} is cut short; it is made anew by the next start",
+                f"{self._directory}/{queue_file_name(first)} is cut short; it is rebuilt by the next start",
             )
         return np.frombuffer(raw, UNIT, there)
 
@@ -259,7 +259,7 @@ class ConsumeQueue:
         return True
 
     def begin_rebuild(self, first: int) -> None:
-        """Discard the files and begin anew at `first`; until `end_rebuild` no start will trust them."""
+        """Discard the files and begin again at `first`; until `end_rebuild` no start will trust them."""
         self.close()
         self._storage.make_dir(self._directory)
         mark = self._storage.open(f"{self._directory}/{REBUILDING}", create=True)

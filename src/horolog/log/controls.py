@@ -154,7 +154,7 @@ ENDING = tuple(kind for kind, content in CONTENTS.items() if content.ends is not
 
 
 def content_of(kind: Kind, payload: bytes) -> Any:
-    """What the table names for a kind, of the bytes behind the envelope; one of UNREADABLE if they are not that."""
+    """What the table names for a kind, of the bytes after the envelope; one of UNREADABLE if they are not that."""
     return CONTENTS[kind].decode(payload)
 
 

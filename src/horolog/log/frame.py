@@ -68,7 +68,7 @@ class FrameHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Log position behind the frame."""
+        """Log position after the frame."""
         return self.base + HEADER_BYTES + self.length
 
     @property

@@ -117,7 +117,7 @@ class FrameIndex:
     def find(self, position: int, end: int) -> int:
         """Where the last intact header at or before `position` lies in its segment; −1: there is none.
 
-        Whether that frame reaches as far as `position` its header says.  `end` is a log position behind a frame,
+        Whether that frame reaches as far as `position` its header says.  `end` is a log position after a frame,
         up to which the segments can be read.
         """
         segment = self._segment(position - position % self._segment_bytes)
@@ -205,10 +205,10 @@ class FrameIndex:
 
     def _pass_over(self, segment: _Segment, at: int, end: int) -> int:
         """Remember a gap from `at` on; gives where it ends."""
-        behind = end
+        after = end
         if len(segment.gaps) < _GAPS_MAX:
             found = next_frame(self._read, self._log_id, at + 1, end)
-            behind = end if found is None else found.base
-        segment.gaps[at] = behind
-        self._on_gap(at, behind)
-        return behind
+            after = end if found is None else found.base
+        segment.gaps[at] = after
+        self._on_gap(at, after)
+        return after

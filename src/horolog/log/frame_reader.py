@@ -80,7 +80,7 @@ class FrameReader:
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
         self._last: OpenFrame | None = None
-        self._behind = -FRAMES_AHEAD_BYTES  # where the frame ends that was read last
+        self._after = -FRAMES_AHEAD_BYTES  # where the frame ends that was read last
         self._ahead = 0, b""  # log position and bytes that were read with it
         self._damaged: dict[int, str] = {}  # position of a frame → why it cannot be read
 
@@ -143,7 +143,7 @@ class FrameReader:
         if header.padding or not header.count:
             return None
         body = self._bytes(header.base + HEADER_BYTES, header.length, end)
-        self._behind = header.end
+        self._after = header.end
         if not body_intact(header, body):
             self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
             return None
@@ -152,13 +152,13 @@ class FrameReader:
         return frame
 
     def _bytes(self, at: int, length: int, end: int) -> bytes:
-        """Bytes of the log; where frames are read one behind the other, with those of the next ones in one read.
+        """Bytes of the log; where frames are read one after another, with those of the next ones in one read.
 
         Nothing from `end` on is kept: it may not be written yet.
         """
         first, chunk = self._ahead
         if not first <= at <= at + length <= first + len(chunk):
-            if not 0 <= at - self._behind < FRAMES_AHEAD_BYTES:
+            if not 0 <= at - self._after < FRAMES_AHEAD_BYTES:
                 return self._segments.bytes_at(at, length)
             first = at
             chunk = self._segments.bytes_at(at, max(length, min(FRAMES_AHEAD_BYTES, end - at)))

@@ -1,7 +1,7 @@
 """Looking at the frames of a segment while its bytes go by: nothing is kept of them but what is damaged.
 
 For whoever copies segments.  A frame whose body does not match is passed over by the length that its intact header
-says; behind a damaged header the next one is sought by its magic, its position and its check sum.
+says; after a damaged header the next one is sought by its magic, its position and its check sum.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Chunk:
         self._heads = np.zeros(self.header.capacity, np.uint32)
 
     def resume(self, count: int) -> bool:
-        """At start: go on behind `count` rows; False if the file does not hold them intact."""
+        """At start: go on after `count` rows; False if the file does not hold them intact."""
         file = self._file = self._storage.open(self.path)
         self._heads = np.zeros(self.header.capacity, np.uint32)
         while self.count < count:
@@ -163,7 +163,7 @@ class Chunk:
         self.last = int(positions[-1])
 
     def seal(self) -> bool:
-        """Write the next of the heads behind the rows; True when all are, and the chunk is sealed."""
+        """Write the next of the heads after the rows; True when all are, and the chunk is sealed."""
         assert self._heads is not None
         assert self._file is not None
         capacity = self.header.capacity

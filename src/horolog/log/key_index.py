@@ -7,7 +7,7 @@ file, and adding costs no sorting and no merging (docs/decisions/0010-key-index.
 
 Rows come when their frame is committed, wait in memory until there are 4 096, and are written without sync.  A
 checkpoint names their number; a start cuts the index to it and replay adds the rest.  If files are missing or
-damaged the index is made anew from the commit log.  A full disk only makes the part in memory grow until space
+damaged the index is rebuilt from the commit log.  A full disk only makes the part in memory grow until space
 returns; the log itself cannot grow much meanwhile.
 
 Memory: 4 MiB for the heads of the newest chunk, 64 KiB of rows, and some 64 mapped files, which are the kernel's.
@@ -340,7 +340,7 @@ class KeyIndex:
         return found
 
     def clear(self) -> None:
-        """Remove everything: it is made anew."""
+        """Remove everything: it is rebuilt."""
         self.close()
         for name in self._storage.list(self._directory):
             self._storage.remove(f"{self._directory}/{name}")

@@ -38,7 +38,7 @@ another key, its previous is row 1.
 Every row is checked when a chain passes it, heads by blocks when they are first used.  A chunk that fails is
 searched by reading all its rows; those whose sum is wrong are left out, and the damage is reported.
 
-To change it: raise the version, keep no reader of the old one (the index is made anew from the log), adapt
+To change it: raise the version, keep no reader of the old one (the index is rebuilt from the log), adapt
 `cli.inspection.shard_files`, docs/reference/formats.md and the tests.
 """
 

@@ -2,7 +2,7 @@
 
 Run file `keys.<first>.<count>`, little-endian because it is mapped and used as it is; written without sync.  The
 header is written last, and checked when the hour is opened; the columns are checked when they are first used, so
-that a start does not read them.  A file that is not intact is dropped and made anew:
+that a start does not read them.  A file that is not intact is dropped and rebuilt:
 
 ======  =====  ============  =====================================================================
 offset  bytes  field         meaning

@@ -222,7 +222,7 @@ class KeyRuns:
     # --- finding --------------------------------------------------------------------------------
 
     def _check(self, run: Run) -> None:
-        """At the first use of a run from before the start: if it is damaged, make it anew."""
+        """At the first use of a run from before the start: if it is damaged, rebuild it."""
         if run.unchecked is None or not run.is_damaged() or self._read_keys is None:
             return
         stop = run.first + run.count
@@ -269,7 +269,7 @@ class KeyRuns:
         return position[ordered], index[ordered]
 
     def close(self) -> None:
-        """Drop the views; keys in memory and a merge under way are made anew by the next `open`."""
+        """Drop the views; keys in memory and a merge under way are rebuilt by the next `open`."""
         if self._merge is not None:
             self._end_merge(self._merge)
         self._runs = []

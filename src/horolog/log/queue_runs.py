@@ -84,7 +84,7 @@ class QueueRun:
         return found, sum(ends) - sum(starts) - HEAD_BYTES * len(starts)
 
     def _fitting(self, i: int, room: int) -> int:
-        """Behind the last message from `i` on that has room; `i` or less: none has."""
+        """After the last message from `i` on that has room; `i` or less: none has."""
         if not self._sums:
             sizes = np.array(self.ends) - np.array(self.starts) - HEAD_BYTES
             self._sums = [0, *np.cumsum(sizes).tolist()]

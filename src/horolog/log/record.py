@@ -20,7 +20,7 @@ offset  bytes  field        meaning
 The routing repeats what the layout says at variable positions, so that hand-over, replay and audit can work on
 columns (docs/decisions/0002-routing-in-the-record.md).
 
-Control records, behind the envelope:
+Control records, after the envelope:
 
 ===========  ==================================================================================
 HAND_OVER    hour u32, n u32, n × origin; the n HANDED records follow in the same frame
@@ -35,7 +35,7 @@ GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration m
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below is consumed, and of what lies
-             behind an offset that is lower than before nothing is known any more
+             after an offset that is lower than before nothing is known any more
 EPOCH        nothing: the first frame of an epoch
 ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position is the origin of
              all rows.  Without files the messages themselves follow in the same frame

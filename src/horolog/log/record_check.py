@@ -89,7 +89,7 @@ class SegmentRecords:
 
     def _frame_of(self, first: int, low: int) -> tuple[FrameHeader, int] | None:
         """The intact header at or above `low` in whose body a byte lies, and where that body begins."""
-        header = self._header(low)  # mostly the frame behind the one before
+        header = self._header(low)  # mostly the frame after the one before
         if header is None or not low + HEADER_BYTES <= first < low + HEADER_BYTES + header.length:
             header, low = self._header_before(first, low)
         if header is None or first >= low + HEADER_BYTES + header.length:

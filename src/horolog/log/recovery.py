@@ -15,7 +15,7 @@ class LogFound(StrEnum):
 
     NONE = "none"  # no segment
     WHOLE = "whole"  # valid to its end E
-    TORN = "torn"  # a bad frame at p, nothing behind it was promised
+    TORN = "torn"  # a bad frame at p, nothing after it was promised
     DAMAGED = "damaged"  # a bad frame at p that had been promised
     SHORT = "short"  # E < C: it ends before the checkpoint
     HOLE = "hole"  # a segment is missing or misnamed
@@ -45,10 +45,10 @@ class Action(StrEnum):
     """What to do."""
 
     SERVE = "serve"
-    REPLAY = "replay"  # cut derived files to the checkpoint, replay what is behind it
+    REPLAY = "replay"  # cut derived files to the checkpoint, replay what is after it
     TRUNCATE = "truncate"  # cut the log at p, sync, then as REPLAY
     REBUILD = "rebuild"  # discard derived files, replay all of the log
-    QUARANTINE = "quarantine"  # set aside what is bad, mend it from the rest of the log, serve
+    QUARANTINE = "quarantine"  # set aside what is bad, repair it from the rest of the log, serve
     INITIALISE = "initialise"
     REFUSE = "refuse"
 
@@ -57,7 +57,7 @@ class Found(NamedTuple):
     """The facts of one start."""
 
     log: LogFound
-    behind: bool  # the log goes on behind the checkpoint (E > C)
+    after: bool  # the log goes on after the checkpoint (E > C)
     from_zero: bool  # the log still begins at position 0
     checkpoint: CheckpointFound
     derived: DerivedFound
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
     number: int
     log: frozenset[LogFound] | None
-    behind: bool | None
+    after: bool | None
     from_zero: bool | None
     checkpoint: frozenset[CheckpointFound] | None
     derived: frozenset[DerivedFound] | None
@@ -103,7 +103,7 @@ TABLE = (
         8, frozenset({_L.WHOLE}), None, None, _VALID, frozenset({_D.OLDER}), Action.REPLAY,
         "older one: files of the newest are bad",
     ),
-    Row(2, frozenset({_L.WHOLE}), True, None, _VALID, None, Action.REPLAY, "tail behind checkpoint"),
+    Row(2, frozenset({_L.WHOLE}), True, None, _VALID, None, Action.REPLAY, "tail after checkpoint"),
     Row(13, frozenset({_L.WHOLE}), False, None, _VALID, frozenset({_D.LONGER}), Action.SERVE, "sweep"),
     Row(1, frozenset({_L.WHOLE}), False, None, _VALID, None, Action.SERVE, "as left"),
 )  # fmt: skip
@@ -114,7 +114,7 @@ def decide(found: Found) -> Row:
     for row in TABLE:
         if (
             (row.log is None or found.log in row.log)
-            and (row.behind is None or found.behind is row.behind)
+            and (row.after is None or found.after is row.after)
             and (row.from_zero is None or found.from_zero is row.from_zero)
             and (row.checkpoint is None or found.checkpoint in row.checkpoint)
             and (row.derived is None or found.derived in row.derived)

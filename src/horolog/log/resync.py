@@ -1,4 +1,4 @@
-"""Finding the next frame behind damage: by its magic, its position, its log and its check sums."""
+"""Finding the next frame after damage: by its magic, its position, its log and its check sums."""
 
 from __future__ import annotations
 

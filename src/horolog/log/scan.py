@@ -23,7 +23,7 @@ _CHUNK = 4 << 20
 class LogEnd(StrEnum):
     """How a scan ended."""
 
-    WHOLE = "whole"  # nothing behind the last frame
+    WHOLE = "whole"  # nothing after the last frame
     TORN = "torn"
     DAMAGED = "damaged"
     FOREIGN = "foreign"  # an intact frame of another log
@@ -52,7 +52,7 @@ class LogScan:
     ) -> None:
         self._reader = reader
         self._identity = identity
-        self._limit = limit  # log position behind the last segment file
+        self._limit = limit  # log position after the last segment file
         self._durable = durable  # stated by the checkpoint
         self._wants_judgement = judge  # a second pass over the same frames needs none
         self.end = start
@@ -125,10 +125,10 @@ class LogScan:
 
 
 class SalvageScan:
-    """A pass over frames that goes on behind what is damaged; iterate `frames` to its end, then read `gaps`.
+    """A pass over frames that goes on after what is damaged; iterate `frames` to its end, then read `gaps`.
 
     Only for what lies below a checkpoint: there a bad frame is neither the end of the log nor a reason to refuse
-    it, if only derived files are to be made anew from the rest.
+    it, if only derived files are to be rebuilt from the rest.
     """
 
     def __init__(self, reader: SegmentReader, identity: Identity, *, start: int, stop: int) -> None:
@@ -151,9 +151,9 @@ class SalvageScan:
             found = intact_frame(read, log_id, at)
             if found is None:
                 following = next_frame(read, log_id, at + 1, at + rest)
-                behind = at + rest if following is None else following.base
-                self.gaps.append((at, min(behind, self._stop)))
-                at = behind
+                after = at + rest if following is None else following.base
+                self.gaps.append((at, min(after, self._stop)))
+                at = after
                 continue
             at = found[0].end
             yield found

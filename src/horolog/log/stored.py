@@ -1,4 +1,4 @@
-"""Fields of many message records as columns: of the head (`log.record.HEAD`) and of the stored layout behind it.
+"""Fields of many message records as columns: of the head (`log.record.HEAD`) and of the stored layout after it.
 
 Both are at any offset of a buffer (`log.unaligned`).  `STORED` has the fixed fields of the layout, for messages whose
 hosts are IPv4; an IPv6 born host moves what follows it by 12 bytes, an IPv6 store host what follows that.

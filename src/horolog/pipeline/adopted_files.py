@@ -27,7 +27,7 @@ from horolog.storage.meta import SHARD
 
 
 def with_adopted(plan: LogPlan) -> LogPlan:
-    """The plan with the adopted files that are still there; looks through the log behind the checkpoint."""
+    """The plan with the adopted files that are still there; looks through the log after the checkpoint."""
     files = files_of(plan.root)
     found: dict[str, AdoptedFile] = {}
     for row in plan.registry.get("far", {}).get("runs", []):

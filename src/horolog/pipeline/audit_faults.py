@@ -212,9 +212,9 @@ def settle_missing(
     newest_due_ms: int,
     damaged: list[tuple[int, int]],
 ) -> DataFrame:
-    """Tell what is lost from what still waits, in a file or behind the checkpoint, to be handed over.
+    """Tell what is lost from what still waits, in a file or after the checkpoint, to be handed over.
 
-    With damage behind its schedule nobody knows whether it was handed over or recalled there.
+    With damage after its schedule nobody knows whether it was handed over or recalled there.
     """
     last = max((stop for _, stop in damaged), default=-1)
     state = pending.select("origin", "origin_row", "state")

@@ -1,6 +1,6 @@
 """The forecast: what waits, by the time at which it will be handed over.
 
-From the hours, far buffers and runs that the newest checkpoint names, and the log behind it; no broker is asked, and
+From the hours, far buffers and runs that the newest checkpoint names, and the log after it; no broker is asked, and
 the sum is exactly what its own count of pending messages says.
 """
 
@@ -152,7 +152,7 @@ def _named(table: Any, names: dict[int, str]) -> Any:
 
 
 def topic_names(plan: LogPlan) -> dict[int, str]:
-    """Number → name: from the checkpoint, and from the log behind it."""
+    """Number → name: from the checkpoint, and from the log after it."""
     names = {row["number"]: row["name"] for row in plan.registry.get("topics", [])}
     for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
         for _, control in controls_of(stretch, Kind.TOPIC):

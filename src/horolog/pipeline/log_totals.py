@@ -218,7 +218,7 @@ class Totals:
 
 
 def _whole(control: Control, rows: Callable[[Any], npt.NDArray[Any]], before: int) -> Any:
-    """The content of a record whose rows, behind so many bytes, are exactly those that it counts; else None."""
+    """The content of a record whose rows, after so many bytes, are exactly those that it counts; else None."""
     try:
         record = control.content
     except UNREADABLE:

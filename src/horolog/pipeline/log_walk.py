@@ -45,7 +45,7 @@ def mapped(root: str, base: int) -> Bytes | None:
 class SegmentWalk:
     """One pass over a segment; iterate `stretches` to the end, then read the rest.
 
-    Goes on behind a frame that does not verify: `gaps` are the log positions that were passed over.
+    Goes on after a frame that does not verify: `gaps` are the log positions that were passed over.
     """
 
     def __init__(self, plan: LogPlan, segment: Segment, *, check: bool = True) -> None:
@@ -92,9 +92,9 @@ class SegmentWalk:
             if header is not None:
                 records = self._offsets(view, header, at)
             if header is None or records is None:
-                behind = self._next_frame(view, at + 1, stop)
-                self.gaps.append((base + at, base + behind))
-                at = behind
+                after = self._next_frame(view, at + 1, stop)
+                self.gaps.append((base + at, base + after))
+                at = after
                 continue
             at += HEADER_BYTES + header.length
             self.frames += 1

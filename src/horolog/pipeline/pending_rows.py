@@ -1,7 +1,7 @@
 """What waits, from the files that the newest checkpoint names: hours, far buffers and runs, row by row.
 
 Nothing is changed or cut: of every file only the rows that the checkpoint counts are looked at.  What happened
-behind the checkpoint stands in the log, and is added by whoever asks (`forecast`).
+after the checkpoint stands in the log, and is added by whoever asks (`forecast`).
 """
 
 from __future__ import annotations

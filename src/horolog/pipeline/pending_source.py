@@ -9,7 +9,7 @@ from, to      int     epoch ms: only rows whose due time lies in [from, to)
 
 A message a row, as the files of the newest checkpoint say; `state` is `WAITING`, `QUARANTINED` … (delay.state).
 `format("horolog_load")` sums up what waits at the end of the log by topic and second: it counts the files and the log
-behind the checkpoint, so its rows must be added up (`n` is negative where the log has settled something).  What is in
+after the checkpoint, so its rows must be added up (`n` is negative where the log has settled something).  What is in
 the lake is known by the hour only: it stands at the first second of its hour.
 """
 
@@ -140,7 +140,7 @@ class PendingSource(DataSource):
 
 
 class LoadReader(DataSourceReader):
-    """Counts by topic and second, of the files and of the log behind the checkpoint."""
+    """Counts by topic and second, of the files and of the log after the checkpoint."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class LoadReader(DataSourceReader):
         self._lake = lake
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Stretches of files, of the log, and of what was adopted behind the checkpoint."""
+        """Stretches of files, of the log, and of what was adopted after the checkpoint."""
         tail = [
             LogPart(part.segment._replace(start=max(part.segment.start, self._plan.checkpoint)))
             for part in parts_of(self._plan)

@@ -1,12 +1,12 @@
-"""Rebuild: a data directory made anew from its commit log, in parallel.
+"""Rebuild: a data directory rebuilt from its commit log, in parallel.
 
     log and adopted runs are copied · consume queues, hours and runs are written by tasks · one checkpoint names them
 
 What waits goes where the broker would file it now: hours for what is due soon, runs for the rest; what was handed
 over or recalled needs no row.  Adopted runs stay as they are, with new states (`rebuild_adopted`); what went to the
 lake is left out, and counted there (`rebuild_lake`).  The checkpoint describes the end of the log, so a broker serves
-at once; only the key index is made anew by its first start.  Needs a log that begins at 0: what was dropped can't be
-made anew.
+at once; only the key index is rebuilt by its first start.  Needs a log that begins at 0: what was dropped can't be
+rebuilt.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Rebuilt:
 
 
 def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = quiet) -> Rebuilt:
-    """Make a data directory anew in `out`, which must not exist or be empty.
+    """Rebuild a data directory in `out`, which must not exist or be empty.
 
     On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED says why
     the log cannot be rebuilt from.
@@ -161,7 +161,7 @@ class _Rebuild:
         if plan.start or plan.holes:
             raise _refused(
                 f"its commit log begins at log position {plan.start}"
-                f"{' and has holes' if plan.holes else ''}; what lay there cannot be made anew,"
+                f"{' and has holes' if plan.holes else ''}; what lay there cannot be rebuilt,"
                 " restore a backup"
             )
         self._told("adding up the log")

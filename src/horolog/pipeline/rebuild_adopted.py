@@ -1,4 +1,4 @@
-"""Adopted runs in a rebuild: the files are kept as they are, and their state is made anew from the log.
+"""Adopted runs in a rebuild: the files are kept as they are, and their state is rebuilt from the log.
 
 A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first what was recalled
 or moved, then, for each offload, the cut, then what was handed over.  A file that is not there, or cannot be opened,

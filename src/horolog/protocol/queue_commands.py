@@ -53,7 +53,7 @@ class Pulled:
 class CommitOffsets:
     """Everything of these queues below these offsets is consumed, as the group says; gives None.
 
-    An offset below the one before gives messages out again: so a group is set back.  One behind the end of its
+    An offset below the one before gives messages out again: so a group is set back.  One after the end of its
     queue, or below 0, is refused (BAD_REQUEST), and then none is taken.  What retention has dropped stays dropped.
     """
 
@@ -124,7 +124,7 @@ class PutGroup:
 
 @dataclass(slots=True, frozen=True)
 class ListGroups:
-    """Gives list[GroupView], by name: at most 1 024 (TURN_GROUPS_MAX) of those behind `after`."""
+    """Gives list[GroupView], by name: at most 1 024 (TURN_GROUPS_MAX) of those after `after`."""
 
     after: str = ""
 

@@ -9,7 +9,7 @@ offset  bytes  field           meaning
 4       2      version         1
 6       2      reserved        0
 8       4      count           records
-12      4      CRC             CRC-32 of everything behind this header
+12      4      CRC             CRC-32 of everything after this header
 16      8      next offset     queue offset at which to read on
 24      8      min offset      lowest queue offset that is kept
 32      8      max offset      one above the newest message

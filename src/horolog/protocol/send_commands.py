@@ -17,7 +17,7 @@ offset  bytes  field       as sent
 24      8      key hash    of (topic, message id)
 ======  =====  ==========  =============================================================================
 
-The queue id of the stored layout behind it is the queue that the sender chose; −1 leaves it to the broker.
+The queue id of the stored layout after it is the queue that the sender chose; −1 leaves it to the broker.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ NOT_COUNTED = -1  # `pending` of a view that was not to count it
 
 @dataclass(slots=True, frozen=True)
 class ListTopics:
-    """Gives list[TopicView], by name: at most 1 024 (TURN_TOPICS_MAX) of those behind `after`."""
+    """Gives list[TopicView], by name: at most 1 024 (TURN_TOPICS_MAX) of those after `after`."""
 
     after: str = ""
     with_pending: bool = True

@@ -2,7 +2,7 @@
 
 The keys of one moment stand together, in the order they were set, and the moments in a heap with lazy deletion: one that
 has lost its keys stays in the heap until it comes to its top, or until more than half of the heap is such leftovers;
-then it is built anew.  So every change costs O(log n) amortised, many keys that get the same moment cost little more
+then it is built again.  So every change costs O(log n) amortised, many keys that get the same moment cost little more
 than one, and memory follows what is there now, not what once was.
 """
 

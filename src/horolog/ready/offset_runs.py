@@ -1,7 +1,7 @@
 """A set of queue offsets, kept as runs of offsets that follow each other.
 
 What a group has acknowledged above its floor is of this kind: between the floor and what comes next every offset is
-consumed or leased, so there are no more runs than leases, however many messages were consumed behind one that is
+consumed or leased, so there are no more runs than leases, however many messages were consumed after one that is
 extended for ever.
 """
 
@@ -38,7 +38,7 @@ class OffsetRuns:
 
     @property
     def stop(self) -> int:
-        """Behind the last offset; 0 if there is none."""
+        """After the last offset; 0 if there is none."""
         return self._stops[-1] if self._stops else 0
 
     def runs(self) -> Iterator[tuple[int, int]]:
@@ -49,10 +49,10 @@ class OffsetRuns:
         """Add [first, stop), or one offset; some of it may be there."""
         stop = stop or first + 1
         assert 0 <= first < stop, (first, stop)
-        low = bisect_left(self._stops, first)  # the first run that ends at `first` or behind it
+        low = bisect_left(self._stops, first)  # the first run that ends at `first` or after it
         high = bisect_right(
             self._firsts, stop
-        )  # behind the last one that begins at `stop` or before
+        )  # after the last one that begins at `stop` or before
         if low < high:
             first = min(first, self._firsts[low])
             stop = max(stop, self._stops[high - 1])

@@ -1,4 +1,4 @@
-"""Receipt handles of pop consumers: RocketMQ's POP_CK, which its clients take apart and make anew.
+"""Receipt handles of pop consumers: RocketMQ's POP_CK, which its clients take apart and rebuild.
 
 Eight words with a space between them.
 
@@ -90,6 +90,6 @@ def resolved(pop: PopReceipt, lease: Lease | None, group: int, topic: int, epoch
         return Receipt(
             group, topic, pop.queue, lease.attempt, grant, of_epoch, pop.offset, expires_ms
         )
-    behind = (epoch - (pop.serial >> _GRANT_BITS)) & _EPOCH_MASK
+    age = (epoch - (pop.serial >> _GRANT_BITS)) & _EPOCH_MASK
     grant = pop.serial & _GRANT_MASK
-    return Receipt(group, topic, pop.queue, 1, grant, epoch - behind, pop.offset, expires_ms)
+    return Receipt(group, topic, pop.queue, 1, grant, epoch - age, pop.offset, expires_ms)

@@ -7,7 +7,7 @@
 
 An offset between floor and next is in exactly one of `acked` and `leases`.  `acked` is kept as runs, of which there are
 no more than leases: a lease that is extended for ever keeps the floor where it is, and not in memory what was consumed
-behind it.  A lease whose time is over stays in `leases`, and its offset in `free`, until it is given out again; it
+after it.  A lease whose time is over stays in `leases`, and its offset in `free`, until it is given out again; it
 cannot be acked any more.  What may happen to an offset, and when, stands in the table of `lease_life`, and every method
 here reads it.
 """
@@ -164,7 +164,7 @@ class QueueProgress:
     def commit(self, offset: int) -> list[int]:
         """Everything below an offset is consumed, and from there on nothing is known but what was acked above.
 
-        An offset below the floor goes back: what lies behind it is new again.  Gives the offsets whose leases
+        An offset below the floor goes back: what lies after it is new again.  Gives the offsets whose leases
         vanish.
         """
         forward = offset > self.floor

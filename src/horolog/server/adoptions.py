@@ -126,7 +126,7 @@ class Adoptions:
         file = place.storage.open(f"{place.staging(token)}/{name}", create=True)
         try:
             if offset > file.size():
-                raise refused("offset", f"{offset} lies behind the end, {file.size()}")
+                raise refused("offset", f"{offset} lies after the end, {file.size()}")
             file.write(offset, content)
             return file.size()
         finally:

@@ -22,7 +22,7 @@ _TAKEN_S = 60.0  # by then one is durable, however slow its syncs are
 
 
 class _Wish(NamedTuple):
-    """Somebody waits for a checkpoint at this log position or behind it."""
+    """Somebody waits for a checkpoint at this log position or after it."""
 
     position: int
     durable: asyncio.Future[int]

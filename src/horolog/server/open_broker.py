@@ -111,8 +111,8 @@ async def open_engine(
         )
         if isinstance(now, SimulatedClock) and start_ms is None:
             was_ms = max(opened.broker.shard.store_ms, clock_was(storage))
-            behind = was_ms - now.wall_ms()
-            now.step_wall(max(0, behind))
+            ahead_ms = was_ms - now.wall_ms()
+            now.step_wall(max(0, ahead_ms))
         engine = Engine(opened, storage, now, flush)
         engine.backups = Backups(
             engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes)

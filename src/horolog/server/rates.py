@@ -205,7 +205,7 @@ class Rates:
 
     async def _look_at_topics(self, *, first: bool) -> int:
         stored, after = 0, ""
-        while page := await self._topics_behind(after):
+        while page := await self._topics_after(after):
             for topic in page:
                 total = sum(topic.queue_offsets)
                 # A topic that is new since the last look had nothing then.
@@ -214,13 +214,13 @@ class Rates:
             after = page[-1].name
         return stored
 
-    async def _topics_behind(self, name: str) -> list[TopicView]:
+    async def _topics_after(self, name: str) -> list[TopicView]:
         page: list[TopicView] = await self._engine.submit(ListTopics(name, with_pending=False))
         return page
 
     async def _look_at_groups(self) -> int:
         consumed, left, after = 0, RATED_PAIRS_MAX, ""
-        while left > 0 and (page := await self._groups_behind(after)):
+        while left > 0 and (page := await self._groups_after(after)):
             for group in page:
                 for topic in group.topics[:left]:
                     left -= 1
@@ -228,7 +228,7 @@ class Rates:
             after = page[-1].name
         return consumed
 
-    async def _groups_behind(self, name: str) -> list[GroupView]:
+    async def _groups_after(self, name: str) -> list[GroupView]:
         page: list[GroupView] = await self._engine.submit(ListGroups(name))
         return page
 

@@ -33,6 +33,7 @@ from horolog.spark.stream_api import (
     limit_of,
 )
 from horolog.spark.topic_answers import patient
+from horolog.units import counted
 
 _Offset = dict[str, int]
 
@@ -149,9 +150,9 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_loss and below > start["below"]:
             raise HorologError(
                 ErrorCode.NOT_FOUND,
-                f"{self._options.path}: {below - start['below']} rows that are due before "
+                f"{self._options.path}: {counted(below - start['below'], 'row')} due before "
                 f"{start['due_ms']} came after that time was delivered; files must be there before "
-                "their first row is due (failOnDataLoss=false leaves these rows out)",
+                "their first row is due (failOnDataLoss=false leaves them out)",
                 field="failOnDataLoss",
             )
 
@@ -171,7 +172,7 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_loss and start != end and found != end["rows"]:
             raise HorologError(
                 ErrorCode.NOT_FOUND,
-                f"{self._options.path}: {found} rows are due from {start['due_ms']} to "
+                f"{self._options.path}: {counted(found, 'row')} due from {start['due_ms']} to "
                 f"{end['due_ms']}, but the batch was begun with {end['rows']}; files have come or gone "
                 "meanwhile (failOnDataLoss=false goes on)",
                 field="failOnDataLoss",

@@ -159,7 +159,7 @@ class Records:
         return found
 
     def _joined(self, starts: Rows, ends: Rows) -> bytes:
-        """The stretches [start, end) one behind the other."""
+        """The stretches [start, end) one after another."""
         lengths = ends - starts
         if len(starts) and int(lengths[0]) and bool((lengths == lengths[0]).all()):
             # All of one length, as ids and properties often are: no Python object for each.

@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(content: bytes, ends: npt.NDArray[np.int64]) -> Pairs:
-    """The pairs of rows that stand behind each other; `ends` says where each of them ends."""
+    """The pairs of rows that stand one after another; `ends` says where each of them ends."""
     return _regular(content, ends) or _one_by_one(content, ends)
 
 

@@ -74,7 +74,7 @@ class TopicAnswers:
         return int(view["commit_position"])
 
     def store_ms(self, queue: int, offset: int) -> int:
-        """When the message at an offset, or the next one behind it, became visible; −1 if there is none."""
+        """When the message at an offset, or the next one after it, became visible; −1 if there is none."""
         records = _records(self._ask(queue, offset, 1))
         return int(records.store_ms[0]) if len(records) else -1
 

@@ -1,10 +1,10 @@
 """A topic from the files of a data directory: segments of the log, mapped, and consume queues.
 
 What is visible is decided by the log: the newest intact checkpoint says how long each queue was at its position,
-and the frames behind it, up to the broker's commit position, what has come since.  The consume queue files say
+and the frames after it, up to the broker's commit position, what has come since.  The consume queue files say
 where the messages below that lie.  Nothing is written, and nothing is locked.
 
-Damage behind the checkpoint is refused, or gone behind and told, as `failOnDataLoss` says; for the rest see `topic_parts`.
+Damage after the checkpoint is refused, or passed over and told, as `failOnDataLoss` says; for the rest see `topic_parts`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("horolog.spark")
 
 
 class Tail(NamedTuple):
-    """Messages of a queue behind the checkpoint: log position and size of each, from an offset on."""
+    """Messages of a queue after the checkpoint: log position and size of each, from an offset on."""
 
     first: int
     positions: npt.NDArray[np.int64]
@@ -47,7 +47,7 @@ class TopicFiles:
 
     commit  log position up to which messages are visible; None: to the end of the log (a broker that is stopped, or
             a copy of its directory)
-    lossy   go on behind damage, instead of DAMAGED
+    lossy   go on after damage, instead of DAMAGED
     """
 
     def __init__(self, path: str, topic: str, commit: int | None, *, lossy: bool = False) -> None:
@@ -110,7 +110,7 @@ class TopicFiles:
         return end
 
     def _go_on(self, reader: SegmentReader, start: int, limit: int, commit: int | None) -> None:
-        """Behind a frame that does not verify.  The queues' offsets tell how many messages lay there."""
+        """After a frame that does not verify.  The queues' offsets tell how many messages lay there."""
         salvage = SalvageScan(reader, Identity(self._meta.log_id, 0), start=start, stop=limit)
         end = self._take_frames(salvage.frames(), limit)
         if commit is not None and end != commit:
@@ -170,7 +170,7 @@ class TopicFiles:
         return found
 
     def tail(self, queue: int) -> Tail:
-        """What of a queue lies behind the checkpoint."""
+        """What of a queue lies after the checkpoint."""
         found = self._joined.get(queue)
         if found is None:
             found = self._joined[queue] = self._join(queue)
@@ -201,7 +201,7 @@ class TopicFiles:
         """What a task needs to read [first, stop)."""
         tail = self.tail(queue)
         skipped = max(0, first - tail.first)
-        behind = slice(skipped, max(skipped, stop - tail.first))
+        after = slice(skipped, max(skipped, stop - tail.first))
         return FilePart(
             self._path,
             self._number,
@@ -209,13 +209,13 @@ class TopicFiles:
             first,
             stop,
             min(stop, tail.first),
-            tail.positions[behind].tobytes(),
-            tail.sizes[behind].tobytes(),
+            tail.positions[after].tobytes(),
+            tail.sizes[after].tobytes(),
             self._meta.log_id,
         )
 
     def store_ms(self, queue: int, offset: int) -> int:
-        """When the message at an offset, or the next one behind it, became visible; −1 if there is none."""
+        """When the message at an offset, or the next one after it, became visible; −1 if there is none."""
         stop = self.bounds()[queue].stop
         width = 1
         while offset < stop:  # wider and wider, should there be holes

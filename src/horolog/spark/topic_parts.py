@@ -1,7 +1,7 @@
 """A stretch of a queue out of the files of a data directory: what one task reads.
 
 A message is given only out of a frame that verifies.  One that cannot be read is a hole: it is refused with its offset,
-or passed over and told on the worker's stderr, as `failOnDataLoss` says; what lies behind it is read.
+or passed over and told on the worker's stderr, as `failOnDataLoss` says; what lies after it is read.
 """
 
 from __future__ import annotations

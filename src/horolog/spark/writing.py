@@ -1,7 +1,7 @@
 """The sink: a DataFrame, or each micro-batch of a stream, becomes scheduled messages, all or none, once.
 
 The writer of a batch is made once, on the driver, and travels to the tasks and to the commit.  That of a stream is
-made anew for every micro-batch and again for its commit, so each task finds its transaction by the ids of query and
+rebuilt for every micro-batch and again for its commit, so each task finds its transaction by the ids of query and
 batch, and tells the commit of it.
 """
 

@@ -63,7 +63,7 @@ class SimBroker:
         self.told: list[str] = []  # problems, as the log of the process would have them
         self._opened: Opened | None = None
         self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
-        self.rows_share = 0.1  # of steps behind which every message is looked at
+        self.rows_share = 0.1  # of steps after which every message is looked at
 
     def open(self) -> None:
         """Recover; raises what recovery raises, or whatever the disk's hook does."""

@@ -326,7 +326,7 @@ class History:
             if not row["origin"] or row["moving"] or row["due_ms"] <= row["wall_ms"]:
                 continue  # its place in the log is not known, or it was due at once
             if message_id in self.excused:
-                continue  # it may have been mended later
+                continue  # it may have been repaired later
             key = (topic, queue, row["due_ms"])
             before = newest.get(key)
             if before is not None and row["origin"] < before[0]:

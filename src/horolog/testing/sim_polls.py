@@ -1,7 +1,7 @@
 """Floods of long polls in a simulation: hundreds or thousands parked at once, cancelled, served and timed out.
 
 Most of them wait on a topic that nobody sends to, as long polls do.  Looked at from outside: a poll is answered at
-the first step behind its deadline, a cancelled one is never answered, and of what is over nothing stays in memory
+the first step after its deadline, a cancelled one is never answered, and of what is over nothing stays in memory
 (the broker was the last to hold its token).
 """
 
@@ -82,7 +82,7 @@ class Polls:
                 self._over.add(each)
             elif deadline <= mono_ms:
                 raise PromiseBroken(
-                    f"a poll is not answered {mono_ms - deadline} ms behind its time"
+                    f"a poll is not answered {mono_ms - deadline} ms after its time"
                 )
 
     def is_given_up(self, answer: Answer) -> bool:

@@ -5,7 +5,7 @@ index and checkpoints.  `Rot` reads the bytes before they rot and says whose the
 
 file            who may be missing
 ==============  ==============================================================================================
-log segment     messages of the frame in which the bit lies, its header included; nobody behind it
+log segment     messages of the frame in which the bit lies, its header included; nobody after it
 delay.log, idx  the message of the record or entry
 state.          nobody while the broker runs; at a start without the log, messages of that hour
 run             the message of the row or record; all of the run if it is in header, footer or directories

@@ -61,7 +61,7 @@ def check_progress(reading: Reading, path: str, checkpoint: Checkpoint) -> None:
     last += [("leases", (*row[:3], row[5])) for row in columns["leases"].tolist()]
     for name, (_, topic, queue, offset) in last:
         if offset >= lengths.get((topic, queue), 0):
-            reading.findings.add(path, 0, f"{name}: offset {offset} is behind the end of its queue")
+            reading.findings.add(path, 0, f"{name}: offset {offset} is after the end of its queue")
 
 
 def check_older(reading: Reading, directory: str, segment_bytes: int, older: Checkpoint) -> None:

@@ -3,7 +3,7 @@
     meta → checkpoints → the log, with the queues beside it → hours, far buffers, runs → what waits against the log
 
 Only what the newest intact checkpoint names is compared: files that have grown beyond it are cut to it by the next
-start, and filled again from the log behind it.
+start, and filled again from the log after it.
 """
 
 from __future__ import annotations
@@ -201,11 +201,11 @@ class _Verification:
             findings.add(
                 f"{SHARD}/checkpoint",
                 0,
-                "there is no intact checkpoint, and the log begins behind 0",
+                "there is no intact checkpoint, and the log begins after 0",
             )
         else:
             findings.note(
-                "no checkpoint: queues, hours and runs were not read, a start makes them anew"
+                "no checkpoint: queues, hours and runs were not read, a start rebuilds them"
             )
 
     # --- the log ----------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class RecordsCheck:
         self._reading = reading
         self._index = index
         self._records = records
-        self._next: int | None = at  # None: behind an entry that cannot be read
+        self._next: int | None = at  # None: after an entry that cannot be read
         self._log = log
         self._start = start
 
@@ -90,7 +90,7 @@ class RecordsCheck:
             at = stop
 
     def end(self) -> int | None:
-        """Byte behind the last record; None if its entry cannot be read."""
+        """Byte after the last record; None if its entry cannot be read."""
         return self._next
 
     def _tell(self, numbers: Rows, what: str) -> None:
@@ -110,9 +110,7 @@ class RecordsCheck:
         known = good.copy()
         known[1:] &= good[:-1]
         wrong = known & (starts != wanted)
-        self._tell(
-            batch.first + np.flatnonzero(wrong), "its record is not behind the one before it"
-        )
+        self._tell(batch.first + np.flatnonzero(wrong), "its record is not after the one before it")
         self._next = int(ends[-1]) if bool(good[-1]) else None
 
     def _check_records(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
@@ -186,7 +184,7 @@ def _keys_of(reading: Reading, index: str, first: int, rows: int) -> npt.NDArray
 
 
 def _compare(reading: Reading, file: Source, wanted: bytes) -> None:
-    what = "is not the key run of its entries; a start makes it anew"
+    what = "is not the key run of its entries; a start rebuilds it"
     if file.size != len(wanted):
         reading.findings.add(file.path, 0, what)
         return

@@ -61,7 +61,7 @@ def check_buffer(
                 reading.findings.add(
                     path,
                     batch.first + int(rows[at]),
-                    "its origin is not behind that of the one before it",
+                    "its origin is not after that of the one before it",
                 )
             last = int(origins[-1]) if len(origins) else last
             waits = ~np.isin(states[batch.first + rows], (EntryState.HANDED_OVER, *RECALLED_STATES))

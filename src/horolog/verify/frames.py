@@ -1,6 +1,6 @@
 """The commit log, frame by frame, from its first segment to its end.
 
-Behind a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*, of which the
+After a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*, of which the
 positions are known, and nothing that lies in it.  Whether a bad frame is damage can be told only at the end: it is if
 a checkpoint or any intact frame states that it had been durable.  Otherwise it is a torn tail, which every crash may
 leave and a start cuts off.
@@ -53,7 +53,7 @@ class LogWalk:
         self._blank: list[int] = []  # where the rest of a segment is zero
         self.bases = self._segment_bases()
         self.start = self.bases[0] if self.bases else 0
-        self.end = self.start  # behind the last intact frame
+        self.end = self.start  # after the last intact frame
         self.promised = 0  # below it everything was durable, as intact frames state
 
     def _segment_bases(self) -> list[int]:
@@ -96,9 +96,9 @@ class LogWalk:
                     self._blank.append(base + at)
                     self.holes.add(base + at, base + self._size)
                     return
-                behind = self._next_header(source, at + 1, base)
-                self._pass_over(Bad(base + at, base + behind, why))
-                at = behind
+                after = self._next_header(source, at + 1, base)
+                self._pass_over(Bad(base + at, base + after, why))
+                at = after
                 continue
             body = b""
             if header.padding:
@@ -137,7 +137,7 @@ class LogWalk:
         if header.epoch == self._epoch and header.durable < self._stated:
             return f"states durable up to {header.durable}, the frame before it {self._stated}"
         if header.durable > position:
-            return f"states durable up to {header.durable}, behind itself"
+            return f"states durable up to {header.durable}, after itself"
         return ""
 
     def _check_padding(self, source: Source, at: int, base: int) -> None:
@@ -182,7 +182,7 @@ class LogWalk:
         if len(damage) < len(bad):
             first = min(each.first for each in bad if each.first >= promised)
             findings.note(
-                f"the log is torn at log position {first}: nothing behind it was promised, a start cuts it off"
+                f"the log is torn at log position {first}: nothing after it was promised, a start cuts it off"
             )
         if self.end < promised and not damage:
             findings.add(

@@ -30,7 +30,7 @@ class Holes:
         return sum(self._stops) - sum(self._firsts)
 
     def add(self, first: int, stop: int) -> None:
-        """One more, behind the others; one that goes on where the last one ends is the same."""
+        """One more, after the others; one that goes on where the last one ends is the same."""
         assert first < stop, "a hole has bytes"
         assert not self._stops or self._stops[-1] <= first, "the log is read in order"
         if self._stops and self._stops[-1] == first:
@@ -40,7 +40,7 @@ class Holes:
         self._stops.append(stop)
 
     def cut(self, end: int) -> None:
-        """Forget what lies behind `end`: the torn tail of the log is no hole."""
+        """Forget what lies after `end`: the torn tail of the log is no hole."""
         n = bisect_left(self._firsts, end)
         del self._firsts[n:], self._stops[n:]
         if n:

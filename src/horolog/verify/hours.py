@@ -116,7 +116,7 @@ class HourCheck:
         self._tell(rows[~inside], "is not due in this hour")
         origins = entries["origin"].astype(np.int64)
         before = np.append(self._last_origin, origins[:-1])
-        self._tell(rows[origins <= before], "its origin is not behind that of the one before it")
+        self._tell(rows[origins <= before], "its origin is not after that of the one before it")
         self._last_origin = int(origins[-1])
         states = self._state.states[rows]
         waits = (states == EntryState.WAITING) | (states == EntryState.QUARANTINED)

@@ -143,7 +143,7 @@ class KeyIndexCheck:
                     self._reading.findings.add(path, 0, "is not an intact chunk of this key index")
                     continue
                 if after is None and header.before != NOTHING_BEFORE:
-                    self._begin_behind(path, header.before)
+                    self._begin_after(path, header.before)
                 if after is not None and header.first != after:
                     self._tell(path, after, f"is missing: the chunk begins with {header.first}")
                 after = header.first + header.capacity
@@ -152,18 +152,18 @@ class KeyIndexCheck:
             self._end_early(self._place, after or 0)
 
     def _end_early(self, path: str, row: int) -> None:
-        """An index that was being made anew when the process ended has fewer rows."""
+        """An index that was being rebuilt when the process ended has fewer rows."""
         self._complete = False
         self._reading.findings.note(
-            f"{path}: the index ends at row {row}, its checkpoint names {self._rows}; a start makes it anew"
+            f"{path}: the index ends at row {row}, its checkpoint names {self._rows}; a start rebuilds it"
         )
 
-    def _begin_behind(self, path: str, before: int) -> None:
-        """Chunks are dropped before the checkpoint that says so is durable; a start makes the index anew then."""
+    def _begin_after(self, path: str, before: int) -> None:
+        """Chunks are dropped before the checkpoint that says so is durable; a start rebuilds the index then."""
         if before >= self._start:
             self._start = before + 1
             self._reading.findings.note(
-                f"{path}: the index begins behind log position {before}; a start makes it anew"
+                f"{path}: the index begins after log position {before}; a start rebuilds it"
             )
 
     def _chunk(self, file: Source, header: ChunkHeader) -> Iterator[_Rows]:

@@ -32,7 +32,7 @@ class _Window(NamedTuple):
 class QueueCheck:
     """Compares queues with the log, frame by frame.
 
-    lengths  (topic, queue) → units that the newest checkpoint names; what lies behind is not looked at
+    lengths  (topic, queue) → units that the newest checkpoint names; what lies after is not looked at
     firsts   (topic, queue) → first offset whose message the log still has; what lies before is not looked at
     dropped  topics that were deleted: their messages are in no queue
     holes    of the log, as far as it has been read: units may point there
@@ -86,7 +86,7 @@ class QueueCheck:
         if first > expected:
             self._check_gap(queue, expected, first)
         elif first < expected:
-            self._tell(queue, first, f"the log has it behind offset {expected}")
+            self._tell(queue, first, f"the log has it after offset {expected}")
         if not bool((np.diff(offsets) == 1).all()):
             self._tell(queue, first, "the log has queue offsets that do not follow each other")
         self._next[queue] = int(offsets[-1]) + 1
@@ -107,7 +107,7 @@ class QueueCheck:
         )
 
     def _units(self, queue: tuple[int, int], offset: int, count: int) -> npt.NDArray[Any]:
-        """Units from `offset`, at least one; none behind the named length."""
+        """Units from `offset`, at least one; none after the named length."""
         window = self._windows.get(queue)
         if window is None or not window.first <= offset < window.first + len(window.units):
             window = _Window(offset, self._load(queue, offset))

@@ -86,7 +86,7 @@ class RunFile:
         fine = (b["due_ms"] > a["due_ms"]) | ((b["due_ms"] == a["due_ms"]) & later)
         first = batch.first + (0 if before is not None else 1)
         for row in np.flatnonzero(~fine).tolist():
-            self._tell(first + row, f"entry {first + row}: is not behind the one before it")
+            self._tell(first + row, f"entry {first + row}: is not after the one before it")
 
     def _count(self, entries: npt.NDArray[Any]) -> None:
         both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)

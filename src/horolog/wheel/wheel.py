@@ -88,7 +88,7 @@ class Source(Protocol):
         ...
 
     def open_span(self, second: int, stop: int, rows: int) -> Load:
-        """Begin to load a second, and those behind it before `stop` until about so many rows wait in them."""
+        """Begin to load a second, and those after it before `stop` until about so many rows wait in them."""
         ...
 
 
@@ -162,7 +162,7 @@ class Wheel:
         self.problems += load.problems()
 
     def reset(self) -> None:
-        """Forget the window and load it anew: references have changed, because files were exchanged."""
+        """Forget the window and load it again: references have changed, because files were exchanged."""
         self._slots.clear()
         self._order.clear()
         self._loading = None

@@ -150,7 +150,7 @@ def space_for(command: BeginAdoption | Adopt) -> int:
 
 
 class Adoptions:
-    """Collects the commits of one turn; `flush` appends them, behind the topics that the turn has made."""
+    """Collects the commits of one turn; `flush` appends them, after the topics that the turn has made."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -185,7 +185,7 @@ class Adoptions:
         if (command.files or command.records) and command.topic_number != topic.number:
             raise _refused(
                 "topic",
-                f"{topic.name!r} was deleted and made anew since the files were written; they are of the former one",
+                f"{topic.name!r} was deleted and created again since the files were written; they are of the former one",
             )
         if len(command.files) > ADOPTION_FILES_MAX:
             raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")

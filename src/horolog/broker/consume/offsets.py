@@ -1,7 +1,7 @@
 """Offsets that groups commit by themselves, as 4.x clients do.
 
 They are the same progress as that of 5.x leases: what lies below is consumed, and going back drops what is known of
-what lies behind (`ready.lease_life`).  Clients commit queue by queue, so what comes for a group and topic in one turn
+what lies after (`ready.lease_life`).  Clients commit queue by queue, so what comes for a group and topic in one turn
 becomes one record; `seal` puts these records in front of any other one about the same progress, since a replay goes by
 the order of records.
 """

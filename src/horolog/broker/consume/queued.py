@@ -60,7 +60,7 @@ class QueuedMessages:
         self._told: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
-        self.repairs: list[Repair] = []  # units made anew; whoever reads them clears the list
+        self.repairs: list[Repair] = []  # units rebuilt; whoever reads them clears the list
 
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int
@@ -145,7 +145,7 @@ class QueuedMessages:
                     self._found[number, of_queue, of_offset] = position, int(unit["size"][0])
                     mended += units.replace(of_offset, unit)
         if mended:
-            text = f"topic {topic.name}: {mended} units of queue {queue} from offset {first} on: made anew from the log"
+            text = f"topic {topic.name}: {mended} units of queue {queue} from offset {first} on: rebuilt from the log"
             self.repairs.append(Repair(text, mended))
 
     def _sound(self, topic: Topic, queue: int, offset: int) -> int:
@@ -171,7 +171,7 @@ class QueuedMessages:
         return True
 
     def unreadable(self, topic: Topic, queue: int, why: str) -> None:
-        """A queue itself cannot be read until the next start, which makes it anew; told once."""
+        """A queue itself cannot be read until the next start, which rebuilds it; told once."""
         if self._is_new((topic.number, queue, -1)):
             text = f"topic {topic.name}: queue {queue} cannot be read: {why}"
             self._unreadable.append(Problem(text, key=unreadable_key(topic.number, queue)))

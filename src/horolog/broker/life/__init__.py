@@ -2,7 +2,7 @@
 
 opening, facts            a start: what is there, and what the recovery table makes of it
 replay                    what frames of the log change
-repair, quarantine        what is damaged: made anew from the log, or set aside
+repair, quarantine        what is damaged: rebuilt from the log, or set aside
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
 named_files               what files a checkpoint stands for
 retention                 old segments go

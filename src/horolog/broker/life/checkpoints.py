@@ -78,7 +78,7 @@ class Checkpoints:
             return
         self._waiting = None
         if shard.applied > waiting.position:
-            self._happened(Event.OVERTAKEN)  # while the disk was full: taken anew later
+            self._happened(Event.OVERTAKEN)  # while the disk was full: taken again later
             return
         try:
             effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)

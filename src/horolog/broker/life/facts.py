@@ -104,7 +104,7 @@ def why_not_reached(
     if not facts.bases or facts.bases[-1] + reader.segment_bytes < checkpoint.position:
         return short
     if checkpoint.last_frame < facts.bases[0]:
-        return f"the commit log begins behind the checkpoint at log position {checkpoint.position}"
+        return f"the commit log begins after the checkpoint at log position {checkpoint.position}"
     header = parse(reader.bytes_at(checkpoint.last_frame, HEADER_BYTES))
     if (
         header is None

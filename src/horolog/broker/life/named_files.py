@@ -27,7 +27,7 @@ class NamedFile(NamedTuple):
     """One file of a shard as a checkpoint sees it.
 
     bytes      how much of it belongs to the checkpoint; None: all that is there
-    rebuilt    a start makes it anew if it is missing, so it may vanish while it is copied
+    rebuilt    a start rebuilds it if it is missing, so it may vanish while it is copied
     """
 
     path: str
@@ -113,7 +113,7 @@ def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFil
 
 
 def _hour(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
-    """The state comes last: an hour that was made anew meanwhile does not have that one."""
+    """The state comes last: an hour that was rebuilt meanwhile does not have that one."""
     state = NamedFile(f"{place}/{state_name(row['version'])}", None)
     return [*_entries(storage, place, row), state]
 

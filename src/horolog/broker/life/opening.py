@@ -197,7 +197,7 @@ class _Opening:
         return self._serve(shard, again.end, epoch, last, known, row)
 
     def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
-        """A shard in the state of the checkpoint that is used, its files cut to it and mended."""
+        """A shard in the state of the checkpoint that is used, its files cut to it and repaired."""
         shard, used = chosen.shard, chosen.checkpoint
         if row.action is Action.REBUILD:
             self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")
@@ -233,7 +233,7 @@ class _Opening:
                 self._report.append(f"{bad.label}: set aside as {note.place}")
 
     def _remove_newer(self, used: Checkpoint) -> None:
-        """Remove checkpoints that were passed over: what they name is cut and filed anew, and not synced."""
+        """Remove checkpoints that were passed over: what they name is cut and filed again, and not synced."""
         place = f"{self._directory}/checkpoint"
         kept = checkpoint_name(used.position)
         newer = [n for n in self._storage.list(place) if n.endswith(".ckpt") and n > kept]
@@ -243,7 +243,7 @@ class _Opening:
             self._storage.sync_dir(place)
 
     def _restore_keys(self, shard: Shard, used: Checkpoint | None, facts: Facts) -> None:
-        """The key index as the checkpoint names it; made anew from the log if it is not there."""
+        """The key index as the checkpoint names it; rebuilt from the log if it is not there."""
         if used is None:
             shard.key_index.clear()  # replay begins where the log does
             return
@@ -252,7 +252,7 @@ class _Opening:
             why = shard.key_index.restore(used.registry["keys"], shard.log.start)
         if not why:
             return
-        self._report.append(f"the key index is made anew from the commit log: {why}")
+        self._report.append(f"the key index is rebuilt from the commit log: {why}")
         shard.key_index.clear()
         start = max(facts.bases[0], shard.log.start)
         scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
@@ -286,7 +286,7 @@ class _Opening:
         if row.number == 10:
             return (
                 f"the commit log begins at log position {facts.bases[0]} and no checkpoint is valid, so "
-                f"what lay below cannot be made anew; restore the directory from a backup"
+                f"what lay below cannot be rebuilt; restore the directory from a backup"
             )
         if scan.outcome is LogEnd.FOREIGN:
             return f"the frame at log position {scan.end} belongs to another log or shard"
@@ -307,7 +307,7 @@ class _Opening:
             self._storage.sync_dir(f"{self._directory}/{part}")
 
     def _sweep(self, shard: Shard) -> None:
-        """Remove hours and runs that no valid checkpoint names: what they held is filed anew.
+        """Remove hours and runs that no valid checkpoint names: what they held is filed again.
 
         What only the older one names stays: the newest may turn out to be unreadable at another start.
         """

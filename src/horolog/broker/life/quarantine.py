@@ -1,4 +1,4 @@
-"""Quarantine: what is damaged and cannot be made anew is set aside, never removed, and named until somebody looks.
+"""Quarantine: what is damaged and cannot be rebuilt is set aside, never removed, and named until somebody looks.
 
 A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or `runs/quarantined-<name>/`, and a note
 is written beside it:
@@ -16,7 +16,7 @@ why          text
 ===========  =======  ====================================================================================
 
 The note makes the start repeatable: until a checkpoint is taken that does not name the damaged part, every start
-finds it set aside already and mends from the log again.  When the directory is taken away the broker is healthy
+finds it set aside already and repairs from the log again.  When the directory is taken away the broker is healthy
 again, from its next start on.
 """
 

@@ -1,9 +1,9 @@
-"""Mending: what the rest of the log still has of damaged files, when its beginning is gone.
+"""Repairing: what the rest of the log still has of damaged files, when its beginning is gone.
 
 A second replay, of the log between its start and the checkpoint, that applies only what concerns the damaged
 parts: consume queues get their units again, hours and the far store the messages that were scheduled there and
-that neither a hand-over nor a recall has settled since.  All of it lies behind the scheduling in the log, so what
-is mended is exact; only messages whose record was dropped by retention are lost.  Damage in that part of the log
+that neither a hand-over nor a recall has settled since.  All of it lies after the scheduling in the log, so what
+is repaired is exact; only messages whose record was dropped by retention are lost.  Damage in that part of the log
 is passed over and told.
 """
 
@@ -45,7 +45,7 @@ class Mending:
 
     hours   numbers of damaged hours
     far     whether a buffer or a run is damaged
-    queues  damaged consume queues: (topic number, queue id) → length by the checkpoint; each was begun anew with
+    queues  damaged consume queues: (topic number, queue id) → length by the checkpoint; each was begun again with
             `ConsumeQueue.begin_rebuild`
     """
 
@@ -99,7 +99,7 @@ class Mending:
         chosen = Unfiled(heads[wanted], origins[wanted], memoryview(b"".join(pieces)), append_ms)
         _, rest = self._shard.delay.file(chosen)
         if rest is not None:
-            raise HorologError(ErrorCode.DISK_FULL, "no space to mend hours from the log")
+            raise HorologError(ErrorCode.DISK_FULL, "no space to repair hours from the log")
 
     def _settle(
         self, dues: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64], state: EntryState
@@ -143,12 +143,12 @@ class Mending:
             queue.append(units_of(sub[chosen], starts[chosen] + base))
 
     def waiting_far(self) -> int:
-        """Far messages that were filed anew and wait."""
+        """Far messages that were filed again and wait."""
         far = self._shard.delay.far
         return sum(each.waiting for each in far.sources() if each.number not in self._healthy)
 
     def finish(self) -> list[str]:
-        """Make the queues durable; gives what could not be mended of them."""
+        """Make the queues durable; gives what could not be repaired of them."""
         told = []
         for (topic, queue_id), length in self._queues.items():
             found = self._shard.topics.by_number.get(topic)
@@ -169,7 +169,7 @@ class Mending:
 def mend(
     shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
 ) -> tuple[list[Note], list[str]]:
-    """Mend what can be; gives the notes, now with what is lost, and sentences for the operator."""
+    """Repair what can be; gives the notes, now with what is lost, and sentences for the operator."""
     hours = {bad.first_hour for bad in damaged if bad.part == "hours"}
     far = [bad for bad in damaged if bad.part == "runs"]
     for number in hours:
@@ -211,7 +211,7 @@ def _last_segment(shard: Shard, scan: SalvageScan) -> str:
 def _begin_queues(
     shard: Shard, damaged: list[Damaged], used: Checkpoint
 ) -> dict[tuple[int, int], int]:
-    """Begin the damaged consume queues anew; gives their lengths by the checkpoint."""
+    """Begin the damaged consume queues again; gives their lengths by the checkpoint."""
     names = {name for bad in damaged if bad.part == "queues" for name in bad.names}
     firsts = retention.firsts_of(used)
     begun = {}

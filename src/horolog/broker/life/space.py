@@ -108,7 +108,7 @@ class DiskPressure:
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
-        """Bytes behind the log end that are allocated already."""
+        """Bytes after the log end that are allocated already."""
         log, storage = self._shard.log, self._shard.storage
         base = log.end - log.end % log.segment_bytes
         allocated = base

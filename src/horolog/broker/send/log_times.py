@@ -5,7 +5,7 @@ and its first log position are kept, so there are never more than some 122.  A w
 rather than a moment too short.
 
 Time is the monotonic clock, so that a step of the wall clock neither ends a window nor makes it endless.  A
-checkpoint takes the spans along with the wall clock, and replay adds those behind it; after a restart their age
+checkpoint takes the spans along with the wall clock, and replay adds those after it; after a restart their age
 is what the wall clock says, but never less than 0.
 """
 

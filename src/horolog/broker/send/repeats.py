@@ -69,8 +69,8 @@ class _Same(NamedTuple):
     def is_wanted_beside(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
         """Whether a 4.x client that has sent the first one wants this one too.
 
-        It must have come over the same connection.  Sent anew, or again by a client that waits for each answer, it is
-        born at a millisecond of its own; sent again behind the back of an asynchronous caller, it is not.
+        It must have come over the same connection.  Sent again, or again by a client that waits for each answer, it is
+        born at a millisecond of its own; sent again after the back of an asynchronous caller, it is not.
 
         answered  whether the first one was before this one came
         age_ms    how long the first one is stored

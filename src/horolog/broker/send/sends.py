@@ -151,7 +151,7 @@ class Sends:
         return _replies(requests, *(column.tolist() for column in columns))
 
     def _decide(self, wall_ms: int) -> tuple[list[_Request], _Turn, dict[int, HorologError]]:
-        """What was collected as it will be logged, and which messages are refused; collects anew from here on."""
+        """What was collected as it will be logged, and which messages are refused; collects again from here on."""
         requests, records = self._requests, b"".join(self._records)
         sizes = np.array(self._sizes, np.int64)
         self._requests, self._records, self._sizes = [], [], []

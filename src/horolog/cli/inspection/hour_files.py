@@ -78,7 +78,7 @@ def read_delay_index(
 
 def _add_rest(report: Report, rest: int) -> None:
     if rest:
-        report.notes.append(f"{rest} bytes behind the last whole row: a write that was under way")
+        report.notes.append(f"{rest} bytes after the last whole row: a write that was under way")
 
 
 def read_delay_log(

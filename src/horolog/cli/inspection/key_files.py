@@ -30,7 +30,7 @@ def read_key_chunk(path: Path, content: memoryview, *, limit: int) -> Report:
     report = Report(str(path), "key index chunk")
     header = decode_header(bytes(content[:HEADER_BYTES]))
     if header is None:
-        report.problems.append("not intact: header; the index is made anew from the commit log")
+        report.problems.append("not intact: header; the index is rebuilt from the commit log")
         return report
     sealed = len(content) >= sealed_bytes(header.capacity)
     count = min(header.capacity, (len(content) - HEADER_BYTES) // ROW_BYTES)
@@ -67,12 +67,12 @@ def read_key_chunk(path: Path, content: memoryview, *, limit: int) -> Report:
         if not heads_good:
             report.problems.append("heads: not as written; look-ups read all rows")
     elif rest := len(content) - HEADER_BYTES - ROW_BYTES * count:
-        report.notes.append(f"{rest} bytes behind the last row: a write that was under way")
+        report.notes.append(f"{rest} bytes after the last row: a write that was under way")
     return report
 
 
 def _heads_intact(content: memoryview, capacity: int) -> bool:
-    """Whether all blocks of heads have the CRCs behind them, and these theirs."""
+    """Whether all blocks of heads have the CRCs after them, and these theirs."""
     at = HEADER_BYTES + ROW_BYTES * capacity
     heads, after = content[at : at + 4 * capacity], content[at + 4 * capacity :]
     table = after[: 4 * blocks_of(capacity)]

@@ -41,7 +41,7 @@ class SegmentFile:
         stem = path.name.removesuffix(".log")
         first = parse(content)
         self.base = int(stem) if stem.isdigit() else (first.base if first else 0)
-        self.end = 0  # offset behind the last good frame
+        self.end = 0  # offset after the last good frame
         self.stated_durable = 0
         self.ghosts = 0
         self.notes: list[str] = []
@@ -50,7 +50,7 @@ class SegmentFile:
     def frames(self) -> Iterator[tuple[FrameHeader, memoryview, bool]]:
         """Good frames, and frames whose body is bad (False).
 
-        Behind a bad one the next intact header is sought.
+        After a bad one the next intact header is sought.
         """
         at = epoch = 0
         bad: list[int] = []
@@ -113,7 +113,7 @@ class SegmentFile:
                 )
             else:
                 self.notes.append(
-                    f"bad frame at log position {position}: torn tail, nothing behind it was"
+                    f"bad frame at log position {position}: torn tail, nothing after it was"
                     " promised here; a start cuts it off"
                 )
         if self.ghosts:

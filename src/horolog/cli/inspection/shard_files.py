@@ -69,7 +69,7 @@ def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report
     report.head = ("OFFSET", "POSITION", "BYTES", "TAGS CODE")
     report.take(((first + i, *unit) for i, unit in enumerate(units.tolist())), limit)
     if rest := len(content) % UNIT_BYTES:
-        report.notes.append(f"{rest} bytes behind the last whole unit: a write that was under way")
+        report.notes.append(f"{rest} bytes after the last whole unit: a write that was under way")
     return report
 
 

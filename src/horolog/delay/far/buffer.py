@@ -113,7 +113,7 @@ class FarBuffer(EntryFiles):
         """Take over what a checkpoint names; gives why not ("" if it did).  `cut` before filing.
 
         settled   rows {index, state}
-        tolerant  damaged entries are quarantined, since there is nothing to make them anew from
+        tolerant  damaged entries are quarantined, since there is nothing to rebuild them from
         """
         if not self._take(count, log_bytes):
             return f"the files of {self.directory} are shorter than the checkpoint says"
@@ -132,7 +132,7 @@ class FarBuffer(EntryFiles):
         return ""
 
     def _recount(self) -> None:
-        """Counts anew from what waits: after damage, when an entry's topic can't be trusted."""
+        """Counts again from what waits: after damage, when an entry's topic can't be trusted."""
         self._counts.clear()
         self.settled = int(np.count_nonzero(self.settled_states()))
         for first, entries in self.scan():

@@ -80,7 +80,7 @@ class Compaction:
         return None
 
     def fail(self) -> None:
-        """The job could not be carried out for want of space: it is made anew later."""
+        """The job could not be carried out for want of space: it is rebuilt later."""
         job, self.job = self.job, None
         if job is not None:
             _stop_journals(job)
@@ -200,7 +200,7 @@ class Compaction:
         self.moved(lowest)
 
     def _are_mended(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
-        """Make damaged entries that a job has left out anew, as far as can be; whether any was."""
+        """Make damaged entries that a job has left out again, as far as can be; whether any was."""
         any_is = False
         for source, left_out in damaged:
             rows = np.array(left_out, np.int64)
@@ -211,7 +211,7 @@ class Compaction:
         return any_is
 
     def _make_again(self, job: FarJob) -> None:
-        """What a job has made is not used: a later one has what was mended, or handed over, meanwhile."""
+        """What a job has made is not used: a later one has what was repaired, or handed over, meanwhile."""
         _stop_journals(job)
         for info in job.made:
             self._far.storage.remove(f"{self._far.directory}/{info.name}.run")

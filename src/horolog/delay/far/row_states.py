@@ -16,8 +16,8 @@ table says:
 what it finds waiting, because nothing is in flight in it.
 
     worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without them
-    cursor = decided = 4, behind = {0, 1, 2}             waiting: 0 1 2 4 5
-    mark 0 and 1:  behind = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
+    cursor = decided = 4, after = {0, 1, 2}             waiting: 0 1 2 4 5
+    mark 0 and 1:  after = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
     … committed:   _handing = {}                         handed over: 0 1 3
     mark 4, 5:     decided = 6                           waiting: 2
     … committed:   cursor = 6

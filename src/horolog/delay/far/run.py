@@ -57,7 +57,7 @@ class FarRun:
         self.changed = False
         self.frozen = False
         self.journal: list[tuple[Rows, EntryState]] | None = None
-        self.mend: MendRows | None = None  # makes damaged entries anew
+        self.mend: MendRows | None = None  # makes damaged entries again
         self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
         # The first due time that waits, None if nothing does; () when it is not known.
         self._first: tuple[int | None] | tuple[()] = (info.first_ms,)

@@ -63,7 +63,7 @@ class RunAccess:
         self.unreadable = why
         text = (
             f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until the next start, "
-            f"which makes anew what the log has of them ({why})"
+            f"which rebuilds what the log has of them ({why})"
         )
         self.tell(Problem(text, self.path, unreadable_key(self.info.name)))
         return BlankRun(self.info, self.path)

@@ -89,7 +89,7 @@ class FarStore:
     def open_run(self, name: str) -> Run:
         """A run's file, mapped; the least recently used ones are closed.
 
-        One in use that is damaged behind its records is made whole from its index.  DAMAGED if it cannot be.
+        One in use that is damaged after its records is made whole from its index.  DAMAGED if it cannot be.
         """
         run = self._opened.get(name)
         if run is None:
@@ -144,7 +144,7 @@ class FarStore:
             del self.finished[name]
 
     def forget_file(self, name: str) -> None:
-        """The file of a run was mended: it is mapped anew; whoever reads it still keeps what it has."""
+        """The file of a run was repaired: it is mapped again; whoever reads it still keeps what it has."""
         self._opened.pop(name, None)
 
     # --- filing -----------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class FarStore:
         """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source numbers.
 
         position  of the checkpoint that is kept beside the next one: a start from it needs the files of adoptions
-                  that lie behind it
+                  that lie after it
         """
         gone = [
             name

@@ -59,7 +59,7 @@ class ChainLoad:
         return loaded(self._hour.number, entries[waits], index[waits])
 
     def _scan(self) -> None:
-        """Read the whole index; what cannot be read or made anew of this second is quarantined."""
+        """Read the whole index; what cannot be read or rebuilt of this second is quarantined."""
         hour = self._hour
         bad = hour.unreadable()
         if len(bad) and hour.mend is not None:

@@ -162,7 +162,7 @@ class Hour(EntryFiles):
         return len(rows)
 
     def _recount(self) -> None:
-        """Count anew what waits, when entries cannot be trusted; damaged ones that wait are quarantined."""
+        """Count again what waits, when entries cannot be trusted; damaged ones that wait are quarantined."""
         self.heads["waiting"] = 0
         self.by_topic.clear()
         for first, entries in self.scan():

@@ -1,4 +1,4 @@
-"""Run files: scheduled messages sorted by (due ms, origin, row).  Truth: the log behind them may be dropped.
+"""Run files: scheduled messages sorted by (due ms, origin, row).  Truth: the log after them may be dropped.
 
 A run is written once, front to back, synced, and never changed.  What was taken from it stands elsewhere.
 Little-endian, because it is mapped and used as it is.  File `<name>.run`:

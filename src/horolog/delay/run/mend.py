@@ -1,9 +1,9 @@
 """Making a run whole again while it is in use, and going on without it when that cannot be.
 
-All that stands behind the records of a run (key groups, fences, both directories, footer) follows from its index.  If
-every index row is readable it is made anew, and only bytes that differ are written: what was good stays good, whatever
+All that stands after the records of a run (key groups, fences, both directories, footer) follows from its index.  If
+every index row is readable it is rebuilt, and only bytes that differ are written: what was good stays good, whatever
 happens meanwhile.  If not, or if the file is gone or cut, a blank stands in for the run until the next start, which
-sets the file aside and files anew what the log still has.
+sets the file aside and files again what the log still has.
 """
 
 from __future__ import annotations

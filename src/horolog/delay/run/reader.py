@@ -179,7 +179,7 @@ class Run:
     # --- search by time and origin ----------------------------------------------------------------
 
     def fence_ms(self, row: int) -> int | None:
-        """Due time of the first fence at or behind a row; None: there is none."""
+        """Due time of the first fence at or after a row; None: there is none."""
         return self._search.fence_ms(row)
 
     def row_at(self, due_ms: int) -> int:

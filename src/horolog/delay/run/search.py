@@ -6,7 +6,7 @@ one below what is sought and one not, have right sums, the place is proved, beca
 were written.  If not, the search is done again with every row verified.
 
 Where a row that cannot be read belongs is decided the same way everywhere: before what is sought only if a good row
-or a fence behind it is.
+or a fence after it is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RowSearch:
         return [first + row for row in rows]
 
     def fence_ms(self, row: int) -> int | None:
-        """Due time of the first fence at or behind a row; None: there is none."""
+        """Due time of the first fence at or after a row; None: there is none."""
         fence = -(-row // FENCE_ROWS)
         return int(self._fences[fence]) if fence < len(self._fences) else None
 
@@ -89,7 +89,7 @@ class RowSearch:
         return found
 
     def readable_from(self, rows: Rows) -> Rows:
-        """The first readable row at or behind each row; `rows` if there is none."""
+        """The first readable row at or after each row; `rows` if there is none."""
         found = rows.copy()
         for row in np.unique(rows[(rows < self.rows) & ~self._are_readable(rows)]).tolist():
             found[rows == row] = self._good_after(row, self.rows)

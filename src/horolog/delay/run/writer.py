@@ -1,7 +1,7 @@
 """Writing a run: rows in order, once through, with constant memory (format in `delay.run.format`).
 
 The number of rows is told first, so the index has its place and index and records grow side by side.  `finish`
-reads the index back in groups of 65 536 rows for the parts behind the records.  The footer comes last: a file that
+reads the index back in groups of 65 536 rows for the parts after the records.  The footer comes last: a file that
 a crash left behind has none, and is refused.
 """
 
@@ -114,7 +114,7 @@ class RunWriter:
     def add(self, entries: npt.NDArray[Any], records: Sequence[bytes | memoryview]) -> None:
         """Append rows that follow the last ones in order, and their records.
 
-        entries  ENTRY rows whose sums have been verified: position, previous and sum are made anew, the rest is
+        entries  ENTRY rows whose sums have been verified: position, previous and sum are rebuilt, the rest is
                  kept.  `local` must hold the tags code.
         """
         n = len(entries)
@@ -146,7 +146,7 @@ class RunWriter:
         self._added += n
 
     def _add_entries(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Write entries behind the last ones; gives where their records end, from the first record of the run."""
+        """Write entries after the last ones; gives where their records end, from the first record of the run."""
         n = len(entries)
         assert self._added + n <= self._rows
         assert is_sorted(entries)
@@ -165,7 +165,7 @@ class RunWriter:
         return ends
 
     def finish(self) -> RunInfo:
-        """Write what stands behind the records, and sync the file; the caller syncs the directory."""
+        """Write what stands after the records, and sync the file; the caller syncs the directory."""
         assert self._added == self._rows
         at = layout_of(self._rows, self._record_bytes, 0)
         self._write(at.records_end, bytes(at.key_groups_at - at.records_end))

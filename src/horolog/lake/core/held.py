@@ -70,7 +70,7 @@ class Offload:
     uri: str = ""  # of the table
     rows: int = 0  # that went into the table
     last_hour: int = 0
-    position: int = 0  # log position behind its commit
+    position: int = 0  # log position after its commit
 
 
 class Lake:
@@ -198,7 +198,7 @@ class Lake:
     def commit(
         self, number: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
     ) -> None:
-        """The table has `rows` of it, of which these (COUNT rows) wait; `position` is behind the record."""
+        """The table has `rows` of it, of which these (COUNT rows) wait; `position` is after the record."""
         self.happened(number, Event.COMMIT)
         offload = self.offloads[number]
         offload.position, offload.uri, offload.rows = position, uri, rows

@@ -3,10 +3,10 @@
     sealing   begun: what is in the far store is frozen, and far buffers have still to become runs
     frozen    all of it lies in runs, which may be read; what is recalled of it from here on is remembered
     lake      the table has the messages: they are cut from the runs, and counted
-    broken    not all that is frozen could be filed (a full disk), or frozen runs were made anew: only `abort` is left
+    broken    not all that is frozen could be filed (a full disk), or frozen runs were rebuilt: only `abort` is left
     none      never begun, aborted, or over: nothing of it waits, and the log does not speak of it any more
 
-Every event but `over` and `made anew` is a record of the log.  It is appended only if the table has it in the stage
+Every event but `over` and `rebuilt` is a record of the log.  It is appended only if the table has it in the stage
 that all records before it have led to (one step is in flight at a time), so a record that the table does not
 have is a mistake of ours, in a replay too.  What a caller asks for at the wrong time is refused before that
 (`lake.core.decisions`), with the same table.
@@ -37,7 +37,7 @@ class Event(StrEnum):
     ABORT = "abort"
     PROMOTE = "promote"  # an hour of a topic is in runs again
     OVER = "over"
-    MADE_ANEW = "made anew"  # a rebuild: the runs that were frozen are not these
+    MADE_ANEW = "rebuilt"  # a rebuild: the runs that were frozen are not these
 
 
 TABLE: dict[tuple[Stage, Event], Stage] = {

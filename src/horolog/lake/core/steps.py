@@ -1,7 +1,7 @@
 """Steps of an offload, carried out on the delay store when their record is committed, online and in replay alike.
 
 What is frozen follows from the log alone: everything that was filed in the far store, or adopted, before the `begin`
-record.  So a replay that makes its runs anew, under other names, freezes and cuts the same messages.
+record.  So a replay that rebuilds its runs, under other names, freezes and cuts the same messages.
 """
 
 from __future__ import annotations

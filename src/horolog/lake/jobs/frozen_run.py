@@ -48,7 +48,7 @@ class FrozenRun:
             raise HorologError(
                 ErrorCode.DAMAGED,
                 f"run {self.path.stem}: {self.path} cannot be read here; the broker's data directory must be "
-                "mounted at the same path, and a broker that was restarted makes its runs anew: begin again",
+                "mounted at the same path, and a broker that was restarted rebuilds its runs: begin again",
                 field="path",
             )
         storage = Disk(place.parent)

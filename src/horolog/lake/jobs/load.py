@@ -18,7 +18,7 @@ from horolog.storage.meta import SHARD
 def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, int, int]]:
     """(topic, second in which its hour begins, messages), to be added to what the files and the log say.
 
-    What an offload behind the checkpoint has taken still counts among the runs that the checkpoint names; what was
+    What an offload after the checkpoint has taken still counts among the runs that the checkpoint names; what was
     promoted since counts as adopted, and so goes off here.
     """
     lake = Lake()

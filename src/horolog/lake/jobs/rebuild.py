@@ -3,7 +3,7 @@
 Steps are applied in log order by the broker's own `Lake`.  What an offload took needs no list: all that was filed in
 the far store, or adopted, before its `begin` and is due at or after `from_ms`, if it waited when it was committed.
 
-An offload that is under way at the end of the log cannot go on, for the runs that it froze are made anew.  It becomes
+An offload that is under way at the end of the log cannot go on, for the runs that it froze are rebuilt.  It becomes
 `broken`: it is to be aborted, which changes nothing, and begun again.
 """
 

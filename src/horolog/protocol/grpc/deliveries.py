@@ -71,7 +71,7 @@ def _seconds(seconds: int) -> bytes:
 
 
 def _moment(ms: int) -> bytes:
-    """A Timestamp, behind its length."""
+    """A Timestamp, after its length."""
     content = _seconds(ms // 1_000) + _NANOS[ms % 1_000]
     return varint(len(content)) + content
 
@@ -187,11 +187,11 @@ def _shape(stored: bytes) -> _Shape | None:
 
 def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
     """Properties without the first one of a name, and its value; b"" if it is not there as it should be."""
-    before, found, behind = stored.partition(mark)
+    before, found, after = stored.partition(mark)
     if not found or (before and before[-1] != _SEPARATOR):
         return stored, b""
-    value, ends, behind = behind.partition(b"\x02")
-    return (before + behind, value) if ends else (stored, b"")
+    value, ends, after = after.partition(b"\x02")
+    return (before + after, value) if ends else (stored, b"")
 
 
 def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:

@@ -1,6 +1,6 @@
 """Requests to acknowledge, in the form in which clients serialise them, read without protobuf's objects.
 
-The entries of a request stand behind group and topic, mostly all of one size: (message id, handle).  An answer's entry
+The entries of a request stand after group and topic, mostly all of one size: (message id, handle).  An answer's entry
 begins with the same two fields, so it is the same bytes and a status.  What stands otherwise (entries of several sizes,
 handles that are not this broker's, text that is not ASCII) is for protobuf.  `tests/unit/test_quick_requests.py` holds
 one way against the other.

@@ -95,7 +95,7 @@ class _Form(NamedTuple):
     id_end: int
     middle: bytes  # up to the time made
     born_end: int
-    behind: bytes  # up to the due time
+    after: bytes  # up to the due time
     due_end: int
     rest: bytes  # up to the body
     shape: _Shape
@@ -247,17 +247,17 @@ def _remember(form: _Form) -> None:
 
 def _cut_alike(raw: bytes, start: int, end: int, form: _Form) -> _Cut | None:
     """A message that is made like the one before it; None if it is not."""
-    _, _, front, id_end, middle, born_end, behind, due_end, rest, shape, user = form
+    _, _, front, id_end, middle, born_end, after, due_end, rest, shape, user = form
     id_end, born_end, due_end = start + id_end, start + born_end, start + due_end
     if not (
         raw.startswith(front, start)
         and raw.startswith(middle, id_end)
-        and raw.startswith(behind, born_end)
+        and raw.startswith(after, born_end)
         and raw.startswith(rest, due_end)
     ):
         return None
     message_id = raw[start + len(front) : id_end]
-    due_at, due_ms = born_end + len(behind), 0
+    due_at, due_ms = born_end + len(after), 0
     if due_at < due_end:
         due_ms = _due(raw[due_at:due_end])
     if not _PLAIN_ID.fullmatch(message_id):
@@ -271,7 +271,7 @@ def _cut(raw: bytes, start: int, end: int) -> tuple[_Cut, _Form]:
     """Any message."""
     if raw[start] != _TOPIC:
         raise _Other
-    at = _behind(raw, start)
+    at = _after(raw, start)
     topic = raw[start:at]
     user, begin = (b"", 0), at
     while raw[at] == _USER:
@@ -291,10 +291,10 @@ def _cut(raw: bytes, start: int, end: int) -> tuple[_Cut, _Form]:
         raise _Other
     id_at, id_end, born_at, born_end, due_at, due_end, shape = _cut_system(raw, begin, stop)
     front, middle = raw[start:id_at], raw[id_end:born_at]
-    behind, rest = raw[born_end:due_at], raw[due_end:body]
+    after, rest = raw[born_end:due_at], raw[due_end:body]
     ends = id_end - start, born_end - start, due_end - start
     form = _Form(
-        end - start, topic, front, ends[0], middle, ends[1], behind, ends[2], rest, shape, user
+        end - start, topic, front, ends[0], middle, ends[1], after, ends[2], rest, shape, user
     )
     cut = _cut_alike(raw, start, end, form)
     assert cut is not None, "it is made like itself"
@@ -305,10 +305,10 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[int, int, int, int, 
     """Where in system properties the values of id, time made and due time begin and end; and the rest of them."""
     at = begin
     while raw[at] in (_TAG, _KEYS):
-        at = _behind(raw, at)
+        at = _after(raw, at)
     if raw[at] != _ID:
         raise _Other
-    id_at, at = at, _behind(raw, at)
+    id_at, at = at, _after(raw, at)
     id_end = at
     for number in (_ENCODING, _TYPE):
         if raw[at] == number:
@@ -317,13 +317,13 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[int, int, int, int, 
                 raise _Other
     born_at = born_field = at
     if raw[at] == _BORN:
-        born_at, at = at + 2, _behind(raw, at)
+        born_at, at = at + 2, _after(raw, at)
     born_end = at
     if raw[at] == _BORN_HOST:
-        at = _behind(raw, at)
+        at = _after(raw, at)
     due_at = due_field = at
     if raw[at] == _DUE:
-        due_at, at = at + 2, _behind(raw, at)
+        due_at, at = at + 2, _after(raw, at)
     if at > stop:
         raise _Other
     rest = raw[begin:id_at], raw[id_end:born_field], raw[born_end:due_field], raw[at:stop]
@@ -332,7 +332,7 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[int, int, int, int, 
     return id_at + 2, id_end, born_at, born_end, due_at, at, shape
 
 
-def _behind(raw: bytes, at: int) -> int:
+def _after(raw: bytes, at: int) -> int:
     """Where a short field of text or a message ends."""
     size = raw[at + 1]
     if size >= 0x80:
@@ -371,7 +371,7 @@ def _refused(request: QuickSend, topic: str, cut: _Cut, peer: Peer) -> tuple[byt
 def _record(named: tuple[str, bytes, bytes], cut: _Cut, peer: Peer) -> tuple[bytes, ...] | None:
     """The record of a message, in pieces; None if it breaks a limit.
 
-    named  the topic; its name behind its length; and in front of a zero
+    named  the topic; its name after its length; and in front of a zero
     """
     message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ = cut
     (untimed, timed), sys_flag, code, has_keys, host, marks, trace, marks_size = shape

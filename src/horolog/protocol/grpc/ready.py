@@ -62,13 +62,13 @@ def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
         name = message_id.encode()
-        front, behind = _stored_front(len(name)), _HANDLE_AT_5 + varint(len(handle))
+        front, after = _stored_front(len(name)), _HANDLE_AT_5 + varint(len(handle))
         if offset:
-            behind = b"".join((_OFFSET_AT_4, varint(offset), behind if handle else b""))
+            after = b"".join((_OFFSET_AT_4, varint(offset), after if handle else b""))
         elif not handle:
-            behind = b""
-        size = len(front) + len(name) + len(behind) + len(handle)
-        parts += (_ENTRY_AT_2, varint(size), front, name, behind, handle)
+            after = b""
+        size = len(front) + len(name) + len(after) + len(handle)
+        parts += (_ENTRY_AT_2, varint(size), front, name, after, handle)
     return framed(b"".join(parts))
 
 

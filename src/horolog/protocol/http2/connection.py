@@ -139,7 +139,7 @@ class Connection:
         return at
 
     def _take_whole(self, buffer: bytes, at: int, data: int) -> int:
-        """Take a request of one HEADERS, at `at`, and one DATA behind it; gives its end, 0 if that is not what stands there.
+        """Take a request of one HEADERS, at `at`, and one DATA after it; gives its end, 0 if that is not what stands there.
 
         Nearly all requests are like this, and their header blocks like others before.  All that is unusual is left
         to the frames' own methods, before anything has changed.

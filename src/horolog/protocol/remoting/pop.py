@@ -32,7 +32,7 @@ def _with_handle(message: Delivered, handle: str) -> bytes:
     named = properties.replaced(stored, POP_CK, handle)
     if len(named) <= STORED_PROPERTIES_MAX:
         stored = named
-    # Else clients would read a negative length, and nothing of the messages behind it: it comes without its handle,
+    # Else clients would read a negative length, and nothing of the messages after it: it comes without its handle,
     # and comes again.
     queue_id = layout.queue_id_of(message.layout)
     return layout.readdressed(message.layout, topic, stored, message.attempt - 1, queue_id)

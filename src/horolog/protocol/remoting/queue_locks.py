@@ -40,7 +40,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[LockedQueue], now_ms: int
     ) -> list[LockedQueue]:
-        """Lock queues for a client, anew if it has them; gives those that it has now."""
+        """Lock queues for a client, again if it has them; gives those that it has now."""
         locks = self._groups.setdefault(group, {})
         granted = []
         for queue in queues:

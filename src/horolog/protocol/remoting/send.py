@@ -68,7 +68,7 @@ class _Shared(NamedTuple):
     is_batch: bool
     real: bytes  # what is stored with a delayed message
     key: bytes  # what is hashed before the id
-    tail: bytes  # what stands behind the body, before the properties
+    tail: bytes  # what stands after the body, before the properties
 
 
 class _Messages(NamedTuple):

@@ -67,7 +67,7 @@ class PropertyShape:
     """Properties with the same names in the same order.
 
     names  each once; none with a meaning of its own that `_CAUGHT` does not know
-    ends   whether a separator stands behind the last value too
+    ends   whether a separator stands after the last value too
     """
 
     def __init__(self, names: Sequence[bytes], *, ends: bool) -> None:

@@ -90,7 +90,7 @@ def _no_levels(field: str, why: str) -> HorologError:
 def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
     """When a message is due; ILLEGAL_DELIVERY_TIME, naming the property, if that is unclear.
 
-    text  its stored properties, behind a separator
+    text  its stored properties, after a separator
     real  REAL_TOPIC and, if its sender chose one, REAL_QID: stored with a message that is delayed
     """
     level = _number(text, _LEVEL)
@@ -142,12 +142,12 @@ def _delayed(text: bytes, real: bytes) -> bytes:
 
 
 def ended(text: bytes) -> bytes:
-    """Stored properties behind a separator, with one at their end."""
+    """Stored properties after a separator, with one at their end."""
     return text if text.endswith(b"\x02") else text + b"\x02"
 
 
 def without(text: bytes, name: bytes) -> bytes:
-    """Stored properties behind a separator, without that one; both separators stand around its name."""
+    """Stored properties after a separator, without that one; both separators stand around its name."""
     at = text.find(name)
     if at < 0:
         return text

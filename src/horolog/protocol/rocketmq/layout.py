@@ -24,7 +24,7 @@ offset  bytes  field                    meaning
 89+n+t  2+p    properties length, properties (`properties`)
 ======  =====  =======================  ==========================================================
 
-The positions hold for IPv4 hosts; an IPv6 born host moves everything behind it by 12 bytes, an IPv6 store
+The positions hold for IPv4 hosts; an IPv6 born host moves everything after it by 12 bytes, an IPv6 store
 host what follows that.  horolog writes IPv4 hosts; the decoder reads all four classes.
 """
 

@@ -245,7 +245,7 @@ def layout_pieces(
     born_host: tuple[bytes, int],
     queue_id: int = 0,
 ) -> tuple[bytes, ...]:
-    """The same in pieces; `name` is the topic's, behind its length."""
+    """The same in pieces; `name` is the topic's, after its length."""
     stored_size = len(stored_properties)
     check_stored_size(stored_size)
     body_size = len(body)

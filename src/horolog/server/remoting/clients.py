@@ -114,7 +114,7 @@ class ClientCodes:
         self._notify(self._node.registry.expire(now_ms))
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of groups that have changed, so that they share the queues anew at once.
+        """Tell the members of groups that have changed, so that they share the queues again at once.
 
         A little later, and so many in one go: where a thousand clients come back, each change told to each of them
         would be a million pushes.

@@ -1,7 +1,7 @@
 """Figures and settings of the broker, for admin tools.
 
 Keys are RocketMQ's, for its tools look for them.  What this broker does not know it does not tell, but for keys
-without which a tool fails: those are 0, and stand in `_NOTHING_BEHIND`.
+without which a tool fails: those are 0, and stand in `_NOTHING_AFTER`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_told, tags_of
 
-_NOTHING_BEHIND = {  # requests do not wait in queues of threads here, nor messages before they are filed
+_NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messages before they are filed
     "sendThreadPoolQueueSize": 0,
     "sendThreadPoolQueueHeadWaitTimeMills": 0,
     "pullThreadPoolQueueSize": 0,
@@ -94,7 +94,7 @@ class FigureCodes:
         puts, gets = self._rates.puts(), self._rates.gets()
         put, got = self._rates.puts_of_day.day(), self._rates.gets_of_day.day()
         table: dict[str, object] = {
-            **_NOTHING_BEHIND,
+            **_NOTHING_AFTER,
             "bootTimestamp": self._booted_ms,
             "brokerActive": "true",
             "brokerVersion": VERSION,

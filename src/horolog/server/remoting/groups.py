@@ -106,17 +106,17 @@ class GroupCodes:
         return Answer(body=encode(bodies.consume_stats(self._node.broker_name, queues, rate)))
 
     async def all_stats(self, request: Request) -> Answer:
-        """How far every group is behind, a table for each of its topics."""
+        """The lag of every group, a table for each of its topics."""
         only_orderly = flag(request.frame, "isOrder")
         listed = []
-        behind = in_flight = 0
+        lag = in_flight = 0
         async for group in groups(self._engine):
             if only_orderly and not group.settings.orderly:
                 continue
             tables = []
             for topic in group.topics:
                 queues = await self._progress(group.name, topic)
-                behind += sum(queue.max_offset - queue.committed for queue in queues)
+                lag += sum(queue.max_offset - queue.committed for queue in queues)
                 in_flight += sum(queue.pulled - queue.committed for queue in queues)
                 rate = self._rates.gets(topic, group.name).minute.a_second
                 tables.append(bodies.consume_stats(self._node.broker_name, queues, rate))
@@ -124,7 +124,7 @@ class GroupCodes:
         found = {
             "brokerAddr": self._node.address(request),
             "consumeStatsList": listed,
-            "totalDiff": behind,
+            "totalDiff": lag,
             "totalInflightDiff": in_flight,
         }
         return Answer(body=encode(found))

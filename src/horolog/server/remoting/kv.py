@@ -85,7 +85,7 @@ def _read(storage: Storage) -> dict[str, dict[str, str]]:
     ):
         raise HorologError(
             ErrorCode.DAMAGED,
-            f"{FILE}: no table of namespaces, keys and values; mend it, or remove it",
+            f"{FILE}: no table of namespaces, keys and values; repair it, or remove it",
             field=FILE,
         )
     return found

@@ -34,7 +34,7 @@ from horolog.server.remoting.subscriptions import as_told
 
 _ASK_S = 5.0  # tools wait as long, or give up before
 _OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes the broker's time
-_TO_THE_END = -1  # as a time: behind the newest message
+_TO_THE_END = -1  # as a time: after the newest message
 _CPP = "CPP"
 
 
