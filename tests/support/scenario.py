@@ -14,7 +14,11 @@ Everything else is prose.  The vocabulary, on both doors:
     bury "BODY" [group=g]                        wants it among the dead letters of the group
     leave TOPIC [group=g]                        the consumer goes away; another one takes its place
     recall "BODY"
+    reschedule "BODY" to=+2h
     pending TOPIC
+    adopt TOPIC "BODY" due=+1h …                 as a bulk load: files of messages, adopted in one transaction
+    crash                                        kill -9, and a start on the same data
+    backup TOPIC                                 back up, restore, start that one, and count what waits there
 
 A due time is shown and given relative to the start of the scenario.  A line that begins with "Sent by remoting" names
 the senders that can express what the file sends, "Received by remoting" the receivers; without it all can.
@@ -27,12 +31,20 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import subprocess
 import sys
+import tempfile
+import uuid
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from adopted_runs import stage
+
 from horolog.admin.client import path_of
-from horolog.testing.broker import BrokerProcess
+from horolog.errors import HorologError
+from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.broker import BrokerProcess, installed_command
 from horolog.units import parse_duration_ms
 
 COMMAND, OUTPUT = "> ", "    "
@@ -75,6 +87,7 @@ class Side(Protocol):
     def bury(self, topic: str, group: str, shown: Shown) -> None: ...
     def leave(self, topic: str, group: str) -> None: ...
     def recall(self, topic: str, handle: str) -> str: ...
+    def connect(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -239,6 +252,62 @@ class Scenario:
         recalled = self._sender.recall(topic, sent.recall_handle)
         assert recalled == sent.message_id
         return ["recalled"]
+
+    def _reschedule(self, words: list[str]) -> list[str]:
+        """Through the admin API: neither protocol has a word for it."""
+        body, at_ms = words[0], self._at(self._options(words[1:])["to"])
+        topic, sent = self._sent[body]
+        wanted = {"handle": sent.recall_handle, "new_deliver_at_ms": at_ms}
+        try:
+            moved = self._broker.admin.post("/v1/reschedule", wanted)
+        except HorologError as refusal:
+            raise Refused(str(refusal)) from None
+        self._sent[body] = topic, Sent(moved["message_id"], moved["recall_handle"])
+        return ["rescheduled"]
+
+    def _adopt(self, words: list[str]) -> list[str]:
+        topic, messages = self._name(words[0]), []
+        for word in words[1:]:
+            if word.startswith("due="):
+                messages[-1][1] = self._at(word.removeprefix("due="))
+            else:
+                messages.append([word, 0])
+        transaction = {"app": topic, "version": 0, "topic": topic}
+        begun = self._broker.admin.post("/v1/adoptions/begin", transaction)
+        rows = []
+        for body, due_ms in sorted(messages, key=lambda each: each[1]):
+            message_id = uuid.uuid4().hex.upper()
+            rows.append(
+                encode(
+                    topic=topic,
+                    body=body.encode(),
+                    message_id=message_id,
+                    type=MessageType.DELAY,
+                    due_ms=due_ms,
+                )
+            )
+            self._sent[body] = topic, Sent(message_id, "")
+        files = [stage(begun, "part", rows)]
+        commit = {**transaction, "token": begun["token"], "files": files}
+        return [f"adopted {self._broker.admin.post('/v1/adoptions/commit', commit)['rows']}"]
+
+    def _crash(self, words: list[str]) -> list[str]:
+        self._broker.kill()
+        self._broker.restart()
+        for side in (self._sender, self._receiver):
+            side.connect()
+        return []
+
+    def _backup(self, words: list[str]) -> list[str]:
+        with tempfile.TemporaryDirectory() as place:
+            kept, again = Path(place) / "backup", Path(place) / "again"
+            admin = ["--admin", self._broker.admin_url]
+            restore = ["restore", str(kept), "--data-dir", str(again)]
+            for command in (["backup", str(kept), *admin], restore):
+                subprocess.run([*installed_command(), *command], check=True, capture_output=True)
+            with BrokerProcess(again) as restored:
+                found = restored.admin.get(path_of("pending"), {"topic": self._name(words[0])})
+        return [f"{found['total']} pending in the backup"]
 
     def _pending(self, words: list[str]) -> list[str]:
         found = self._broker.admin.get(path_of("pending"), {"topic": self._name(words[0])})

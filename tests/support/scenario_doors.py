@@ -31,13 +31,19 @@ class GrpcSide:
     """What a 5.x client asks, one request each."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self._channel = grpc.insecure_channel(broker.grpc_endpoint)
+        self._endpoint = broker.grpc_endpoint
+        self._channel = grpc.insecure_channel(self._endpoint)
         self._now_ms = broker.now_ms
         host, _, port = broker.grpc_endpoint.partition(":")
         self._endpoints = pb.Endpoints(
             scheme=pb.IPv4, addresses=[pb.Address(host=host, port=int(port))]
         )
         self._headers = [("x-mq-client-id", uuid.uuid4().hex), ("x-mq-language", "PYTHON")]
+
+    def connect(self) -> None:
+        """After a crash of the broker; it keeps its ports."""
+        self._channel.close()
+        self._channel = grpc.insecure_channel(self._endpoint)
 
     def close(self) -> None:
         self._channel.close()
@@ -182,10 +188,16 @@ class RemotingSide:
     """
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self._client = RemotingClient(broker.broker_address)
+        self._address = broker.broker_address
+        self._client = RemotingClient(self._address)
         self._id = f"127.0.0.1@{uuid.uuid4().hex}"
         self._next: dict[tuple[str, str, int], int] = {}  # by group, topic and queue
         self._open: dict[tuple[str, str, int], set[int]] = {}  # offsets that are not done
+
+    def connect(self) -> None:
+        """After a crash of the broker; it keeps its ports, and the client its offsets."""
+        self._client.close()
+        self._client = RemotingClient(self._address)
 
     def close(self) -> None:
         self._client.close()
