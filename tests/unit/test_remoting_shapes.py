@@ -40,7 +40,7 @@ VALUES = (
 
 
 def ways(counter: Any, n: int = 9) -> Ways:
-    return Ways(LEVELS, [REAL] * n, lambda: f"NEW{next(counter)}")
+    return Ways(LEVELS, [REAL] * n, lambda: "NEW")
 
 
 @st.composite
@@ -77,6 +77,18 @@ def test_a_shape_reads_what_the_full_way_reads(texts: list[bytes]) -> None:
         return
     full = Wanted.of(texts, ways(count(), len(texts)))
     assert [list(column) for column in quick] == [list(column) for column in full]
+
+
+def test_mixed_messages_are_read_by_their_shapes() -> None:
+    texts = [plain(1, DELAY=3), b"WAIT\x01true\x02", plain(2), plain(3, DELAY=4), b"WAIT\x01no\x02"]
+    shapes = Shapes()
+    for _ in range(200):
+        shapes.missed(texts)
+    mixed = shapes.read(texts, ways(count(), len(texts)))
+    assert mixed is not None
+    full = Wanted.of(texts, ways(count(), len(texts)))
+    assert [list(column) for column in mixed] == [list(column) for column in full]
+    assert shapes.read([*texts, b"x\x01y"], ways(count(), 6)) is None
 
 
 def test_what_is_usual_is_read_by_its_shape() -> None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from horolog.limits import SHAPE_NAMES_MAX, SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.wanted import Wanted, Ways
@@ -101,6 +102,10 @@ class PropertyShape:
             return None
         return cls(names, ends=ends)
 
+    def fits(self, text: bytes) -> bool:
+        """Whether these properties are of this shape; `read` may refuse them all the same."""
+        return self._expression.match(b"\0%b\0" % text) is not None
+
     def read(self, joined: bytes, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
         """What these want; None if not all of them are of this shape.
 
@@ -161,13 +166,39 @@ class Shapes:
                     known.insert(0, known.pop(place))
                 self._pace.matched += len(texts)
                 return wanted
-        return None
+        return self._read_mixed(texts, ways) if len(known) > 1 else None
+
+    def _read_mixed(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+        """The same where they are of several shapes."""
+        rows_of: dict[PropertyShape, list[int]] = {}
+        for row, text in enumerate(texts):
+            shape = self._shape_of(text)
+            if shape is None:
+                return None
+            rows_of.setdefault(shape, []).append(row)
+        columns: list[list[Any]] = [[None] * len(texts) for _ in Wanted._fields]
+        for shape, rows in rows_of.items():
+            chosen = [texts[row] for row in rows]
+            reals = [ways.reals[row] for row in rows]
+            joined = b"\0%b\0" % b"\0".join(chosen)
+            wanted = shape.read(joined, chosen, ways._replace(reals=reals))
+            if wanted is None:
+                return None
+            for column, values in zip(columns, wanted, strict=True):
+                for row, value in zip(rows, values, strict=True):
+                    column[row] = value
+        self._pace.matched += len(texts)
+        return Wanted(*columns)
+
+    def _shape_of(self, text: bytes) -> PropertyShape | None:
+        return next((shape for shape in self._known if shape.fits(text)), None)
 
     def missed(self, texts: Sequence[bytes]) -> None:
         """Messages with these properties were read the full way, and are sound: a shape may be learned from them."""
         if not self._pace.missed(len(texts)):
             return
-        shape = PropertyShape.of(texts[0])
+        text = next((text for text in texts if self._shape_of(text) is None), None)
+        shape = PropertyShape.of(text) if text is not None else None
         if shape is not None:
             self._known.insert(0, shape)
             del self._known[SHAPES_MAX:]
