@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY
-from horolog.delay.far.adopted import Adoption
+from horolog.delay.far.adopted import Adoption, rows_within
 from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER_BYTES
 from horolog.delay.run.format import decode_header, run_path
 from horolog.errors import HorologError
@@ -72,8 +72,8 @@ def adopted_rows(
     """ENTRY rows of these origins (position, row); all zero where no adopted file has one."""
     found = np.zeros(len(positions), ENTRY)
     for file in plan.adopted:
-        within = rows.astype(np.int64) - file.first_row
-        mine = (positions == file.position) & (within >= 0) & (within < file.rows)
+        within = rows_within(rows, file.first_row, file.rows)
+        mine = (positions == file.position) & (within >= 0)
         entries = rows_of_run(plan.root, file.name)
         chosen = np.flatnonzero(mine & (within < len(entries)))
         found[chosen] = entries[within[chosen]]

@@ -30,6 +30,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from horolog.delay.far.adopted import rows_within
 from horolog.limits import HOUR_MS
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control
 from horolog.log.record import Kind
@@ -84,8 +85,8 @@ def is_forgotten(plan: LogPlan, rows: LogRows) -> npt.NDArray[np.bool_]:
     gone: npt.NDArray[np.bool_] = (rows.origin >= 0) & (rows.origin < plan.start)
     gone &= ~np.isin(rows.origin, [file.position for file in plan.adopted])
     for file in plan.forgotten:
-        within = rows.origin_row - file.first_row
-        gone |= (rows.origin == file.position) & (within >= 0) & (within < file.rows)
+        within = rows_within(rows.origin_row, file.first_row, file.rows)
+        gone |= (rows.origin == file.position) & (within >= 0)
     return gone
 
 

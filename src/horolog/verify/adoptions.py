@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.far.adopted import AdoptedFile, Adoption
+from horolog.delay.far.adopted import AdoptedFile, Adoption, rows_within
 from horolog.delay.run.format import run_path
 from horolog.verify.balance import mixed
 from horolog.verify.findings import Findings
@@ -30,8 +30,8 @@ class _File:
 
     def settle(self, rows: npt.NDArray[np.int64]) -> None:
         """Rows of the adoption, of which some may be this file's."""
-        rows = rows - self.file.first_row
-        rows = rows[(rows >= 0) & (rows < self.file.rows)]
+        rows = rows_within(rows, self.file.first_row, self.file.rows)
+        rows = rows[rows >= 0]
         self.rows += len(rows)
         self.sum = (self.sum + sum_of(rows)) & _MASK
 

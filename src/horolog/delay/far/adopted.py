@@ -46,6 +46,12 @@ def stamp_of(name: str) -> str:
     return name.split(".")[1]
 
 
+def rows_within(origin_rows: npt.NDArray[Any], first_row: int, count: int) -> Rows:
+    """The row in a file of each row of its adoption, −1 where it is none of that file's."""
+    rows = origin_rows.astype(np.int64) - first_row
+    return np.where((rows >= 0) & (rows < count), rows, -1)
+
+
 class AdoptedFile(NamedTuple):
     """One file of an ADOPT record; `name` as in `runs`, without `.run`, `crc32` of its footer."""
 
@@ -188,9 +194,8 @@ class AdoptedRun(FarRun):
         found = np.full(len(origin), -1, np.int64)
         mine = np.flatnonzero(origin == np.uint64(self.origin.position))
         if len(mine) and origin_rows is not None:
-            rows = origin_rows[mine].astype(np.int64) - self.origin.first_row
-            inside = (rows >= 0) & (rows < self.info.rows)
-            found[mine[inside]] = rows[inside]
+            first_row = self.origin.first_row
+            found[mine] = rows_within(origin_rows[mine], first_row, self.info.rows)
         return found
 
 
@@ -218,9 +223,7 @@ class Missing:
         self, origin: npt.NDArray[np.uint64], origin_rows: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
         """Which of these origins are its rows; they are settled, and waited for no longer."""
-        rows = origin_rows.astype(np.int64) - self.file.first_row
-        mine: npt.NDArray[np.bool_] = (
-            (origin == np.uint64(self.position)) & (rows >= 0) & (rows < self.file.rows)
-        )
+        rows = rows_within(origin_rows, self.file.first_row, self.file.rows)
+        mine: npt.NDArray[np.bool_] = (origin == np.uint64(self.position)) & (rows >= 0)
         self.left -= int(mine.sum())
         return mine
