@@ -70,8 +70,8 @@ def report(message: Any) -> None:
     )
 
 
-def acknowledge(consumer: Any, message: Any) -> None:
-    """Ack a call; repeat when the answer is lost."""
+def acknowledge(consumer: Any, message: Any, lease_ends: float) -> None:
+    """Ack a call; repeat when the answer is lost.  While the broker was away the lease may have ended."""
     where = {"queue": message.wire.queue_id, "offset": message.wire.queue_offset}
     give_up_at = time.monotonic() + ACK_RETRY_FOR_S
     unanswered = 0
@@ -79,12 +79,13 @@ def acknowledge(consumer: Any, message: Any) -> None:
         try:
             consumer.ack(message)
         except ClientException as error:
-            say("ack refused", **where, unanswered=unanswered, why=str(error))
+            late = time.monotonic() >= lease_ends
+            say("ack refused", **where, unanswered=unanswered, late=late, why=str(error))
             return
         except Exception as error:
             unanswered += 1
             if time.monotonic() > give_up_at:
-                say("ack lost", **where, unanswered=unanswered, why=repr(error))
+                say("ack lost", **where, unanswered=unanswered, late=True, why=repr(error))
                 return
             time.sleep(RETRY_PAUSE_S)
             continue
@@ -95,6 +96,7 @@ def acknowledge(consumer: Any, message: Any) -> None:
 def receive_until(closing: threading.Event, consumer: Any) -> None:
     """One receive loop."""
     while not closing.is_set():
+        lease_ends = time.monotonic() + INVISIBLE_S  # of what comes, or a little later
         try:
             messages = consumer.receive(BATCH, INVISIBLE_S)
         except Exception as error:
@@ -105,7 +107,7 @@ def receive_until(closing: threading.Event, consumer: Any) -> None:
         for message in messages:
             report(message)
         for message in messages:
-            acknowledge(consumer, message)
+            acknowledge(consumer, message, lease_ends)
 
 
 def main() -> int:

@@ -129,7 +129,7 @@ class Ledger:
         elif kind == "acked":
             self.acked_ms[line["queue"], line["offset"]] = line["acked_ms"]
             self.acks_unanswered += line["unanswered"]
-        elif kind in {"ack refused", "ack lost"} and line["unanswered"] == 0:
+        elif kind in {"ack refused", "ack lost"} and not (line["unanswered"] or line["late"]):
             self.faults.append(f"an ack was refused without need: {line['why']}")
 
     def _take_scheduled(self, line: dict[str, Any]) -> None:
