@@ -6,25 +6,24 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_door import Door, message, sending, with_door
 
-from horolog.log.record import GRANTED
+from horolog.protocol.commands import DescribeTopic
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import merged_settings
 
-DELIVERIES = 40  # official brokers would have ended at 17
 CONSUMERS = pb.Settings(
     client_type=pb.PUSH_CONSUMER, subscription=pb.Subscription(group=pb.Resource(name="g"))
 )
 
 
 @pytest.mark.parametrize("language", ["JAVA", "HTTP"])
-def test_settings_promise_no_end_of_attempts_where_there_is_none(tmp_path, language) -> None:
-    """Until there are dead letters: it comes again until it is acknowledged, however often it failed."""
+def test_attempts_end_where_settings_say(tmp_path, language) -> None:
+    """It comes again as often as clients are told, however often it failed, and then is a dead letter."""
     told = merged_settings(CONSUMERS, language).backoff_policy.max_attempts
 
     async def story(door: Door) -> None:
         await door.call("SendMessage", sending(message()))
         attempts = []
-        for _ in range(DELIVERIES):
+        for _ in range(told):
             system = (await door.receive())[1].message.system_properties
             attempts.append(system.delivery_attempt)
             failed = pb.ChangeInvisibleDurationRequest(
@@ -35,16 +34,10 @@ def test_settings_promise_no_end_of_attempts_where_there_is_none(tmp_path, langu
             )
             assert (await door.call("ChangeInvisibleDuration", failed)).status.code == pb.OK
             await door.engine.advance(1_000)
-        assert attempts == list(range(1, DELIVERIES + 1))
-        assert attempts[-1] < told, "an end that was promised, and did not come"
+        assert attempts == list(range(1, told + 1))
+        frames = await door.receive()
+        assert [f.status.code for f in frames if f.HasField("status")] == [pb.MESSAGE_NOT_FOUND]
+        dead = await door.engine.submit(DescribeTopic("%DLQ%g"))
+        assert dead.queue_offsets == [1]
 
     with_door(tmp_path, story)
-
-
-def test_what_is_promised_is_all_that_settings_and_the_log_can_count(tmp_path) -> None:
-    told = merged_settings(CONSUMERS, "JAVA").backoff_policy
-    largest = (1 << 31) - 1
-    assert told.max_attempts == largest
-    with pytest.raises(ValueError, match="range"):
-        told.max_attempts = largest + 1
-    assert GRANTED["attempt"].itemsize == 4, "a grant's record counts further"

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from horolog.delay.far.adopted import Adoption
+from horolog.delay.tier import Promotion
 from horolog.lake.core.gone import GONE
 from horolog.log.controls import ENDING, UNREADABLE, Control, Outcome
 from horolog.log.record import (
@@ -127,7 +127,8 @@ def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
 def is_promotion(payload: bytes | str) -> bool:
     """Whether an ADOPT record brought messages back from the lake."""
     try:
-        return Adoption.of(0, orjson.loads(payload)).promotion is not None
+        fields = orjson.loads(payload)
+        return Promotion.of(fields["app"], fields["version"]) is not None
     except (*UNREADABLE, AttributeError):
         return False  # a frame that verifies and holds nonsense: not ours to judge
 
