@@ -115,7 +115,7 @@ def settled_as(states: RowStates) -> tuple:
     return (
         states.cursor,
         states.decided,
-        states.after_cursor().tobytes(),
+        states.behind_cursor().tobytes(),
         tuple(sorted(states.after)),
         tuple(sorted(maps.items())),
         states.at(every).tobytes(),
