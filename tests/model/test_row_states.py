@@ -116,7 +116,7 @@ def settled_as(states: RowStates) -> tuple:
         states.cursor,
         states.decided,
         states.behind_cursor().tobytes(),
-        tuple(sorted(states.after)),
+        tuple(sorted(states.behind)),
         tuple(sorted(maps.items())),
         states.at(every).tobytes(),
     )
