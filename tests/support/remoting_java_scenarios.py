@@ -35,9 +35,9 @@ class JavaScenarios(RemotingScenarios):
     def test_a_message_object_that_is_sent_again_is_another_message(
         self, driver: Driver, running: BrokerProcess
     ) -> None:
-        self.producer(driver, running, "again")
-        name = self.push(driver, running, "again")
-        sent = self.send(driver, "again", [{"body": "one object"}], how="again", times=50)
+        self.producer(driver, running, "resent")
+        name = self.push(driver, running, "resent")
+        sent = self.send(driver, "resent", [{"body": "one object"}], how="again", times=50)
         assert len({receipt["id"] for receipt in sent}) == 1
         self.exactly(driver, ["one object"] * 50, name)
 
