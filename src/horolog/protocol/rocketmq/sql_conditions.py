@@ -138,32 +138,26 @@ def negation(node: Node) -> Node:
 
 def both(left: Node, right: Node) -> Node:
     """AND."""
-    one, other = condition(left).compute, condition(right).compute
-
-    def compute(get: Get) -> Value:
-        a = one(get)
-        if a is False:
-            return False
-        b = other(get)
-        if b is False:
-            return False
-        return None if a is None or b is None else True
-
-    return Node(compute, is_condition=True)
+    return _joined(left, right, decisive=False)
 
 
 def either(left: Node, right: Node) -> Node:
     """OR."""
+    return _joined(left, right, decisive=True)
+
+
+def _joined(left: Node, right: Node, *, decisive: bool) -> Node:
+    """One side that is `decisive` decides; else what is unknown does."""
     one, other = condition(left).compute, condition(right).compute
 
     def compute(get: Get) -> Value:
         a = one(get)
-        if a is True:
-            return True
+        if a is decisive:
+            return decisive
         b = other(get)
-        if b is True:
-            return True
-        return None if a is None or b is None else False
+        if b is decisive:
+            return decisive
+        return None if a is None or b is None else not decisive
 
     return Node(compute, is_condition=True)
 
