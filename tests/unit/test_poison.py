@@ -6,7 +6,6 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_door import Door, message, sending, with_door
 
-from horolog.protocol.commands import DescribeTopic
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import merged_settings
 
@@ -37,7 +36,8 @@ def test_attempts_end_where_settings_say(tmp_path, language) -> None:
         assert attempts == list(range(1, told + 1))
         frames = await door.receive()
         assert [f.status.code for f in frames if f.HasField("status")] == [pb.MESSAGE_NOT_FOUND]
-        dead = await door.engine.submit(DescribeTopic("%DLQ%g"))
-        assert dead.queue_offsets == [1]
+        waiting = Duration(seconds=10)
+        dead = await door.receive(topic="%DLQ%g", group="dead", long_polling_timeout=waiting)
+        assert [f.message.body for f in dead if f.HasField("message")] == [message().body]
 
     with_door(tmp_path, story)
