@@ -30,7 +30,7 @@ START_MS = 1_700_000_000_000
 
 
 def fill(broker: SimBroker, clock: SimulatedClock) -> None:
-    """Normal and scheduled messages, a recall, leases, an ack, two checkpoints and a tail behind them."""
+    """Normal and scheduled messages, a recall, leases, an ack, two checkpoints and a tail after them."""
     broker.ask(CreateTopic("golden", TopicType.MIXED, 2))
     now = clock.wall_ms()
     for first in (0, 20):

@@ -7,7 +7,7 @@ The data directory has something of everything that came after format 1: a log t
 version 2, consume queues that have dropped their beginning, chunks of the key index (sealed and open), near hours
 whose entries wait, were handed over, recalled and moved, runs of days and months beside runs that are not merged,
 with states and with a cursor in the middle, a far buffer with settled rows; and in the log hand-overs, RECALL,
-*moved* RECALL and RECALL_MANY, below the last checkpoint and behind it.
+*moved* RECALL and RECALL_MANY, below the last checkpoint and after it.
 
 `data_v2.json` says what must be found in it.  It is written from what was asked of the broker, not from its files.
 """
@@ -191,7 +191,7 @@ def fill(maker: Maker) -> None:
     broker.ask(Receive("slow", "golden", -1, "*", 5, HOUR_MS, False, 0, "c"))
     maker.pass_time(day_3 + 1 - maker.clock.wall_ms())  # the first row of the second run
     maker.checkpoint()
-    # behind the last checkpoint
+    # after the last checkpoint
     maker.send("golden", "tail-near", [2, 5, HOUR_MS])
     maker.send("other", "tail-far", [(100 + i) * DAY_MS for i in range(3)])
     maker.send("golden", "tail-now", [0, 0])

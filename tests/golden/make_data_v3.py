@@ -2,7 +2,7 @@
 
 Never to be run again: the files stay as they are for ever, and `test_golden_v3.py` opens them with every later horolog.
 
-Each thing is there twice, below the last checkpoint and behind it: offsets committed forwards and back beside leases and
+Each thing is there twice, below the last checkpoint and after it: offsets committed forwards and back beside leases and
 acks, groups with settings, changed and deleted, topics with settings, changed and deleted, and made again.
 """
 

@@ -206,7 +206,7 @@ def test_every_file_can_be_inspected(tmp_path, name, kinds) -> None:
 
 
 def test_far_store_has_all_the_records(tmp_path) -> None:
-    """Below the checkpoint and behind it, so that a later horolog reads them in a replay."""
+    """Below the checkpoint and after it, so that a later horolog reads them in a replay."""
     extract("data_v2.zip", tmp_path)
     path = tmp_path / "shard-00" / "log" / f"{131_072:020d}.log"
     rows = inspect_file(path, limit=1_000, show_records=True).rows

@@ -115,8 +115,8 @@ def settled_as(states: RowStates) -> tuple:
     return (
         states.cursor,
         states.decided,
-        states.behind_cursor().tobytes(),
-        tuple(sorted(states.behind)),
+        states.passed_rows().tobytes(),
+        tuple(sorted(states.passed)),
         tuple(sorted(maps.items())),
         states.at(every).tobytes(),
     )

@@ -1,4 +1,4 @@
-"""A run in use: rows that were left behind its cursor, while their hand-over is under way and after a restart."""
+"""A run in use: rows that its cursor passed over, while their hand-over is under way and after a restart."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def counted(run: FarRun) -> list[int]:
     return [int(run.waiting_by_second(hour, None).sum()) for hour in range(1, 7)]
 
 
-def test_rows_left_behind_wait(disk, late) -> None:
+def test_rows_passed_over_wait(disk, late) -> None:
     assert (late.states.cursor, late.waiting, waiting_rows(late)) == (4, 5, [0, 1, 2, 4, 5])
     assert late.first_waiting_ms(0) == HOUR_MS
     again = restarted(disk, late)
@@ -73,7 +73,7 @@ def test_rows_left_behind_wait(disk, late) -> None:
     assert counted(again) == counted(late) == [1, 1, 1, 0, 1, 1]
 
 
-def test_a_row_left_behind_waits_until_its_hand_over_is_committed(disk, late) -> None:
+def test_a_row_passed_over_waits_until_its_hand_over_is_committed(disk, late) -> None:
     """A checkpoint may be captured in between, and the frame of the hand-over be lost with a power cut (P2)."""
     late.mark_inflight(rows(0, 1), GOING)
     assert waiting_rows(late) == [2, 4, 5]
@@ -88,7 +88,7 @@ def test_a_row_left_behind_waits_until_its_hand_over_is_committed(disk, late) ->
         assert counted(run) == [0, 0, 1, 0, 1, 1]
 
 
-def test_verify_counts_rows_left_behind(disk, late) -> None:
+def test_verify_counts_rows_passed_over(disk, late) -> None:
     late.settle(rows(1), EntryState.RECALLED)
     state = encode_run_state(late.capture())
     row = registry_row(late)

@@ -150,7 +150,7 @@ def test_row_12_quarantines_the_hour_and_serves_the_rest(make_world) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hour", "buffer"])
-def test_row_12_mends_without_what_was_recalled_in_bulk_or_moved(make_world, kind) -> None:
+def test_row_12_repairs_without_what_was_recalled_in_bulk_or_moved(make_world, kind) -> None:
     """Nothing that was answered CANCELLED comes back from the log (P8), nor does the old time of what was moved."""
     world = cut_world(make_world)
     due = world.due if kind == "hour" else world.far

@@ -184,8 +184,9 @@ def test_repository_speaks_of_itself_alone() -> None:
 # Retired words and what to say instead; docs/glossary.md has the words that are used.
 RETIRED = {
     r"\banew\b": "again; made anew: rebuilt",
-    r"\b(?:mend(?:s|ed|ing)) (?:the|a|an|it|what|from|by)\b": "repair",
-    r"\b(?:lies|lie|stands|stand|comes|goes on|what is|frames?|tail|bytes?|log) behind\b(?! one\b)": "after",
+    r"(?:\b|_)[Mm]end(?:s|ed|ing)?(?:\b|_)|\bMend(?:ing|Rows|Records)": "repair",
+    r"\b(?:lies|lie|stands|stand|comes|goes on|what is|frames?|tail|bytes?|log|cursor|checkpoint) behind\b(?! one\b)"
+    r"|\bbehind_\w|_behind\b(?<!leaves_nothing_behind)(?<!files_behind)|\bbehind [=<>]|self\.behind\b": "after",
     r"\bone behind the other\b": "one after another",
     r"\b1 (?:files|messages|rows|records|queues|hours|runs)\b": "1 file; see units.counted",
 }

@@ -35,7 +35,7 @@ _FIRST_ROWS = 256
 _READ_ROWS = 65_536
 _LONGS = ENTRY_BYTES // 8
 
-MendRows = Callable[[Any, Rows], None]  # (source, rows whose entries are damaged)
+RepairRows = Callable[[Any, Rows], None]  # (source, rows whose entries are damaged)
 
 
 class Filing(NamedTuple):
@@ -68,7 +68,7 @@ class EntryFiles:
         self.log_bytes = 0
         self.states = np.zeros(_FIRST_ROWS, np.uint8)
         self.unsynced = True
-        self.mend: MendRows | None = None  # makes damaged entries again
+        self.repair: RepairRows | None = None  # makes damaged entries again
         self.records_at = self.index_at = 0  # where they begin in their files
         storage.make_dir(directory)
         self._log: File = storage.open(self.records_path, create=True)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from horolog.delay.entry import is_readable
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
-from horolog.delay.mend_entries import mend_rows
 from horolog.delay.near.hour import Hour
+from horolog.delay.repair_entries import repair_rows
 from horolog.delay.source import Rows, refs_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
@@ -40,7 +40,7 @@ def resolve(
     for first_hour, last_hour in store.quarantined if bool(missing.any()) else ():
         missing &= (hours < first_hour) | (hours > last_hour)
     if bool(missing.any()):
-        left_out = _mended(store, due_ms[missing])
+        left_out = _repaired(store, due_ms[missing])
         refs = _found(store, due_ms, origins, origin_rows)
         for due in left_out:
             lost = np.flatnonzero((refs < 0) & (due_ms == due))
@@ -96,7 +96,7 @@ def _damaged_at(source: _Source, due_ms: int) -> Rows:
     return np.concatenate(found)
 
 
-def _mended(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
+def _repaired(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
     """Make damaged entries again where these messages should be: a damaged origin misleads a search.
 
     Gives the due times of those that may be among entries that stay damaged.
@@ -106,7 +106,7 @@ def _mended(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
         for source in _sources(store, due):
             rows = _damaged_at(source, due)
             if len(rows):
-                mend_rows(store, source, rows)
+                repair_rows(store, source, rows)
                 left_out += [due] if len(_damaged_at(source, due)) else []
     return left_out
 

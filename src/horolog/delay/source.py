@@ -137,8 +137,8 @@ def loaded(number: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Lo
     found = Loaded(
         second, (ms << ORIGIN_BITS) | entries["origin"].astype(np.int64), refs_of(number, rows)
     )
-    first, behind = found.order[:-1], found.order[1:]
-    if bool(((second[1:] < second[:-1]) | ((second[1:] == second[:-1]) & (behind < first))).any()):
+    first, after = found.order[:-1], found.order[1:]
+    if bool(((second[1:] < second[:-1]) | ((second[1:] == second[:-1]) & (after < first))).any()):
         return _sorted(found)
     return found
 

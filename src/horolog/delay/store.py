@@ -21,10 +21,10 @@ from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
-from horolog.delay.mend import ReadLog, are_intact, mend_records
-from horolog.delay.mend_entries import mend_rows
 from horolog.delay.near.hour import Hour
 from horolog.delay.near.hours import damaged_hour, hour_groups
+from horolog.delay.repair import ReadLog, are_intact, repair_records
+from horolog.delay.repair_entries import repair_rows
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
@@ -88,7 +88,7 @@ class DelayStore:
         self.far = FarStore(
             storage, far_directory, log_id, self._take_number, far_settings or FarSettings(), tier
         )
-        self.far.mend = partial(mend_rows, self)
+        self.far.repair = partial(repair_rows, self)
 
     def _take_number(self) -> int:
         self._numbers += 1
@@ -104,7 +104,7 @@ class DelayStore:
         if found is None:
             self.storage.remove_dir(self.path(hour))  # of a former life of this hour
             found = Hour(self.storage, self.path(hour), hour, self._take_number())
-            found.mend = self.far.mend
+            found.repair = self.far.repair
             self.hours[hour] = self._sources[found.number] = found
         return found
 
@@ -124,7 +124,7 @@ class DelayStore:
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
         hour = Hour(self.storage, path, number, self._take_number())
-        hour.mend = self.far.mend
+        hour.repair = self.far.repair
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
@@ -310,19 +310,19 @@ class DelayStore:
         """
         readable = is_readable(entries)
         if not bool(readable.all()):
-            self._mend_entries(refs[~readable])
+            self._repair_entries(refs[~readable])
             entries[~readable] = self.entries(refs[~readable])
         records = self.records(refs, entries)
         good = are_intact(self, refs, entries, records)
         good &= is_readable(entries)
         if not bool(good.all()):
-            mend_records(self, refs, entries, records, good)
+            repair_records(self, refs, entries, records, good)
         return records, good
 
-    def _mend_entries(self, refs: npt.NDArray[np.int64]) -> None:
+    def _repair_entries(self, refs: npt.NDArray[np.int64]) -> None:
         for source, _, rows in self.by_source(refs):
             assert source is not None
-            mend_rows(self, source, rows)
+            repair_rows(self, source, rows)
 
     def quarantine(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> None:
         """These cannot be read, here or in the log: they are set aside where they are, counted and told."""
@@ -353,7 +353,7 @@ class DelayStore:
         entries = self.entries(refs)
         readable = is_readable(entries)
         if not bool(readable.all()):
-            self._mend_entries(refs[~readable])
+            self._repair_entries(refs[~readable])
             entries = self.entries(refs)
             readable = is_readable(entries)
         same = readable & (entries["topic"] == topic) & (entries["key"] == np.uint64(key))

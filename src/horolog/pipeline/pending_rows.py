@@ -154,7 +154,7 @@ def run_states(state: RunState, cursor: int, first: int, stop: int) -> npt.NDArr
     """`EntryState` of rows [first, stop) of a run: below the cursor all is handed over but what its maps name."""
     rows = np.arange(first, stop)
     states = np.where(rows < cursor, EntryState.HANDED_OVER, EntryState.WAITING).astype(np.uint8)
-    for kind in sorted(state.maps):  # WAITING, left behind the cursor, comes first
+    for kind in sorted(state.maps):  # WAITING, passed over by the cursor, comes first
         bits = state.maps[kind]
         states[(bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1] = kind
     return states

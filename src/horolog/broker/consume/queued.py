@@ -132,7 +132,7 @@ class QueuedMessages:
             self._found[topic.number, queue, lost] = (0, 0)
         if end - start > QUEUE_SEARCH_BYTES:
             return
-        mended = 0
+        rebuilt = 0
         frame = self._log.frame(start)
         base = start if isinstance(frame, Hole) else frame.base
         for header, body in self._log.intact_frames(base, end):
@@ -143,10 +143,10 @@ class QueuedMessages:
                     position = header.base + HEADER_BYTES + at
                     unit = _unit_of(body, at, position)
                     self._found[number, of_queue, of_offset] = position, int(unit["size"][0])
-                    mended += units.replace(of_offset, unit)
-        if mended:
-            text = f"topic {topic.name}: {mended} units of queue {queue} from offset {first} on: rebuilt from the log"
-            self.repairs.append(Repair(text, mended))
+                    rebuilt += units.replace(of_offset, unit)
+        if rebuilt:
+            text = f"topic {topic.name}: {rebuilt} units of queue {queue} from offset {first} on: rebuilt from the log"
+            self.repairs.append(Repair(text, rebuilt))
 
     def _sound(self, topic: Topic, queue: int, offset: int) -> int:
         """Log position of the message at an offset, if its unit leads to it; else 0."""

@@ -117,15 +117,15 @@ class Checkpoints:
         shard = self._shard
         if self._next_at is None:
             self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        behind = shard.log.end - shard.checkpoint_position
+        tail_bytes = shard.log.end - shard.checkpoint_position
         due = (now.mono_ms >= self._next_at and not self.hurries) and (
-            behind > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
+            tail_bytes > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
         )
-        if self._life is not Life.NONE or not (due or behind >= CHECKPOINT_LOG_BYTES):
+        if self._life is not Life.NONE or not (due or tail_bytes >= CHECKPOINT_LOG_BYTES):
             return
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._happened(Event.DECIDE)
-        if not behind:
+        if not tail_bytes:
             self._append_mark(now)  # a checkpoint has a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)
 
@@ -147,8 +147,8 @@ class Checkpoints:
     def _next_in(self, now: Now) -> int | None:
         if self._life is not Life.NONE:
             return None
-        behind = self._shard.log.end > self._shard.checkpoint_position
-        drop = 0 if behind else retention.next_drop_in(self._shard, now.wall_ms, now.mono_ms)
+        has_tail = self._shard.log.end > self._shard.checkpoint_position
+        drop = 0 if has_tail else retention.next_drop_in(self._shard, now.wall_ms, now.mono_ms)
         if drop is None:
             return None
         assert self._next_at is not None

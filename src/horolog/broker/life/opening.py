@@ -15,7 +15,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
-from horolog.broker.life.repair import mend
+from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
 from horolog.broker.life.snapshot import restore
 from horolog.broker.shard import Settings, Shard
@@ -154,9 +154,9 @@ class _Opening:
                 other.shard.close()
         return newest
 
-    def _decide(self, log: LogFound, behind: bool, facts: Facts, derived: DerivedFound) -> Row:
+    def _decide(self, log: LogFound, has_tail: bool, facts: Facts, derived: DerivedFound) -> Row:
         from_zero = not facts.bases or facts.bases[0] == 0
-        return decide(Found(log, behind, from_zero, facts.found, derived))
+        return decide(Found(log, has_tail, from_zero, facts.found, derived))
 
     def _refuse(self, row: Row, why: str) -> None:
         code = ErrorCode.DIRECTORY_FOREIGN if row.number == 7 else ErrorCode.DAMAGED
@@ -175,8 +175,8 @@ class _Opening:
         scan = self._scan(used, facts)
         for _ in scan.frames():
             pass
-        behind = scan.end > (used.position if used else 0)
-        row = self._decide(_LOG_FOUND[scan.outcome], behind, facts, chosen.derived)
+        has_tail = scan.end > (used.position if used else 0)
+        row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
         if row.action is Action.REFUSE:
             self._refuse(row, self._why_refused(row, scan, facts))
         shard = self._prepare(row, chosen)
@@ -215,7 +215,7 @@ class _Opening:
             shard.delay.cut()
             start = retention.start_of(used) or 0
             scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
-            self._notes, told = mend(shard, tolerated.damaged, self._notes, used, scan)
+            self._notes, told = repair(shard, tolerated.damaged, self._notes, used, scan)
             self._report += told
         else:
             self._remove_newer(used)

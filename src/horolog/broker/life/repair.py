@@ -40,7 +40,7 @@ from horolog.log.scan import SalvageScan
 from horolog.log.segment import segment_name
 
 
-class Mending:
+class Rebuilding:
     """Applies frames below the checkpoint to the damaged parts of a shard that was restored without them.
 
     hours   numbers of damaged hours
@@ -166,7 +166,7 @@ class Mending:
         return told
 
 
-def mend(
+def repair(
     shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
 ) -> tuple[list[Note], list[str]]:
     """Repair what can be; gives the notes, now with what is lost, and sentences for the operator."""
@@ -174,14 +174,14 @@ def mend(
     far = [bad for bad in damaged if bad.part == "runs"]
     for number in hours:
         shard.storage.remove_dir(shard.delay.path(number))  # of a start that was killed
-    mending = Mending(shard, hours, bool(far), _begin_queues(shard, damaged, used))
+    rebuilding = Rebuilding(shard, hours, bool(far), _begin_queues(shard, damaged, used))
     for header, body in scan.frames():
-        mending.apply(header, body)
-    told = mending.finish()
+        rebuilding.apply(header, body)
+    told = rebuilding.finish()
     damaged_log = _last_segment(shard, scan)
     shard.problems += [Problem(text, damaged_log) for text in told]
     told += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
-    mended_far = mending.waiting_far()
+    rebuilt_far = rebuilding.waiting_far()
     found = []
     for note in notes:
         lost = note.lost
@@ -190,8 +190,8 @@ def mend(
                 hour = shard.delay.hours.get(note.first_hour)
                 lost = note.waiting - min(note.waiting, hour.waiting if hour else 0)
             else:
-                lost = note.waiting - min(note.waiting, mended_far)
-                mended_far -= note.waiting - lost
+                lost = note.waiting - min(note.waiting, rebuilt_far)
+                rebuilt_far -= note.waiting - lost
         if lost != note.lost:
             note = note._replace(lost=lost)
             write_note(shard.storage, note)

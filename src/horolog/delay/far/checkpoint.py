@@ -93,7 +93,7 @@ def restore(
     for row in registry.get("buffers", []):
         mine = settled[settled["buffer"] == row["number"]]
         buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_number())
-        buffer.mend = far.mend
+        buffer.repair = far.repair
         why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
         if why:
             buffer.close()

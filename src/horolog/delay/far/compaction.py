@@ -184,7 +184,7 @@ class Compaction:
         """The run takes the place of its buffer."""
         buffer = job.buffer
         lowest = buffer.first_waiting_ms(0)
-        if self._are_mended([(buffer, job.damaged)]):
+        if self._are_repaired([(buffer, job.damaged)]):
             self._make_again(job)
             return
         if job.damaged:
@@ -199,13 +199,13 @@ class Compaction:
         buffer.close()
         self.moved(lowest)
 
-    def _are_mended(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
+    def _are_repaired(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
         """Make damaged entries that a job has left out again, as far as can be; whether any was."""
         any_is = False
         for source, left_out in damaged:
             rows = np.array(left_out, np.int64)
-            if self._far.mend is not None and len(rows):
-                self._far.mend(source, rows)
+            if self._far.repair is not None and len(rows):
+                self._far.repair(source, rows)
                 entries = source.entries(rows)
                 any_is = any_is or bool(is_readable(entries).any())
         return any_is
@@ -222,7 +222,7 @@ class Compaction:
         # The clock was faster than the merge, and rows were handed over that it has copied.
         late = any(each.run.states.decided > each.first for each in job.inputs)
         damaged = [(each.run, job.damaged.get(each.run.info.name, [])) for each in job.inputs]
-        if late or self._are_mended(damaged):
+        if late or self._are_repaired(damaged):
             self._make_again(job)
             return
         frozen = any(each.run.frozen for each in job.inputs)  # since the job began

@@ -46,8 +46,8 @@ class RowLoad:
         source = self._source
         entries = source.entries(rows)
         good = is_readable(entries)
-        if source.mend is not None and not bool(good.all()):
-            source.mend(source, rows[~good])
+        if source.repair is not None and not bool(good.all()):
+            source.repair(source, rows[~good])
             entries = source.entries(rows)
             good = is_readable(entries)
         if not bool(good.all()) and source.quarantine_damaged(rows[~good]):

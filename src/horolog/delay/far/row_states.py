@@ -5,9 +5,9 @@ what a hand-over has been appended of everything below *decided*.  What is diffe
 table says:
 
     event          from                  to               where it is kept
-    hand-over      WAITING               HANDING_OVER     below `decided`, or `_handing` if it was behind
+    hand-over      WAITING               HANDING_OVER     below `decided`, or `_handing` if it had been passed over
     … committed    HANDING_OVER          HANDED_OVER      below `cursor`
-    passed over    WAITING               WAITING          `behind`: its hand-over had to wait
+    passed over    WAITING               WAITING          `passed`: its hand-over had to wait
     recall         WAITING               RECALLING        `_going`
     … committed    WAITING or RECALLING  RECALLED, MOVED  a bit in `maps`
     quarantine     WAITING               QUARANTINED      a bit in `maps`
@@ -16,8 +16,8 @@ table says:
 what it finds waiting, because nothing is in flight in it.
 
     worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without them
-    cursor = decided = 4, after = {0, 1, 2}             waiting: 0 1 2 4 5
-    mark 0 and 1:  after = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
+    cursor = decided = 4, passed = {0, 1, 2}             waiting: 0 1 2 4 5
+    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
     … committed:   _handing = {}                         handed over: 0 1 3
     mark 4, 5:     decided = 6                           waiting: 2
     … committed:   cursor = 6
@@ -48,8 +48,8 @@ class RowStates:
         self.cursor = 0  # rows below it are handed over by what is committed
         self.decided = 0  # … by what is appended
         self.maps: dict[EntryState, Bits] = {}
-        self.behind: set[int] = set()  # rows below `decided` that wait
-        self._handing: set[int] = set()  # rows in flight that were behind
+        self.passed: set[int] = set()  # rows below `decided` that wait
+        self._handing: set[int] = set()  # rows in flight that had been passed over
         self._going: Bits | None = None  # rows in flight to be recalled
         self._going_rows = 0
 
@@ -59,8 +59,8 @@ class RowStates:
         """A hand-over or a recall of these rows is appended but not committed yet."""
         check_event(self.at(rows), event)
         if event is EntryState.HANDING_OVER:
-            if self.behind:
-                self._handing.update(self.behind.intersection(rows.tolist()))
+            if self.passed:
+                self._handing.update(self.passed.intersection(rows.tolist()))
             self._pass(rows)
             return
         if self._going is None:
@@ -85,21 +85,21 @@ class RowStates:
         if state not in self.maps:
             self.maps[state] = _no_bits(self.count)
         set_bits_at(self.maps[state], rows)
-        if self.behind:
-            self.behind.difference_update(rows.tolist())
+        if self.passed:
+            self.passed.difference_update(rows.tolist())
         self._settle_going(rows)
 
     def _pass(self, rows: Rows) -> None:
-        """Hand-over takes these rows; what it leaves out stays behind."""
-        if self.behind:
-            self.behind.difference_update(rows.tolist())
+        """Hand-over takes these rows; what it leaves out is passed over."""
+        if self.passed:
+            self.passed.difference_update(rows.tolist())
         stop = int(rows.max()) + 1
         if stop <= self.decided:
             return
         left = self.left_between(self.decided, stop)
         left[rows[rows >= self.decided] - self.decided] = False
         if bool(left.any()):
-            self.behind.update((np.flatnonzero(left) + self.decided).tolist())
+            self.passed.update((np.flatnonzero(left) + self.decided).tolist())
         self.decided = stop
 
     def _settle_going(self, rows: Rows) -> None:
@@ -118,12 +118,12 @@ class RowStates:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def capture(self) -> dict[EntryState, Bits]:
-        """The bit maps as they are by what is committed (a copy); that of state 0 has the rows left behind."""
+        """The bit maps as they are by what is committed (a copy); that of state 0 has the rows passed over."""
         maps = {kind: bits.copy() for kind, bits in self.maps.items()}
-        behind = self.behind_cursor()
-        if len(behind):
+        passed = self.passed_rows()
+        if len(passed):
             maps[EntryState.WAITING] = _no_bits(self.count)
-            set_bits_at(maps[EntryState.WAITING], behind)
+            set_bits_at(maps[EntryState.WAITING], passed)
         return maps
 
     def restore(self, cursor: int, limit: int, waiting: int) -> None:
@@ -134,9 +134,9 @@ class RowStates:
     def restore_maps(self, maps: dict[EntryState, Bits]) -> None:
         """Take over what `capture` gave."""
         self.maps = dict(maps)
-        behind = self.maps.pop(EntryState.WAITING, None)
-        if behind is not None:
-            self.behind = set(np.flatnonzero(np.unpackbits(behind, bitorder="little")).tolist())
+        passed = self.maps.pop(EntryState.WAITING, None)
+        if passed is not None:
+            self.passed = set(np.flatnonzero(np.unpackbits(passed, bitorder="little")).tolist())
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -153,15 +153,15 @@ class RowStates:
     @property
     def first_left(self) -> int:
         """No row below this one waits, in flight or not: where a search may begin."""
-        return 0 if self.behind else self.decided
+        return 0 if self.passed else self.decided
 
     def at(self, rows: Rows) -> npt.NDArray[np.uint8]:
         """`EntryState` of each row, with its in-flight bits."""
         states = np.zeros(len(rows), np.uint8)
         states[rows < self.decided] = EntryState.HANDING_OVER
         states[rows < self.cursor] = EntryState.HANDED_OVER
-        if self.behind or self._handing:
-            states[np.isin(rows, list(self.behind))] = EntryState.WAITING
+        if self.passed or self._handing:
+            states[np.isin(rows, list(self.passed))] = EntryState.WAITING
             states[np.isin(rows, list(self._handing))] = EntryState.HANDING_OVER
         for kind, bits in self.maps.items():
             states[bits_at(bits, rows)] = kind
@@ -184,9 +184,9 @@ class RowStates:
             gone |= bits_between(self._going, first, stop)
         return ~gone
 
-    def behind_cursor(self) -> Rows:
+    def passed_rows(self) -> Rows:
         """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
-        rows = self.behind | self._handing
+        rows = self.passed | self._handing
         return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
 
     def check_invariants(self) -> None:
@@ -194,8 +194,8 @@ class RowStates:
         assert 0 <= self.cursor <= self.decided <= self.count
         assert self.limit <= self.count
         assert 0 <= self.waiting <= self.count
-        assert not self.behind & self._handing
-        assert all(row < self.decided for row in self.behind)
+        assert not self.passed & self._handing
+        assert all(row < self.decided for row in self.passed)
         assert self._going_rows >= 0
         assert (self._going is None) == (not self._going_rows)
         assert self.maps.keys() <= set(MAPPED_STATES) - {EntryState.WAITING}

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import ENTRY_BYTES, is_readable
-from horolog.delay.entry_files import MendRows
+from horolog.delay.entry_files import RepairRows
 from horolog.delay.far.load import RowLoad
 from horolog.delay.far.row_states import RowStates
 from horolog.delay.far.run_access import RunAccess
@@ -57,7 +57,7 @@ class FarRun:
         self.changed = False
         self.frozen = False
         self.journal: list[tuple[Rows, EntryState]] | None = None
-        self.mend: MendRows | None = None  # makes damaged entries again
+        self.repair: RepairRows | None = None  # makes damaged entries again
         self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
         # The first due time that waits, None if nothing does; () when it is not known.
         self._first: tuple[int | None] | tuple[()] = (info.first_ms,)
@@ -109,7 +109,7 @@ class FarRun:
         return self.counts.limit_ms
 
     def check_invariants(self) -> None:
-        """Assert what must hold between two steps; costs as much as there are rows behind."""
+        """Assert what must hold between two steps; costs as much as there are rows passed over."""
         self.states.check_invariants()
         assert self.states.limit == self.info.rows or self.counts.limit_ms <= self.info.last_ms
 
@@ -199,17 +199,17 @@ class FarRun:
         if self.info.last_ms < from_ms or self.waiting <= 0:
             return None
         if not self._first:
-            self._first = (self._first_behind(0, self._first_from(self.states.decided)),)
+            self._first = (self._first_passed(0, self._first_from(self.states.decided)),)
         first = self._first[0]
         if first is None or first >= from_ms:
             return first
         found = self._first_from(max(self.states.decided, self.file.row_at(from_ms)))
-        return self._first_behind(from_ms, found)
+        return self._first_passed(from_ms, found)
 
-    def _first_behind(self, from_ms: int, ahead: int | None) -> int | None:
-        if not self.states.behind:
+    def _first_passed(self, from_ms: int, ahead: int | None) -> int | None:
+        if not self.states.passed:
             return ahead
-        dues = self.entries(np.array(sorted(self.states.behind), np.int64))["due_ms"]
+        dues = self.entries(np.array(sorted(self.states.passed), np.int64))["due_ms"]
         found = dues[dues >= from_ms]
         if not len(found):
             return ahead
@@ -230,7 +230,7 @@ class FarRun:
             stop = min(self.states.limit, row + step)
             waits = self.states.left_between(row, stop)
             for at in np.flatnonzero(waits)[:, np.newaxis] + row:
-                if self._is_readable(at) or self._is_mended(at):
+                if self._is_readable(at) or self._is_repaired(at):
                     return int(at[0])
                 self.quarantine_damaged(at)
             row, step = stop, min(2 * step, _STEP_ROWS)
@@ -239,9 +239,9 @@ class FarRun:
     def _is_readable(self, row: Rows) -> bool:
         return bool(is_readable(self.file.entries(row)).all())
 
-    def _is_mended(self, row: Rows) -> bool:
-        if self.mend is not None:
-            self.mend(self, row)
+    def _is_repaired(self, row: Rows) -> bool:
+        if self.repair is not None:
+            self.repair(self, row)
         return self._is_readable(row)
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
@@ -253,7 +253,7 @@ class FarRun:
         """Begin to load the seconds from `second` to before `stop`."""
         low = self.file.row_at(second * 1000)
         end = min(self.states.limit, self.file.row_at(stop * 1000))
-        first = min([row for row in self.states.behind if row >= low], default=self.states.decided)
+        first = min([row for row in self.states.passed if row >= low], default=self.states.decided)
         rows = range(max(low, min(first, self.states.decided)), end)
         return RowLoad(self, rows, second, stop)
 

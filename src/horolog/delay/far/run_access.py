@@ -8,8 +8,8 @@ from typing import Any
 import numpy.typing as npt
 
 from horolog.delay.far.row_states import RowStates
-from horolog.delay.run.mend import BlankRun
 from horolog.delay.run.reader import Run, RunInfo
+from horolog.delay.run.repair import BlankRun
 from horolog.errors import ErrorCode, HorologError, Problem
 
 

@@ -60,7 +60,7 @@ class RunCounts:
 
     def _first_hour(self) -> int:
         """The hour of the first row that was not handed over; what is due before it does not wait."""
-        row = min(self._states.behind_cursor().tolist(), default=self._states.cursor)
+        row = min(self._states.passed_rows().tolist(), default=self._states.cursor)
         if row >= self._states.limit:
             return self.limit_ms // HOUR_MS + 1
         return int(self._row_of(row)["hour"])
@@ -116,10 +116,10 @@ class RunCounts:
         """3 600 counts of one hour."""
         run = self._access.file
         low = run.row_at(hour * HOUR_MS)
-        behind = self._states.behind_cursor()
+        passed = self._states.passed_rows()
         first = max(self._states.cursor, low)
         stop = min(self._states.limit, run.row_at((hour + 1) * HOUR_MS))
-        counts = self._by_second(hour, behind, topic)
+        counts = self._by_second(hour, passed, topic)
         if first >= stop:
             return counts
         if topic is None:

@@ -2,7 +2,7 @@
 
 Written at a checkpoint as a new version, `runs/<name>.state.<version>`, and never changed.  What was handed over
 needs no bits: it is all rows below the cursor, which the checkpoint holds; but for those that the map of state 0
-names, which were left behind and wait.  Little-endian.
+names, which were passed over and wait.  Little-endian.
 
 ======  ======  ==================  ================================================================
 offset  bytes   field               meaning

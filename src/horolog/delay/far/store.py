@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Repair
-from horolog.delay.entry_files import Filing, MendRows
+from horolog.delay.entry_files import Filing, RepairRows
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.far.buffer import FarBuffer, buffer_name
 from horolog.delay.far.compaction import Compaction, FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.format import run_path
-from horolog.delay.run.mend import remake
 from horolog.delay.run.reader import Run, RunInfo
+from horolog.delay.run.repair import remake
 from horolog.delay.source import Rows
 from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
@@ -58,7 +58,7 @@ class FarStore:
         self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
-        self.mend: MendRows | None = None  # of all sources
+        self.repair: RepairRows | None = None  # of all sources
         self.compaction = Compaction(self, settings)
         self.storage = storage
         self.log_id = log_id
@@ -123,7 +123,7 @@ class FarStore:
 
     def take_in(self, run: FarRun) -> None:
         """A run becomes one of these."""
-        run.mend, run.access.tell = self.mend, self.problems.append
+        run.repair, run.access.tell = self.repair, self.problems.append
         run.access.remake = partial(self.remake, run.info.name)
         run.access.path = run_path(self.directory, run.info.name)
         self.runs[run.info.name] = run
@@ -155,7 +155,7 @@ class FarStore:
             number = self.take_file_number()
             self.storage.remove_dir(f"{self.directory}/{buffer_name(number)}")  # of a former life
             buffer = FarBuffer(self.storage, self.directory, number, self.take_number())
-            buffer.mend = self.mend
+            buffer.repair = self.repair
             self.buffers.append(buffer)
         buffer = self.buffers[-1]
         rows = buffer.file(filing)

@@ -62,8 +62,8 @@ class ChainLoad:
         """Read the whole index; what cannot be read or rebuilt of this second is quarantined."""
         hour = self._hour
         bad = hour.unreadable()
-        if len(bad) and hour.mend is not None:
-            hour.mend(hour, bad)
+        if len(bad) and hour.repair is not None:
+            hour.repair(hour, bad)
             bad = hour.unreadable()
         self._pieces = []
         readable = 0

@@ -116,7 +116,7 @@ def test_a_rotten_record_is_handed_over_from_the_log(make_world, kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_hand_over_of_a_mended_record_is_neither_lost_nor_doubled(
+def test_a_killed_hand_over_of_a_repaired_record_is_neither_lost_nor_doubled(
     make_world, kind
 ) -> None:
     world = waiting_world(make_world, kind)
@@ -129,7 +129,7 @@ def test_a_killed_hand_over_of_a_mended_record_is_neither_lost_nor_doubled(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rot_is_mended_for_listing_look_up_and_recall(make_world, kind) -> None:
+def test_rot_is_repaired_for_listing_look_up_and_recall(make_world, kind) -> None:
     world = waiting_world(make_world, kind)
     for each in ("m03", "m07"):
         rot(world, kind, each)

@@ -74,7 +74,7 @@ def rewrite(storage: Storage, path: str, pieces: Iterable[tuple[int, bytes]]) ->
             file.close()
 
 
-def mend_records(
+def repair_records(
     store: DelayStore,
     refs: npt.NDArray[np.int64],
     entries: npt.NDArray[Any],

@@ -19,10 +19,10 @@ from zlib_ng.zlib_ng import crc32
 from horolog.delay.damage import Repair
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, is_readable, origin_seed
 from horolog.delay.far.adopted import AdoptedRun
-from horolog.delay.mend import from_log, reread, rewrite
 from horolog.delay.near.hour import Hour
+from horolog.delay.repair import from_log, reread, rewrite
 from horolog.delay.source import Rows
-from horolog.limits import HOUR_MS, MEND_ROWS_MAX
+from horolog.limits import HOUR_MS, REPAIR_ROWS_MAX
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.rocketmq import layout
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
 
 
-def mend_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
-    """Write again the entries of these rows that can be rebuilt, at most MEND_ROWS_MAX of them."""
+def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
+    """Write again the entries of these rows that can be rebuilt, at most REPAIR_ROWS_MAX of them."""
     if isinstance(source, AdoptedRun):
         return
     made: dict[int, Any] = {}
-    for row in np.unique(rows).tolist()[:MEND_ROWS_MAX]:
+    for row in np.unique(rows).tolist()[:REPAIR_ROWS_MAX]:
         entry = _made_anew(store, source, row, made)
         if entry is not None:
             made[row] = entry
