@@ -108,7 +108,7 @@ async def fill(directory: Path, pending: int) -> Result:
     shard = engine.broker.shard
     far = shard.delay.far
     start_ms = engine.clock.wall_ms() + 2 * DAY_MS
-    rows = Rows(start_ms, shard.topics.by_name[TOPIC].number)
+    rows = Rows(start_ms, shard.topics.by_name[TOPIC].id)
     began = time.perf_counter()
     # as merges leave them: stretches of time, each with up to 4 runs that overlap
     runs = max(1, -(-pending // RUN_ROWS))

@@ -76,7 +76,7 @@ def test_groups_with_their_settings(opened) -> None:
         assert groups[f"forward-{part}"].settings == GroupSettings()
         assert groups[f"forward-{part}"].topics == ["golden"]
     ask(opened, PutGroup("new"), NOW_MS)
-    assert opened.broker.shard.ready.groups.numbers["new"] == 9
+    assert opened.broker.shard.ready.groups.ids["new"] == 9
 
 
 def test_offsets(opened) -> None:

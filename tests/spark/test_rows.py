@@ -104,7 +104,7 @@ def test_records_are_those_of_a_send(rows) -> None:
         head["kind"] = Kind.SCHEDULED
         head["flags"] = HAS_KEYS if message.has_keys else 0
         head["due_ms"] = message.due_ms
-        head["topic"] = TARGET.topic_number
+        head["topic"] = TARGET.topic_id
         head["tags"] = message.tags_code
         head["key"] = message.key_hash
         expected[:32] = head.tobytes()

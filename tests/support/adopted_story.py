@@ -77,7 +77,7 @@ async def adopt(
     transaction = Transaction(
         Place(Disk(path), "shard-00", engine.broker.shard.log.log_id),
         Begun(f"{version:016x}", app, version, TOPIC, now),
-        answer.topic_number,
+        answer.topic_id,
         answer.queues,
     )
     transaction.begin()
@@ -255,7 +255,7 @@ async def move_in_lake(engine: Engine, number: int, row: Row, new_due_ms: int) -
 async def promote(engine: Engine, path: Path, number: int) -> None:
     """The first hour of the topic comes back, as other messages with the same due time."""
     lake = engine.broker.shard.tier
-    topic = engine.broker.shard.topics.get(TOPIC).number
+    topic = engine.broker.shard.topics.get(TOPIC).id
     hour = lake.first_hour(number, topic)
     assert hour is not None
     back = spread(9_000, lake.count(number, hour, topic), hour * HOUR_MS, 1)

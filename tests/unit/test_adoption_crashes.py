@@ -65,7 +65,7 @@ def adopt(world, version: int, parts, token: str = "", *, inline: bool = False) 
     now = world.clock.wall_ms()
     token = token or f"{version:016x}"
     made_before = Begun(token, "load", version, "t", now)
-    transaction = Transaction(place_of(world), made_before, answer.topic_number, answer.queues)
+    transaction = Transaction(place_of(world), made_before, answer.topic_id, answer.queues)
     if not answer.already:
         transaction.begin()
         transaction.stage(parts)
@@ -84,7 +84,7 @@ def again(world, version: int, parts, *, inline: bool) -> None:
         return
     now = world.clock.wall_ms()
     kept = Begun(f"{version:016x}", "load", version, "t", now)
-    transaction = Transaction(place_of(world), kept, answer.topic_number, answer.queues)
+    transaction = Transaction(place_of(world), kept, answer.topic_id, answer.queues)
     others = Transaction(
         Place(world.other, "", LOG_ID), kept._replace(token="b" * 16), 1, answer.queues
     )

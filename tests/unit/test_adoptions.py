@@ -67,7 +67,7 @@ def begun(world, version: int = 1, app: str = "load", token: str = "") -> Transa
     assert not answer.already
     now = world.clock.wall_ms()
     transaction = Transaction(
-        place, Begun(token, app, version, "t", now), answer.topic_number, answer.queues
+        place, Begun(token, app, version, "t", now), answer.topic_id, answer.queues
     )
     transaction.begin()
     return transaction

@@ -151,8 +151,8 @@ def test_a_message_that_is_given_up_again_after_a_crash_is_one_dead_letter(world
     (message,) = receive(world)
     broker.ask(ForwardToDeadLetters("g", "t", message.receipt_handle))
     progress = broker.shard.ready.of(
-        broker.shard.ready.groups.numbers["g"],
-        broker.shard.topics.by_name["t"].number,
+        broker.shard.ready.groups.ids["g"],
+        broker.shard.topics.by_name["t"].id,
         message.queue_id,
     )
     progress.commit(0)  # as if the log did not say it

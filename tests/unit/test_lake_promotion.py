@@ -76,7 +76,7 @@ def promote(
     transaction = Transaction(
         place,
         Begun(token, app, hour.hour, hour.topic_name, now),
-        answer.topic_number,
+        answer.topic_id,
         answer.queues,
     )
     mine = [

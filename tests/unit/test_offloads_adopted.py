@@ -33,7 +33,7 @@ def adopt(world, name: str, dues: list[int]) -> None:
     transaction = Transaction(
         Place(world.disk, "shard-00", LOG_ID),
         Begun(f"{len(dues):016x}", name, 1, "t", now),
-        answer.topic_number,
+        answer.topic_id,
         answer.queues,
     )
     transaction.begin()

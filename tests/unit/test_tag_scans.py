@@ -36,7 +36,7 @@ def poll(group: str, tags: str = "a", poll_ms: int = POLL_MAX_MS) -> Receive:
 def looked_at(turns: Turns, group: str) -> int:
     """Queue offsets that a group has passed, of all queues."""
     found = turns.broker.shard.ready
-    number = found.groups.numbers[group]
+    number = found.groups.ids[group]
     return sum(each.next for each in found.progress.get((number, 1), {}).values())
 
 

@@ -147,7 +147,7 @@ def test_topics_that_nobody_sends_to_cost_a_checkpoint_nothing(world) -> None:
     """With 65 000 topics of 8 queues every checkpoint held up the turns for a second."""
 
     def checkpoint() -> int:
-        number = len(world.broker.shard.topics.by_number)
+        number = len(world.broker.shard.topics.by_id)
         world.broker.ask(SendMessages("t", [made("t")]))
         took = bytecodes(lambda: capture(world.broker.shard, decide(world.broker.shard, 0), 0, 0))
         assert len(world.broker.shard.topics.registry()) == number

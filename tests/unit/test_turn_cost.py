@@ -66,7 +66,7 @@ def test_a_list_of_topics_counts_once_what_waits(world) -> None:
     assert [view.pending for view in world.broker.ask(ListTopics()) if view.pending] == [23]
 
 
-def test_a_number_for_a_topic_costs_the_same_however_many_there_are(world) -> None:
+def test_an_id_for_a_topic_costs_the_same_however_many_there_are(world) -> None:
     topics = world.broker.shard.topics
 
     def took() -> int:
@@ -81,7 +81,7 @@ def test_a_number_for_a_topic_costs_the_same_however_many_there_are(world) -> No
     for i in range(20_000):
         topics.put(i + 1, f"t{i}", TopicType.MIXED, 1)
     assert took() < 10 * few, "to look at 20 000 numbers takes a millisecond"
-    assert plan(topics, CreateTopic("new", TopicType.MIXED, 1)).number == 20_001
+    assert plan(topics, CreateTopic("new", TopicType.MIXED, 1)).id == 20_001
 
 
 # --- recalls ----------------------------------------------------------------------------------------

@@ -34,80 +34,80 @@ class Groups:
         self._shard = shard
         self._records = records
 
-    def number_of(self, name: str) -> int:
-        """The number of a group, which is made if it is not there."""
-        number = self._shard.ready.groups.numbers.get(name)
-        return self._make(name) if number is None else number
+    def id_of(self, name: str) -> int:
+        """The id of a group, which is made if it is not there."""
+        group_id = self._shard.ready.groups.ids.get(name)
+        return self._make(name) if group_id is None else group_id
 
     def known(self, name: str) -> int:
-        """The number of a group, or GROUP_NOT_FOUND."""
-        number = self._shard.ready.groups.numbers.get(name)
-        if number is None:
+        """The id of a group, or GROUP_NOT_FOUND."""
+        group_id = self._shard.ready.groups.ids.get(name)
+        if group_id is None:
             raise _not_found(name)
-        return number
+        return group_id
 
-    def check_may_consume(self, number: int) -> None:
+    def check_may_consume(self, group_id: int) -> None:
         """FORBIDDEN if the settings of a group say so."""
         groups = self._shard.ready.groups
-        if not groups.settings_of(number).consume_enable:
+        if not groups.settings_of(group_id).consume_enable:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"consumer group {groups.names[number]!r} may not consume: its settings say so",
+                f"consumer group {groups.names[group_id]!r} may not consume: its settings say so",
                 field="consumer group",
             )
 
     def _make(self, name: str) -> int:
         check_group(name)
         groups = self._shard.ready.groups
-        if len(groups.numbers) >= GROUPS_MAX:
+        if len(groups.ids) >= GROUPS_MAX:
             raise HorologError(
                 ErrorCode.BAD_REQUEST,
                 f"there are {GROUPS_MAX} consumer groups already, the most that are allowed",
                 field="consumer group",
                 limit=f"{GROUPS_MAX} groups",
             )
-        number = groups.last + 1
-        groups.put(number, name)
-        self._records.append(encode_group(number, name))
-        return number
+        group_id = groups.last + 1
+        groups.put(group_id, name)
+        self._records.append(encode_group(group_id, name))
+        return group_id
 
     def put(self, command: PutGroup) -> tuple[GroupView, list[Reply]]:
         """Make a group, or give it other settings; gives also the ends of polls that may not go on."""
         settings = command.settings
         if settings is not None:
             _check(settings)
-        number = self.number_of(command.name)
+        group_id = self.id_of(command.name)
         groups = self._shard.ready.groups
-        if settings is not None and settings != groups.settings_of(number):
-            groups.put(number, command.name, settings)
-            self._records.append(encode_group(number, command.name, settings_row(settings)))
+        if settings is not None and settings != groups.settings_of(group_id):
+            groups.put(group_id, command.name, settings)
+            self._records.append(encode_group(group_id, command.name, settings_row(settings)))
         ended: list[Reply] = []
         try:
-            self.check_may_consume(number)
+            self.check_may_consume(group_id)
         except HorologError as error:
             ended = [Reply(waiter.token, error) for waiter in self._left(command.name)]
-        return self._view(number, self._topics({number})), ended
+        return self._view(group_id, self._topics({group_id})), ended
 
     def find(self, command: FindGroup) -> GroupView:
         """One group."""
-        number = self.known(command.name)
-        return self._view(number, self._topics({number}))
+        group_id = self.known(command.name)
+        return self._view(group_id, self._topics({group_id}))
 
     def page(self, command: ListGroups) -> list[GroupView]:
         """A turn's worth of groups, by name."""
         groups = self._shard.ready.groups
-        names = sorted(groups.numbers)
+        names = sorted(groups.ids)
         at = bisect_right(names, command.after)
-        numbers = [groups.numbers[name] for name in names[at : at + TURN_GROUPS_MAX]]
-        topics = self._topics(set(numbers))
-        return [self._view(number, topics) for number in numbers]
+        group_ids = [groups.ids[name] for name in names[at : at + TURN_GROUPS_MAX]]
+        topics = self._topics(set(group_ids))
+        return [self._view(group_id, topics) for group_id in group_ids]
 
     def delete(self, command: DeleteGroup) -> list[Reply]:
         """Forget a group and its progress; its parked receives end empty, and its pulls as later ones will."""
-        number = self.known(command.name)
+        group_id = self.known(command.name)
         waiting = self._left(command.name)
-        self._shard.ready.drop_group(number)
-        self._records.append(encode_group_end(number, command.name))
+        self._shard.ready.drop_group(group_id)
+        self._records.append(encode_group_end(group_id, command.name))
         gone = _not_found(command.name)
         return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
 
@@ -119,19 +119,19 @@ class Groups:
             polls.leave(waiter)
         return waiting
 
-    def _topics(self, numbers: set[int]) -> dict[int, list[str]]:
+    def _topics(self, group_ids: set[int]) -> dict[int, list[str]]:
         """Names of the topics that these groups have progress in."""
-        topics = self._shard.topics.by_number
-        found: dict[int, list[str]] = {number: [] for number in numbers}
+        topics = self._shard.topics.by_id
+        found: dict[int, list[str]] = {group_id: [] for group_id in group_ids}
         for group, topic in self._shard.ready.progress:
-            if group in numbers:
+            if group in group_ids:
                 found[group].append(topics[topic].name)
         return found
 
-    def _view(self, number: int, topics: dict[int, list[str]]) -> GroupView:
+    def _view(self, group_id: int, topics: dict[int, list[str]]) -> GroupView:
         groups = self._shard.ready.groups
-        settings = groups.settings_of(number)
-        return GroupView(groups.names[number], settings, sorted(topics[number]))
+        settings = groups.settings_of(group_id)
+        return GroupView(groups.names[group_id], settings, sorted(topics[group_id]))
 
 
 def _not_found(name: str) -> HorologError:

@@ -76,7 +76,7 @@ def answer(shard: Shard, query: Query) -> object:
 
 def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:
     """A topic as operators see it."""
-    waiting = pending.by_topic(shard.delay).get(topic.number, 0) if with_pending else NOT_COUNTED
+    waiting = pending.by_topic(shard.delay).get(topic.id, 0) if with_pending else NOT_COUNTED
     return _view(topic, waiting)
 
 
@@ -86,7 +86,7 @@ def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
     if not with_pending:
         return [_view(topic, NOT_COUNTED) for topic in topics]
     waiting = pending.by_topic(shard.delay)
-    return [_view(topic, waiting.get(topic.number, 0)) for topic in topics]
+    return [_view(topic, waiting.get(topic.id, 0)) for topic in topics]
 
 
 def _view(topic: Topic, waiting: int) -> TopicView:
@@ -97,14 +97,14 @@ def _view(topic: Topic, waiting: int) -> TopicView:
     )
 
 
-def _topic_number(shard: Shard, name: str) -> int | None:
-    return shard.topics.get(name).number if name else None
+def _topic_id(shard: Shard, name: str) -> int | None:
+    return shard.topics.get(name).id if name else None
 
 
 def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
     topic = shard.topics.get(query.topic)
-    number = shard.ready.groups.numbers.get(query.group)
-    if number is None:
+    group_id = shard.ready.groups.ids.get(query.group)
+    if group_id is None:
         raise HorologError(
             ErrorCode.GROUP_NOT_FOUND,
             f"consumer group {query.group!r} does not exist",
@@ -112,7 +112,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
         )
     views = []
     for queue_id, queue in enumerate(topic.queues):
-        progress = shard.ready.find(number, topic.number, queue_id) or QueueProgress(queue.first)
+        progress = shard.ready.find(group_id, topic.id, queue_id) or QueueProgress(queue.first)
         views.append(
             GroupQueueView(
                 queue_id,
@@ -127,7 +127,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
 
 
 def _counts(shard: Shard, query: CountPending) -> PendingCounts:
-    topic = _topic_number(shard, query.topic)
+    topic = _topic_id(shard, query.topic)
     if query.hour is not None:
         _check_hour(shard, query.hour, topic)
         rows = [(s * 1000, n) for s, n in pending.by_second(shard.delay, query.hour, topic)]
@@ -157,9 +157,9 @@ def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
     counts = pending.by_topic(shard.delay)
     topics = sorted(
-        (shard.topics.by_number[number].name, n)
-        for number, n in counts.items()
-        if n and only in (None, number)
+        (shard.topics.by_id[topic_id].name, n)
+        for topic_id, n in counts.items()
+        if n and only in (None, topic_id)
     )
     return PendingCounts(sum(n for _, n in topics), [], topics)
 
@@ -172,7 +172,7 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
             field="limit",
             limit=f"1 to {_LIST_MAX}",
         )
-    topic = _topic_number(shard, query.topic)
+    topic = _topic_id(shard, query.topic)
     found: list[PendingMessage] = []
     for entry, record in pending.between(shard.delay, query.from_ms, query.to_ms, topic):
         stored = bytes(record[HEAD_BYTES:])
@@ -229,7 +229,7 @@ def _broker(shard: Shard) -> BrokerView:
         handed_over=shard.handed_over,
         recalled=shard.recalled,
         topics=len(shard.topics.by_name),
-        groups=len(shard.ready.groups.numbers),
+        groups=len(shard.ready.groups.ids),
         parked_polls=shard.ready.parked,
         loaded=shard.wheel.loaded,
         problems=list(shard.problems)

@@ -45,31 +45,31 @@ def check_queues(shard: Shard) -> None:
     under_way: Counter[tuple[int, int]] = Counter()
     for change in shard.uncommitted:
         for topic, queue_id, units in change.units:
-            under_way[topic.number, queue_id] += len(units)
+            under_way[topic.id, queue_id] += len(units)
     for topic, queue_id, queue in shard.topics.all_queues():
         assigned = topic.tails[queue_id] - queue.length
         told = topic.name, queue_id, topic.tails[queue_id], queue.length
-        assert assigned == under_way[topic.number, queue_id], (*told, under_way)
-    for (_, number), queues in shard.ready.progress.items():
+        assert assigned == under_way[topic.id, queue_id], (*told, under_way)
+    for (_, topic_id), queues in shard.ready.progress.items():
         for queue_id, progress in queues.items():
-            queue = shard.topics.by_number[number].queues[queue_id]
-            assert queue.first <= progress.floor, (number, queue_id, queue.first, progress.floor)
-            assert progress.next <= queue.length, (number, queue_id, progress.next, queue.length)
+            queue = shard.topics.by_id[topic_id].queues[queue_id]
+            assert queue.first <= progress.floor, (topic_id, queue_id, queue.first, progress.floor)
+            assert progress.next <= queue.length, (topic_id, queue_id, progress.next, queue.length)
 
 
 def check_polls(shard: Shard) -> None:
     """Whoever waits has been offered everything: a message that nobody is woken for would lie there unseen."""
     if len(shard.problems) or shard.ready.is_short:
         return  # what cannot be read is offered to nobody
-    for number, queue_id, bucket in shard.ready.polls.pulled():
-        length = shard.topics.by_number[number].queues[queue_id].length
+    for topic_id, queue_id, bucket in shard.ready.polls.pulled():
+        length = shard.topics.by_id[topic_id].queues[queue_id].length
         if bucket.seen != length:
-            assert (number, queue_id) in shard.visible, (number, queue_id, bucket.seen, length)
-    for group, number in shard.ready.polls.groups():
-        for queue_id, queue in enumerate(shard.topics.by_number[number].queues):
-            found = shard.ready.find(group, number, queue_id)
+            assert (topic_id, queue_id) in shard.visible, (topic_id, queue_id, bucket.seen, length)
+    for group, topic_id in shard.ready.polls.groups():
+        for queue_id, queue in enumerate(shard.topics.by_id[topic_id].queues):
+            found = shard.ready.find(group, topic_id, queue_id)
             first = queue.first if found is None else found.next
-            place = (group, number, queue_id)
+            place = (group, topic_id, queue_id)
             noted = place[1:] in shard.visible or shard.ready.polls.is_noted(*place)
             assert first >= queue.length or noted, (place, first, queue.length)
             assert found is None or not found.free, f"{place}: a lease is over, and a poll waits"

@@ -113,7 +113,7 @@ class Named(NamedTuple):
 
     position: int
     start: int  # of the log
-    firsts: dict[tuple[int, int], int]  # (topic number, queue id) → first queue offset, if above 0
+    firsts: dict[tuple[int, int], int]  # (topic id, queue id) → first queue offset, if above 0
     hours: dict[int, int]  # state versions
     runs: set[str]  # names under `runs`
 
@@ -154,7 +154,7 @@ class Shard:
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted = Uncommitted()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
-        self.visible: set[tuple[int, int]] = set()  # (topic number, queue) that have grown
+        self.visible: set[tuple[int, int]] = set()  # (topic id, queue) that have grown
         self.handed_over = 0
         self.recalled = 0
         self.applied = 0
@@ -173,7 +173,7 @@ class Shard:
             queue = topic.queues[queue_id]
             queue.append(units)
             topic.tails[queue_id] = max(topic.tails[queue_id], queue.length)
-            self.visible.add((topic.number, queue_id))
+            self.visible.add((topic.id, queue_id))
         if change.keyed is not None:
             self.key_index.add(change.keyed.keys, change.keyed.positions)
         for refs, state, lanes in change.settled:
@@ -224,9 +224,9 @@ class Shard:
         """Whether committed messages cannot be filed, for want of space."""
         return bool(self.stalled)
 
-    def topic_name(self, number: int) -> str:
+    def topic_name(self, topic_id: int) -> str:
         """Of a topic that there is."""
-        return self.topics.by_number[number].name
+        return self.topics.by_id[topic_id].name
 
     def append_step(self, step: Step, wall_ms: int) -> None:
         """Log a step of the tier: a frame of its own, after all that this turn has appended before."""
@@ -303,11 +303,11 @@ class Shard:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:
             self.wheel.reset()
 
-    def drop_topic(self, number: int, position: int) -> None:
+    def drop_topic(self, topic_id: int, position: int) -> None:
         """A topic is deleted, by a record near that log position; nobody waits for it, and nothing of it waits."""
-        self.ready.drop_topic(number)
-        self.visible = {place for place in self.visible if place[0] != number}
-        self.topics.drop(number, position)
+        self.ready.drop_topic(topic_id)
+        self.visible = {place for place in self.visible if place[0] != topic_id}
+        self.topics.drop(topic_id, position)
 
     def is_in_flight(self, key: int) -> bool:
         """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""

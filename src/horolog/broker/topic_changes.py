@@ -25,7 +25,7 @@ from horolog.protocol.topic_commands import PERM_NAMES, TopicSettings
 class Planned(NamedTuple):
     """What a topic shall be from here on, as its record in the log says."""
 
-    number: int
+    id: int
     name: str
     type: TopicType
     queues: int
@@ -64,7 +64,7 @@ class TopicChanges:
     def _told(self, topic: Topic, error: HorologError) -> list[Reply]:
         """All parked polls of a topic end, with an error."""
         polls = self._shard.ready.polls
-        waiting = polls.of_topic(topic.number)
+        waiting = polls.of_topic(topic.id)
         for waiter in waiting:
             polls.leave(waiter)
         return [Reply(waiter.token, error) for waiter in waiting]
@@ -81,13 +81,13 @@ class TopicChanges:
     def is_under_way(self, name: str) -> bool:
         """Whether frames that are not applied yet have something of a topic."""
         topic, shard = self._shard.topics.get(name), self._shard
-        number = topic.number
+        topic_id = topic.id
         unfiled = [each.unfiled for each in shard.uncommitted if each.unfiled]
-        if any(bool((each.heads["topic"] == number).any()) for each in unfiled):
+        if any(bool((each.heads["topic"] == topic_id).any()) for each in unfiled):
             return True
         return any(
             any(of_topic is topic for of_topic, _, _ in change.units)
-            or (change.adopted is not None and change.adopted.topic == number)
+            or (change.adopted is not None and change.adopted.topic == topic_id)
             for change in shard.uncommitted
         )
 
@@ -95,7 +95,7 @@ class TopicChanges:
         """Forget a topic of which nothing waits and nothing is under way; its parked polls end."""
         shard = self._shard
         topic = shard.topics.get(command.name)
-        waiting = pending.by_topic(shard.delay).get(topic.number, 0)
+        waiting = pending.by_topic(shard.delay).get(topic.id, 0)
         if waiting:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
@@ -107,9 +107,9 @@ class TopicChanges:
             ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name!r} was deleted", field="topic"
         )
         ended = self._told(topic, gone)
-        renewals.release_topic(topic.number)
-        shard.drop_topic(topic.number, shard.log.end)
-        self._records.append(encode_topic_end(topic.number, topic.name))
+        renewals.release_topic(topic.id)
+        shard.drop_topic(topic.id, shard.log.end)
+        self._records.append(encode_topic_end(topic.id, topic.name))
         return ended
 
 
@@ -130,7 +130,7 @@ def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
 
 def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
     check_can_be_made(command.type)
-    if len(topics.by_name) >= TOPICS_MAX or topics.last >= _NUMBER_MAX:
+    if len(topics.by_name) >= TOPICS_MAX or topics.last >= _ID_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
             f"there are {TOPICS_MAX} topics already, the most that are allowed",
@@ -141,7 +141,7 @@ def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
     return Planned(topics.last + 1, command.name, command.type, command.queues, settings)
 
 
-_NUMBER_MAX = (1 << 32) - 1  # a number is never given again, and has 32 bits in a record
+_ID_MAX = (1 << 32) - 1  # an id is never given again, and has 32 bits in a record
 
 
 def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
@@ -156,7 +156,7 @@ def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
         _check_not_fewer(name, known.name, before, getattr(settings, name) or queues)
     if (queues, settings) == (there, known.settings):
         return None
-    return Planned(known.number, known.name, known.type, queues, settings)
+    return Planned(known.id, known.name, known.type, queues, settings)
 
 
 def _check_queues(queues: int) -> None:

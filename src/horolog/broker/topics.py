@@ -1,4 +1,4 @@
-"""Topics and their queues: numbers, types, and the next queue offset of each."""
+"""Topics and their queues: ids, types, and the next queue offset of each."""
 
 from __future__ import annotations
 
@@ -33,19 +33,29 @@ assert QUEUES_MAX < 1 << _QUEUE_BITS
 class Dropped(NamedTuple):
     """A topic that was deleted."""
 
-    number: int
+    id: int
     name: str
     queues: int
     position: int  # log position at which it was
+
+    def row(self) -> dict[str, Any]:
+        """What a checkpoint's registry says of it."""
+        fields = self._asdict()
+        return {"number": fields.pop("id"), **fields}
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Dropped:
+        """As such a row says."""
+        return cls(row["number"], row["name"], row["queues"], row["position"])
 
 
 class Topic:
     """One topic.  `tails` are the next queue offsets to assign; the queues hold what is committed."""
 
     def __init__(
-        self, number: int, name: str, type: TopicType, settings: TopicSettings = DEFAULTS
+        self, topic_id: int, name: str, type: TopicType, settings: TopicSettings = DEFAULTS
     ) -> None:
-        self.number = number
+        self.id = topic_id
         self.name = name
         self.type = type
         self.settings = settings
@@ -56,7 +66,7 @@ class Topic:
     def row(self) -> dict[str, Any]:
         """What a checkpoint's registry says of it."""
         row = {
-            "number": self.number,
+            "number": self.id,
             "name": self.name,
             "type": self.type.value,
             "queues": len(self.queues),
@@ -88,20 +98,18 @@ class Topic:
 
 
 class Topics:
-    """All topics of a shard, by name and by number."""
+    """All topics of a shard, by name and by id."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
         self.by_name: dict[str, Topic] = {}
-        self.by_number: dict[int, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
         self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
-        self.last = 0  # the highest number that was ever given
+        self.last = 0  # the highest id that was ever given
         self.dropped: dict[int, Dropped] = {}  # deleted ones of which the log may have messages
         self.swept: set[int] = set()  # those of them whose files are gone
-        self._rows: dict[
-            int, dict[str, Any]
-        ] = {}  # of the registry, by number; replaced, not changed
+        self._rows: dict[int, dict[str, Any]] = {}  # of the registry, by id; replaced, not changed
         self._queues: list[ConsumeQueue] = []  # of all topics; the next two say whose, and which
         self._topic_of = array("I")
         self._id_of = array("I")
@@ -124,51 +132,51 @@ class Topics:
 
     def put(
         self,
-        number: int,
+        topic_id: int,
         name: str,
         type: TopicType,
         queues: int,
         settings: TopicSettings = DEFAULTS,
     ) -> Topic:
         """Make or change a topic."""
-        topic = self.by_number.get(number)
+        topic = self.by_id.get(topic_id)
         if topic is None:
-            topic = self.by_number[number] = self.by_name[name] = Topic(number, name, type)
-            self.last = max(self.last, number)
+            topic = self.by_id[topic_id] = self.by_name[name] = Topic(topic_id, name, type)
+            self.last = max(self.last, topic_id)
             self._names.append(name)
             self._sorted = False
         topic.settings = settings
         while len(topic.queues) < queues:
             queue_id = len(topic.queues)
-            directory = f"{self._directory}/{queue_dir_name(number, queue_id)}"
+            directory = f"{self._directory}/{queue_dir_name(topic_id, queue_id)}"
             queue = ConsumeQueue(self._storage, directory, self.changed)
             topic.queues.append(queue)
             topic.tails.append(0)
             self._queues.append(queue)
-            self._topic_of.append(number)
+            self._topic_of.append(topic_id)
             self._id_of.append(queue_id)
-        self._rows[number] = topic.row()
+        self._rows[topic_id] = topic.row()
         return topic
 
-    def drop(self, number: int, position: int) -> None:
+    def drop(self, topic_id: int, position: int) -> None:
         """A topic is deleted, by a record near that log position; its files go when no kept checkpoint needs them."""
-        topic = self.by_number.pop(number)
+        topic = self.by_id.pop(topic_id)
         del self.by_name[topic.name]
-        del self._rows[number]
+        del self._rows[topic_id]
         self._names.remove(topic.name)
-        kept = [i for i, of_topic in enumerate(self._topic_of) if of_topic != number]
+        kept = [i for i, of_topic in enumerate(self._topic_of) if of_topic != topic_id]
         self._queues = [self._queues[i] for i in kept]
         self._id_of = array("I", [self._id_of[i] for i in kept])
         self._topic_of = array("I", [self._topic_of[i] for i in kept])
         for queue in topic.queues:
             self.changed.pop(queue, None)
             queue.close()
-        self.dropped[number] = Dropped(number, topic.name, len(topic.queues), position)
+        self.dropped[topic_id] = Dropped(topic_id, topic.name, len(topic.queues), position)
 
     def directories_of(self, dropped: Dropped) -> list[str]:
         """Where the queues of a deleted topic were."""
         return [
-            f"{self._directory}/{queue_dir_name(dropped.number, queue_id)}"
+            f"{self._directory}/{queue_dir_name(dropped.id, queue_id)}"
             for queue_id in range(dropped.queues)
         ]
 
@@ -194,27 +202,27 @@ class Topics:
         found = np.empty(len(self._queues), dtype)
         found["topic"] = self._topic_of
         found["queue"] = self._id_of
-        numbers = map(attrgetter(name), self._queues)  # no step of Python's own for each queue
-        found[name] = np.fromiter(numbers, np.uint64, len(self._queues))
+        values = map(attrgetter(name), self._queues)  # no step of Python's own for each queue
+        found[name] = np.fromiter(values, np.uint64, len(self._queues))
         return found
 
     def first_offset(self, topic: int, queue: int) -> int:
         """The lowest queue offset whose message the log still has."""
-        return self.by_number[topic].queues[queue].first
+        return self.by_id[topic].queues[queue].first
 
     def check_invariants(self) -> None:
-        """Names and numbers tell the same topics; what a queue holds lies below its next offset."""
-        assert len(self.by_name) == len(self.by_number), "a topic has two names or two numbers"
+        """Names and ids tell the same topics; what a queue holds lies below its next offset."""
+        assert len(self.by_name) == len(self.by_id), "a topic has two names or two ids"
         assert sorted(self._names) == sorted(self.by_name), "a list does not name all topics"
-        assert [row["number"] for row in self._rows.values()] == list(self.by_number)
-        assert self.dropped.keys().isdisjoint(self.by_number), "deleted, and there"
-        assert all(number <= self.last for number in self.dropped), self.last
+        assert [row["number"] for row in self._rows.values()] == list(self.by_id)
+        assert self.dropped.keys().isdisjoint(self.by_id), "deleted, and there"
+        assert all(topic_id <= self.last for topic_id in self.dropped), self.last
         assert self.swept <= self.dropped.keys(), self.swept
         assert len(self._queues) == len(self._topic_of) == len(self._id_of)
         assert len(self._queues) == sum(row["queues"] for row in self._rows.values())
-        for number, topic in self.by_number.items():
-            assert self._rows[number] == topic.row(), topic.name
-            assert topic.number == number > 0, (topic.number, number)
+        for topic_id, topic in self.by_id.items():
+            assert self._rows[topic_id] == topic.row(), topic.name
+            assert topic.id == topic_id > 0, (topic.id, topic_id)
             assert self.by_name.get(topic.name) is topic, topic.name
             assert 1 <= len(topic.queues) == len(topic.tails) <= QUEUES_MAX, topic.name
             for queue, tail in zip(topic.queues, topic.tails, strict=True):
@@ -223,14 +231,14 @@ class Topics:
 
     def all_queues(self) -> Iterable[tuple[Topic, int, ConsumeQueue]]:
         """(topic, queue id, queue) of every queue."""
-        for topic in self.by_number.values():
+        for topic in self.by_id.values():
             for queue_id, queue in enumerate(topic.queues):
                 yield topic, queue_id, queue
 
     def assign(
         self, topics: npt.NDArray[Any], queues: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], list[tuple[Topic, int, npt.NDArray[np.int64]]]]:
-        """Give messages (columns of topic number and queue id, in order) their queue offsets.
+        """Give messages (columns of topic id and queue id, in order) their queue offsets.
 
         Returns the offsets, and the rows of each queue as (topic, queue id, row numbers).
         """
@@ -257,7 +265,7 @@ class Topics:
         groups = []
         for rows in np.split(order, np.flatnonzero(np.diff(ordered)) + 1):
             key = int(both[rows[0]])
-            groups.append((self.by_number[key >> _QUEUE_BITS], key & 0xFFFF, rows))
+            groups.append((self.by_id[key >> _QUEUE_BITS], key & 0xFFFF, rows))
         return groups
 
 

@@ -1,6 +1,6 @@
 """Consume queues: which message has which queue offset.  Rebuilt from the commit log.
 
-One directory per queue, `<topic number>-<queue>`, with files of 262 144 units named by their first queue
+One directory per queue, `<topic id>-<queue>`, with files of 262 144 units named by their first queue
 offset.  A unit is RocketMQ's, but little-endian:
 
 ======  =====  ============  =====================================================================

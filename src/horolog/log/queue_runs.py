@@ -31,7 +31,7 @@ _WHOSE = np.dtype(
         "itemsize": _OFFSET_AT + 8 - TOPIC_AT,
     }
 )
-_Key: TypeAlias = tuple[int, int]  # number of the topic, queue id
+_Key: TypeAlias = tuple[int, int]  # topic id, queue id
 
 
 class QueueRun:

@@ -11,7 +11,7 @@ offset  bytes  field        meaning
 5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; unknown bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
-16      4      topic        number of the topic                              (message records only)
+16      4      topic        id of the topic                                  (message records only)
 20      4      tags code    Java hash of the tag, int32, 0 without a tag     (message records only)
 24      8      key hash     xxh64, seed 42, of topic NUL message id          (message records only)
 32      …      layout       `protocol.rocketmq.layout`                       (message records only)
@@ -239,22 +239,22 @@ def encode_topic(row: dict[str, Any]) -> bytes:
     return _control(Kind.TOPIC, orjson.dumps(row))
 
 
-def encode_topic_end(number: int, name: str) -> bytes:
-    """TOPIC: a topic is deleted, with all its messages; its number is never given again."""
-    return encode_topic({"number": number, "name": name, "deleted": True})
+def encode_topic_end(topic_id: int, name: str) -> bytes:
+    """TOPIC: a topic is deleted, with all its messages; its id is never given again."""
+    return encode_topic({"number": topic_id, "name": name, "deleted": True})
 
 
-def encode_group(number: int, name: str, settings: dict[str, Any] | None = None) -> bytes:
+def encode_group(group_id: int, name: str, settings: dict[str, Any] | None = None) -> bytes:
     """GROUP: a consumer group exists from here on, or has these settings."""
-    fields: dict[str, Any] = {"number": number, "name": name}
+    fields: dict[str, Any] = {"number": group_id, "name": name}
     if settings is not None:
         fields["settings"] = settings
     return _control(Kind.GROUP, orjson.dumps(fields))
 
 
-def encode_group_end(number: int, name: str) -> bytes:
-    """GROUP: a consumer group is deleted, with its progress; its number is never given again."""
-    fields = {"number": number, "name": name, "deleted": True}
+def encode_group_end(group_id: int, name: str) -> bytes:
+    """GROUP: a consumer group is deleted, with its progress; its id is never given again."""
+    fields = {"number": group_id, "name": name, "deleted": True}
     return _control(Kind.GROUP, orjson.dumps(fields))
 
 

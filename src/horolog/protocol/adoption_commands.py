@@ -25,7 +25,7 @@ class AdoptionBegun:
 
     already: bool
     topic: str
-    topic_number: int
+    topic_id: int
     queues: int
     max_due_ms: int  # the latest due time that is taken just now
 
@@ -48,7 +48,7 @@ class Adopt:
     files    checked and durable under their names; they become part of the store as they are
     records  instead of files, all messages of a small transaction (checked, SCHEDULED, in due order): they are
              appended like those of a send
-    topic_number  of the topic that they are of; one of the same name may have been made since they were checked
+    topic_id  of the topic that they are of; one of the same name may have been made since they were checked
     """
 
     app: str
@@ -58,7 +58,7 @@ class Adopt:
     records: list[bytes] = field(default_factory=list)
     soon_bytes: int = 0  # of what is due within the next hour
     fingerprint: str = ""  # of what is committed; "": its writer has none
-    topic_number: int = 0  # 0: there is nothing that is of any
+    topic_id: int = 0  # 0: there is nothing that is of any
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The consumer groups of a shard: names, numbers, settings.  A number is never given twice."""
+"""The consumer groups of a shard: names, ids, settings.  An id is never given twice."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ _NAMES = tuple(each.name for each in fields(GroupSettings))
 
 
 class GroupTable:
-    """Groups by name and by number."""
+    """Groups by name and by id."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        self.ids: dict[str, int] = {}
         self.names: dict[int, str] = {}
-        self.last = 0  # the highest number that was ever given
+        self.last = 0  # the highest id that was ever given
         self._settings: dict[int, GroupSettings] = {}  # of those that have other than the defaults
 
-    def put(self, number: int, name: str, settings: GroupSettings | None = None) -> None:
+    def put(self, group_id: int, name: str, settings: GroupSettings | None = None) -> None:
         """A group exists (made now, or read from the log), with other settings if they are given."""
-        self.numbers[name] = number
-        self.names[number] = name
-        self.last = max(self.last, number)
+        self.ids[name] = group_id
+        self.names[group_id] = name
+        self.last = max(self.last, group_id)
         if settings is not None:
-            self._settings[number] = settings
+            self._settings[group_id] = settings
 
     def put_row(self, row: dict[str, Any]) -> None:
         """The same as a record or a checkpoint says it."""
         self.put(row["number"], row["name"], settings_of_row(row.get("settings")))
 
-    def drop(self, number: int) -> None:
+    def drop(self, group_id: int) -> None:
         """A group is deleted."""
-        del self.numbers[self.names.pop(number)]
-        self._settings.pop(number, None)
+        del self.ids[self.names.pop(group_id)]
+        self._settings.pop(group_id, None)
 
-    def settings_of(self, number: int) -> GroupSettings:
+    def settings_of(self, group_id: int) -> GroupSettings:
         """As they were given, or the defaults."""
-        return self._settings.get(number, _DEFAULTS)
+        return self._settings.get(group_id, _DEFAULTS)
 
     def rows(self) -> list[dict[str, Any]]:
         """What a checkpoint's registry says of them."""
         found: list[dict[str, Any]] = []
-        for name, number in self.numbers.items():
-            row: dict[str, Any] = {"number": number, "name": name}
-            if number in self._settings:
-                row["settings"] = settings_row(self._settings[number])
+        for name, group_id in self.ids.items():
+            row: dict[str, Any] = {"number": group_id, "name": name}
+            if group_id in self._settings:
+                row["settings"] = settings_row(self._settings[group_id])
             found.append(row)
         return found
 
     def check_invariants(self) -> None:
-        """Names and numbers tell the same groups, and no number is above the last one."""
-        assert {name: number for number, name in self.names.items()} == self.numbers
-        assert all(0 < number <= self.last for number in self.names), self.last
+        """Names and ids tell the same groups, and no id is above the last one."""
+        assert {name: group_id for group_id, name in self.names.items()} == self.ids
+        assert all(0 < group_id <= self.last for group_id in self.names), self.last
         assert self._settings.keys() <= self.names.keys(), "settings of a group that is gone"
 
 

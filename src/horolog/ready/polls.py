@@ -32,7 +32,7 @@ from horolog.protocol.queue_commands import Pull
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import Filter, parse_filter
 
-# (topic, group); of pulls (topic, −1 − queue): the numbers of groups are above 0.
+# (topic, group); of pulls (topic, −1 − queue): the ids of groups are above 0.
 Place: TypeAlias = tuple[int, int]
 
 

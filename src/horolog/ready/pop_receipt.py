@@ -18,7 +18,7 @@ word  RocketMQ's name  here
 After a change of invisible time a client keeps offset, broker and queue, and takes only pop time, invisible time
 and revive queue from the answer; so a grant has to be known by these three.  They name one grant among all of
 an offset: its lease says when it was granted, and a serial comes again only after 16 million grants of one epoch.
-What is longer than that, the whole epoch and the whole number of the grant, is taken from the lease; and if the record
+What is longer than that, the whole epoch and the whole id of the grant, is taken from the lease; and if the record
 of the grant was lost with its process, from the newest epoch that the serial may mean.
 """
 
@@ -70,10 +70,10 @@ def decode_pop(handle: str) -> PopReceipt:
     words = handle.split(" ")
     if len(words) != _WORDS:
         raise invalid_receipt(f"{len(words)} words; a pop receipt has {_WORDS}")
-    numbers = [words[at] for at in (1, 2, 3, 6, 7)]
-    if not all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in numbers):
+    values = [words[at] for at in (1, 2, 3, 6, 7)]
+    if not all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in values):
         raise invalid_receipt("not one of ours")
-    return PopReceipt(*map(int, numbers))
+    return PopReceipt(*map(int, values))
 
 
 def resolved(pop: PopReceipt, lease: Lease | None, group: int, topic: int, epoch: int) -> Receipt:

@@ -78,7 +78,7 @@ class Ready:
 
     def __init__(self, first_offset: Callable[[int, int], int] = lambda _topic, _queue: 0) -> None:
         self.epoch = 0  # set once recovery knows it
-        self._first_offset = first_offset  # of (topic number, queue id)
+        self._first_offset = first_offset  # of (topic id, queue id)
         self.groups = GroupTable()
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
         self.polls = Polls()
@@ -93,14 +93,14 @@ class Ready:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def drop_group(self, number: int) -> None:
+    def drop_group(self, group_id: int) -> None:
         """A group is deleted, with all its progress; nobody of it waits."""
-        self.groups.drop(number)
-        self._drop_progress([place for place in self.progress if place[0] == number])
+        self.groups.drop(group_id)
+        self._drop_progress([place for place in self.progress if place[0] == group_id])
 
-    def drop_topic(self, number: int) -> None:
+    def drop_topic(self, topic_id: int) -> None:
         """A topic is deleted, with the progress of all groups in it; nobody waits for it."""
-        self._drop_progress([place for place in self.progress if place[1] == number])
+        self._drop_progress([place for place in self.progress if place[1] == topic_id])
 
     def _drop_progress(self, places: list[tuple[int, int]]) -> None:
         for place in places:
@@ -130,8 +130,8 @@ class Ready:
 
     def drop_below(self, topic: int, queue: int, first: int) -> None:
         """Retention has dropped what lies below: all groups go on at `first`."""
-        for (group, number), queues in self.progress.items():
-            if number == topic and queue in queues:
+        for (group, of_topic), queues in self.progress.items():
+            if of_topic == topic and queue in queues:
                 queues[queue].drop_below(first)
                 self.watch(group, topic, queue)
 
@@ -160,7 +160,7 @@ class Ready:
         return max(0, self.leases_max - self._tally.leases)
 
     def new_grant(self) -> int:
-        """A grant number that was never used: epoch << 32 | serial."""
+        """A grant id that was never used: epoch << 32 | serial."""
         return self.new_grants(1)[0]
 
     def new_grants(self, count: int) -> range:
@@ -352,7 +352,7 @@ class Ready:
         )
 
     def note_room(self, queues_of: Callable[[int], int]) -> None:
-        """Once there is room again, let all who wait be looked at; `queues_of` a topic number."""
+        """Once there is room again, let all who wait be looked at; `queues_of` a topic id."""
         if self.is_short and self.room >= -(-self.leases_max // _ROOM_PART):
             self.is_short = False
             for group, topic in list(self.polls.groups()):

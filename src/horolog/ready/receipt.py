@@ -54,7 +54,7 @@ def encode_receipt(receipt: Receipt) -> str:
 def encode_receipts(
     place: tuple[int, int, int], epoch: int, expires_ms: int, grants: Iterable[tuple[int, int, int]]
 ) -> list[str]:
-    """The texts of grants that were made together in a (group, topic, queue); a grant is (offset, attempt, number)."""
+    """The texts of grants that were made together in a (group, topic, queue); a grant is (offset, attempt, grant id)."""
     pieces: list[bytes] = []
     for offset, attempt, grant in grants:
         packed = _FIELDS.pack(_VERSION, *place, attempt, grant, epoch, offset, expires_ms)

@@ -10,7 +10,7 @@ from horolog.ready.progress import Lease, QueueProgress
 
 
 def grant_again(progress: QueueProgress, record: Grant, lease: Callable[[int, int], Lease]) -> None:
-    """Lease what a GRANT has given out and what is not consumed; `lease` makes one of attempt and grant number."""
+    """Lease what a GRANT has given out and what is not consumed; `lease` makes one of attempt and grant id."""
     for offset, attempt, grant in record.granted.tolist():
         if offset >= progress.floor and offset not in progress.acked:
             progress.lease(offset, lease(attempt, grant), Event.RECORD)

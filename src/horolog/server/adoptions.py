@@ -88,7 +88,7 @@ class Adoptions:
         return {
             "already": begun.already,
             "topic": begun.topic,
-            "topic_number": begun.topic_number,
+            "topic_number": begun.topic_id,
             "queues": begun.queues,
             "log_id": f"{self._place.log_id:016x}",
             "shard": 0,
@@ -179,7 +179,7 @@ class Adoptions:
     ) -> Adopt:
         place = self._place
         checked = staging.check(
-            place, found, claims, begun.topic_number, begun.queues, now_ms + HOUR_MS
+            place, found, claims, begun.topic_id, begun.queues, now_ms + HOUR_MS
         )
         for number, claim in enumerate(claims):
             if claim.last_ms > begun.max_due_ms:
@@ -190,7 +190,7 @@ class Adoptions:
                     field=f"files.{number}.last_ms",
                     limit=f"{begun.max_due_ms}",
                 )
-        command = Adopt(found.app, found.version, found.topic, topic_number=begun.topic_number)
+        command = Adopt(found.app, found.version, found.topic, topic_id=begun.topic_id)
         if sum(claim.bytes for claim in claims) <= self.inline_bytes:
             records = staging.read_records(place, claims, checked, begun.queues)
             return replace(command, records=records)

@@ -96,7 +96,7 @@ def encode_rows(
     fronts["kind"] = Kind.SCHEDULED
     fronts["flags"] = _has_keys(table, n) * HAS_KEYS
     fronts["due_ms"] = due_ms
-    fronts["topic"] = target.topic_number
+    fronts["topic"] = target.topic_id
     fronts["tags"] = _tag_codes(table, n)
     fronts["key"] = key_hashes(ids, topic)
     fronts["layout_size"] = fronts["size"] - HEAD_BYTES

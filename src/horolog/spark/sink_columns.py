@@ -53,7 +53,7 @@ class Target(NamedTuple):
     """Where rows go, as the broker described it when the transaction began."""
 
     topic: str
-    topic_number: int
+    topic_id: int
     queues: int
     log_id: int
     max_due_ms: int

@@ -64,7 +64,7 @@ class Transaction:
         """Check the files, then read or move them; gives the command that commits them."""
         begun, number = staging.find(self.place, self.begun.token), self._topic
         checked = staging.check(self.place, begun, self.claims, number, self._queues, now_ms)
-        command = Adopt(begun.app, begun.version, begun.topic, topic_number=number)
+        command = Adopt(begun.app, begun.version, begun.topic, topic_id=number)
         if inline:
             records = staging.read_records(self.place, self.claims, checked, self._queues)
             return replace(command, records=records)
@@ -173,7 +173,7 @@ class Loads:
             self._tokens += 1
             token = f"{self._random.randrange(1 << 32):08x}{self._tokens:08x}"
             begun = Begun(token, _app(load), load.version, load.topic, now_ms)
-            made = Transaction(self._place, begun, topic.number, len(topic.queues))
+            made = Transaction(self._place, begun, topic.id, len(topic.queues))
             made.begin()
             made.stage(load.parts)
             load.transaction = made

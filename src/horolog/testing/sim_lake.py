@@ -226,7 +226,7 @@ class LakeJobs:
         token = f"{self._random.randrange(1 << 32):08x}{self._transactions:08x}"
         app = Promotion(hour.number, hour.hour, hour.topic).app
         begun = Begun(token, app, hour.hour, hour.topic_name, now_ms)
-        made = Transaction(place, begun, topic.number, len(topic.queues))
+        made = Transaction(place, begun, topic.id, len(topic.queues))
         made.begin()
         cut = self._random.choice([0, len(rows) // 2])
         for number, part in enumerate([rows[:cut], rows[cut:]]):
@@ -271,7 +271,7 @@ class LakeJobs:
             for row in self._tables[number]
             if (row.message_id, row.due_ms) == (message_id, due_ms)
         )
-        topic = self._broker.shard.topics.by_number[one.topic].name
+        topic = self._broker.shard.topics.by_id[one.topic].name
         command: Recall | Reschedule
         if self._random.random() < 0.5:
             command = Recall(topic, message_id, due_ms, elsewhere=Elsewhere(rows, numbers))
@@ -292,14 +292,14 @@ class LakeJobs:
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))
-        topic = self._broker.shard.topics.by_number[
+        topic = self._broker.shard.topics.by_id[
             self._random.choice([row.topic for row in self._tables[one]] or [1])
         ]
         window = RecallMany(topic.name, start, start + self._random.choice(_AHEAD_MS), "", dry_run)
         there = [
             hour
             for hour in view.hours
-            if hour.topic == topic.number
+            if hour.topic == topic.id
             and window.from_ms < (hour.hour + 1) * HOUR_MS
             and hour.hour * HOUR_MS < window.to_ms
         ]
@@ -311,7 +311,7 @@ class LakeJobs:
             rows = [
                 (number, row.position, row.row, row.topic, row.due_ms)
                 for row in self._tables[number]
-                if row.topic == topic.number and window.from_ms <= row.due_ms < window.to_ms
+                if row.topic == topic.id and window.from_ms <= row.due_ms < window.to_ms
             ]
             for first in range(0, len(rows), _STEP_ROWS):
                 step = np.array(rows[first : first + _STEP_ROWS], GONE)

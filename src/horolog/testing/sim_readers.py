@@ -99,7 +99,7 @@ class Readers:
         roll = draw.random()
         if roll < 0.5:
             self._n += 1
-            message = encode(topic=name, body=bytes(9), message_id=f"{topic.number}-{self._n % 5}")
+            message = encode(topic=name, body=bytes(9), message_id=f"{topic.id}-{self._n % 5}")
             return SendMessages(name, [message])
         if roll < 0.6:
             return CommitOffsets("passing-0", name, {0: 0})

@@ -69,7 +69,7 @@ class _Frame:
 class RecordCheck:
     """Checks the records of one frame after the other.
 
-    names   topic number → name; topics that the log makes are added
+    names   topic id → name; topics that the log makes are added
     told    called with a log position and what is wrong there
     """
 

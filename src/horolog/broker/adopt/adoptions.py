@@ -110,7 +110,7 @@ def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
     return AdoptionBegun(
         is_repeat(shard, command),
         topic.name,
-        topic.number,
+        topic.id,
         len(topic.queues),
         wall_ms + shard.settings.max_delay_ms,
     )
@@ -182,7 +182,7 @@ class Adoptions:
         topic = _checked(shard, command)
         if is_repeat(shard, command):
             return Adopted(True)
-        if (command.files or command.records) and command.topic_number != topic.number:
+        if (command.files or command.records) and command.topic_id != topic.id:
             raise _refused(
                 "topic",
                 f"{topic.name!r} was deleted and created again since the files were written; they are of the former one",
@@ -204,7 +204,7 @@ class Adoptions:
             raise _refused("files", f"{rows} rows", f"up to {ROWS_MAX} in one transaction")
         app, version = command.app, command.version
         adoption = Adoption(
-            -1, app, version, topic.number, len(topic.queues), rows, files, command.fingerprint
+            -1, app, version, topic.id, len(topic.queues), rows, files, command.fingerprint
         )
         _check_promotion(shard, adoption)
         append_messages(shard, b"".join(command.records), heads, queues, wall_ms, adoption)

@@ -58,7 +58,7 @@ class Acks:
                 and lease.ends_at > self._now.mono_ms
                 and offset < queue.length
                 and group == self.group
-                and topic == self._topic.number
+                and topic == self._topic.id
             ):
                 queue.leased[offset] = None
                 if lease.client_id:
@@ -72,7 +72,7 @@ class Acks:
 
     def _open(self, queue_id: int) -> _Queue | None:
         ready, topic = self._shard.ready, self._topic
-        progress = ready.find(self.group, topic.number, queue_id)
+        progress = ready.find(self.group, topic.id, queue_id)
         if progress is None or queue_id >= len(topic.queues):
             return None
         queue = self._queues[queue_id] = _Queue(progress, topic.queues[queue_id].length)
@@ -82,10 +82,10 @@ class Acks:
         self._consume()
         receipt = message_of(self._topic, read)
         ready, queue_id, offset = self._shard.ready, receipt.queue, receipt.offset
-        number, now = self._topic.number, self._now
-        progress, lease = ready.check(receipt, self.group, number, now.mono_ms, now.wall_ms)
+        topic_id, now = self._topic.id, self._now
+        progress, lease = ready.check(receipt, self.group, topic_id, now.mono_ms, now.wall_ms)
         if lease is not None and lease.client_id:
-            self._renewals.release((self.group, number, queue_id, offset))
+            self._renewals.release((self.group, topic_id, queue_id, offset))
         queue = self._queues.get(queue_id) or self._open(queue_id)
         assert queue is not None, "it was checked"
         # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
@@ -102,11 +102,11 @@ class Acks:
     def seal(self) -> list[bytes]:
         """Consume what is left to be; the records of all that was."""
         self._consume()
-        number, records = self._topic.number, []
+        topic_id, records = self._topic.id, []
         for queue_id, queue in self._queues.items():
             if queue.consumed:
-                records.append(encode_ack(self.group, number, queue_id, queue.consumed))
-                self._shard.ready.watch(self.group, number, queue_id)
+                records.append(encode_ack(self.group, topic_id, queue_id, queue.consumed))
+                self._shard.ready.watch(self.group, topic_id, queue_id)
         return records
 
 

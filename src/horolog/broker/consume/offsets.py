@@ -34,13 +34,13 @@ class Offsets:
         topic = self._shard.topics.get(command.topic)
         for queue_id, offset in command.offsets.items():
             _check(topic, queue_id, offset)
-        group = self._groups.number_of(command.group)
+        group = self._groups.id_of(command.group)
         for queue_id, offset in command.offsets.items():
             self._commit(topic, group, queue_id, offset)
 
     def _commit(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
         ready = self._shard.ready
-        place = group, topic.number, queue_id
+        place = group, topic.id, queue_id
         offset = max(offset, topic.queues[queue_id].first)  # retention has dropped what is below
         found = ready.find(*place)
         if found is not None and found.floor == offset:
@@ -50,10 +50,10 @@ class Offsets:
             self.seal()  # forward and back is not the same as nothing
         for gone in ready.commit(place, offset):
             self._renewals.release((*place, gone))
-        self._pending.setdefault((group, topic.number), {})[queue_id] = offset
+        self._pending.setdefault((group, topic.id), {})[queue_id] = offset
         if goes_back:
             self.seal()
-            self._shard.visible.add((topic.number, queue_id))  # something again for whoever waits
+            self._shard.visible.add((topic.id, queue_id))  # something again for whoever waits
 
     def seal(self) -> None:
         """Make records of what was committed so far."""
@@ -66,8 +66,8 @@ class Offsets:
         """What a group has committed, or consumed from the beginning on; nothing of a group that does not exist."""
         topic = self._shard.topics.get(command.topic)
         ready = self._shard.ready
-        group = ready.groups.numbers.get(command.group)
-        queues = {} if group is None else ready.progress.get((group, topic.number), {})
+        group = ready.groups.ids.get(command.group)
+        queues = {} if group is None else ready.progress.get((group, topic.id), {})
         return {queue_id: progress.floor for queue_id, progress in sorted(queues.items())}
 
     def check_invariants(self) -> None:

@@ -63,18 +63,18 @@ class Pulls:
                 return Reply(token, _pulled(queue, PullStatus.NOTHING, first))
             check_may_park(self._shard.ready.parked)
             deadline = now.mono_ms + min(command.poll_ms, POLL_MAX_MS)
-            waiter = Waiter(token, command, topic.number, 0, deadline)
+            waiter = Waiter(token, command, topic.id, 0, deadline)
             self._shard.ready.polls.park(waiter, seen=length)
             return None
         return Reply(token, self._from(topic, command, tags, first))
 
     # --- waiting pulls --------------------------------------------------------------------------
 
-    def serve(self, topic_number: int, queue_id: int) -> list[Reply]:
+    def serve(self, topic_id: int, queue_id: int) -> list[Reply]:
         """Answer the parked pulls of a queue that has grown, if something of it is for them."""
-        topic = self._shard.topics.by_number[topic_number]
+        topic = self._shard.topics.by_id[topic_id]
         queue = topic.queues[queue_id]
-        place = topic_number, place_of_pulls(queue_id)
+        place = topic_id, place_of_pulls(queue_id)
         replies: list[Reply] = []
         for bucket in self._shard.ready.polls.buckets(place):
             if self._has_news(topic, bucket, queue):
@@ -132,7 +132,7 @@ class Pulls:
         """The answer to a parked pull whose time is over: what has come meanwhile was not for it."""
         command = waiter.command
         assert isinstance(command, Pull)
-        queue = self._shard.topics.by_number[waiter.topic].queues[command.queue_id]
+        queue = self._shard.topics.by_id[waiter.topic].queues[command.queue_id]
         first = max(command.first, queue.first)
         status = PullStatus.FILTERED if first < queue.length else PullStatus.NOTHING
         return _pulled(queue, status, max(first, queue.length))
@@ -153,13 +153,13 @@ class Pulls:
         return Pulled(status, found.layouts, found.next_offset, queue.first, queue.length)
 
     def _all(self, topic: Topic, queue_id: int, first: int, limit: int, room: int) -> _Found:
-        length, log, number = topic.queues[queue_id].length, self._shard.log, topic.number
+        length, log, topic_id = topic.queues[queue_id].length, self._shard.log, topic.id
         layouts: list[memoryview] = []
-        place = number, queue_id
+        place = topic_id, queue_id
         at, stop = first, min(length, first + SCAN_MAX)  # holes are passed over
         while at < stop and len(layouts) < limit:
             base = self._newest.get(place, -1)
-            run = None if base < 0 else log.run_in(base, number, queue_id)
+            run = None if base < 0 else log.run_in(base, topic_id, queue_id)
             i = -1 if run is None else run.find(at)
             position = size = 0
             if i < 0:
@@ -167,7 +167,7 @@ class Pulls:
                 if isinstance(units, HorologError):
                     return _so_far(layouts, at, units)
                 position, size, _ = units[0].tolist()
-                run = log.run(position, number, queue_id)
+                run = log.run(position, topic_id, queue_id)
                 i = -1 if run is None else run.at(at, position)
             if run is None or i < 0:
                 record = self._shard.queued.record(topic, queue_id, at, position, size)
@@ -225,7 +225,7 @@ class Pulls:
     def _one(
         self, topic: Topic, queue_id: int, offset: int, position: int, size: int
     ) -> memoryview | None:
-        run = self._shard.log.run(position, topic.number, queue_id)
+        run = self._shard.log.run(position, topic.id, queue_id)
         i = -1 if run is None else run.at(offset, position)
         if run is not None and i >= 0:
             return run.take(i, 1, run.ends[i])[0][0]

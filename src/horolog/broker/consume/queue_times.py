@@ -81,7 +81,7 @@ def read_visible(shard: Shard, position: int) -> bytes:
     found = shard.log.record(position) if position >= 0 else Hole(position, "")
     if not isinstance(found, Hole) and VISIBLE_KINDS[found[KIND_AT]]:
         topic = int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little")
-        if topic in shard.topics.by_number:
+        if topic in shard.topics.by_id:
             return found[HEAD_BYTES:]
     why = f"; {found.why}" if isinstance(found, Hole) and found.why else ""
     raise HorologError(

@@ -35,7 +35,7 @@ _VISIBLE_KINDS = np.zeros(256, np.bool_)
 _VISIBLE_KINDS[list(_VISIBLE)] = True
 _SIZE = struct.Struct("<I")
 _QUEUE_AND_OFFSET = struct.Struct(">i4xq")
-_Place: TypeAlias = tuple[int, int, int]  # number of the topic, queue id, queue offset
+_Place: TypeAlias = tuple[int, int, int]  # topic id, queue id, queue offset
 
 
 class _Lost(NamedTuple):
@@ -66,7 +66,7 @@ class QueuedMessages:
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
         """The record of the message at a queue offset, by its unit; None: a hole."""
-        if self._place == (topic.number, queue) and self._run is not None:
+        if self._place == (topic.id, queue) and self._run is not None:
             i = self._run.at(offset, position)
             if i >= 0 and self._run.size(i) == size and position >= self._log.start:
                 return self._run.record(i)
@@ -77,8 +77,8 @@ class QueuedMessages:
     ) -> bytes | None:
         found = self._read(topic, queue, offset, position, size)
         if isinstance(found, bytes):
-            self._place = topic.number, queue
-            self._run = self._log.run(position, topic.number, queue)
+            self._place = topic.id, queue
+            self._run = self._log.run(position, topic.id, queue)
             return found
         again = self._searched(topic, queue, offset)
         if again is not None:
@@ -96,7 +96,7 @@ class QueuedMessages:
         if isinstance(found, Hole):
             return found
         is_message = found[KIND_AT] in _VISIBLE
-        if is_message and _place_of(found, 0) == (topic.number, queue, offset):
+        if is_message and _place_of(found, 0) == (topic.id, queue, offset):
             return found
         return Hole(position, f"log position {position} holds another message")
 
@@ -104,7 +104,7 @@ class QueuedMessages:
 
     def _searched(self, topic: Topic, queue: int, offset: int) -> bytes | None:
         """The message at an offset whose unit leads nowhere, if the log has it between the neighbours."""
-        place = topic.number, queue, offset
+        place = topic.id, queue, offset
         if place not in self._found:
             self._search(topic, queue, offset)
         position, size = self._found.get(place, (0, 0))
@@ -129,7 +129,7 @@ class QueuedMessages:
                 break
             stop += 1
         for lost in range(first, stop):
-            self._found[topic.number, queue, lost] = (0, 0)
+            self._found[topic.id, queue, lost] = (0, 0)
         if end - start > QUEUE_SEARCH_BYTES:
             return
         rebuilt = 0
@@ -138,11 +138,11 @@ class QueuedMessages:
         for header, body in self._log.intact_frames(base, end):
             offsets = offsets_of(body, header.count)
             for at in offsets[_VISIBLE_KINDS[kinds_of(body, offsets)]].tolist():
-                number, of_queue, of_offset = _place_of(body, at)
-                if number == topic.number and of_queue == queue and first <= of_offset < stop:
+                of_topic, of_queue, of_offset = _place_of(body, at)
+                if of_topic == topic.id and of_queue == queue and first <= of_offset < stop:
                     position = header.base + HEADER_BYTES + at
                     unit = _unit_of(body, at, position)
-                    self._found[number, of_queue, of_offset] = position, int(unit["size"][0])
+                    self._found[of_topic, of_queue, of_offset] = position, int(unit["size"][0])
                     rebuilt += units.replace(of_offset, unit)
         if rebuilt:
             text = f"topic {topic.name}: {rebuilt} units of queue {queue} from offset {first} on: rebuilt from the log"
@@ -160,7 +160,7 @@ class QueuedMessages:
     # --- what is said -----------------------------------------------------------------------------
 
     def _hole(self, topic: Topic, lost: _Lost) -> None:
-        if self._is_new((topic.number, lost.queue, lost.offset)):
+        if self._is_new((topic.id, lost.queue, lost.offset)):
             self.holes += 1
             self._new.append(lost)
 
@@ -172,9 +172,9 @@ class QueuedMessages:
 
     def unreadable(self, topic: Topic, queue: int, why: str) -> None:
         """A queue itself cannot be read until the next start, which rebuilds it; told once."""
-        if self._is_new((topic.number, queue, -1)):
+        if self._is_new((topic.id, queue, -1)):
             text = f"topic {topic.name}: queue {queue} cannot be read: {why}"
-            self._unreadable.append(Problem(text, key=unreadable_key(topic.number, queue)))
+            self._unreadable.append(Problem(text, key=unreadable_key(topic.id, queue)))
 
     def take_problems(self) -> list[Problem]:
         """The holes met since the last call."""

@@ -87,7 +87,7 @@ class Receives:
                 limit=f"-1 (any) to {len(topic.queues) - 1}",
             )
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
-        group = self._groups.number_of(command.group)
+        group = self._groups.id_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.see(command.client_id, now)
         leased = self._lease(topic, group, command, tags, now)
@@ -100,9 +100,9 @@ class Receives:
             return Reply(token, self._nothing(topic, group))
         ready = self._shard.ready
         check_may_park(ready.parked)
-        ready.park(Waiter(token, command, topic.number, group, now.mono_ms + wait_ms))
+        ready.park(Waiter(token, command, topic.id, group, now.mono_ms + wait_ms))
         if leased.unseen:
-            ready.polls.postpone(News(topic.number, group, leased.unseen))
+            ready.polls.postpone(News(topic.id, group, leased.unseen))
         return None
 
     def _lease(
@@ -117,14 +117,14 @@ class Receives:
         """Lease what there is, but with a tag filter look at no more units than this turn has left."""
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
-        order = ready.queue_order(group, topic.number, command.queue_id, len(topic.queues), only)
+        order = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
         leased = _Leased([], [])
         left, room = RECEIVE_SCAN_MAX, command.bytes_max
         for queue_id in order:
             queue = topic.queues[queue_id]
-            if not ready.has_for(group, topic.number, queue_id, queue, now.mono_ms):
+            if not ready.has_for(group, topic.id, queue_id, queue, now.mono_ms):
                 continue
-            progress = ready.of(group, topic.number, queue_id)
+            progress = ready.of(group, topic.id, queue_id)
             record_at = partial(self._shard.queued.record, topic, queue_id)
             while len(leased.messages) < limit:
                 if not tags.wants_all and min(left, self._scan_left) <= 0:
@@ -147,7 +147,7 @@ class Receives:
                     continue
                 if chosen.picked or chosen.unreadable or is_through:
                     break
-            ready.watch(group, topic.number, queue_id)
+            ready.watch(group, topic.id, queue_id)
             if len(leased.messages) >= limit or room <= 0:
                 break
         return leased
@@ -160,7 +160,7 @@ class Receives:
         most = self._shard.ready.groups.settings_of(group).retry_max + 1
         spent = [p for p in chosen.picked if p.attempt > most]
         for p in spent:
-            place = Place(topic.number, queue_id, p.offset)
+            place = Place(topic.id, queue_id, p.offset)
             try:
                 self._send_backs.bury(NOBODY, group, place, p.record, p.attempt - 1, now)
             except HorologError as error:
@@ -184,23 +184,23 @@ class Receives:
         progress.skip_to(chosen.upto, {p.offset for p in chosen.picked})
         lost = [offset for offset in chosen.lost if progress.consume(offset, Event.HOLE)]
         if lost:
-            self.records.append(encode_ack(group, topic.number, queue_id, lost))
+            self.records.append(encode_ack(group, topic.id, queue_id, lost))
         if not chosen.picked and not chosen.holes:
             return []
         ready = self._shard.ready
         duration = (
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
-        place = group, topic.number, queue_id
-        numbers = ready.new_grants(len(chosen.picked))
-        leases = _leases(chosen.picked, numbers, command, duration, now)
+        place = group, topic.id, queue_id
+        grant_ids = ready.new_grants(len(chosen.picked))
+        leases = _leases(chosen.picked, grant_ids, command, duration, now)
         progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
         if command.auto_renew:
             for offset in leases:
                 self.renewals.hold((*place, offset), command.client_id, now)
         grants = [
-            (p.offset, p.attempt, number & 0xFFFFFFFF)
-            for p, number in zip(chosen.picked, numbers, strict=True)
+            (p.offset, p.attempt, grant_id & 0xFFFFFFFF)
+            for p, grant_id in zip(chosen.picked, grant_ids, strict=True)
         ]
         self.records.append(encode_grant(*place, progress.next, duration, granted_rows(grants)))
         handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
@@ -226,7 +226,7 @@ class Receives:
         Gives also what of the news has still to be looked at, because a tag filter has too much to pass over.
         """
         ready = self._shard.ready
-        topic = self._shard.topics.by_number[news.topic]
+        topic = self._shard.topics.by_id[news.topic]
         replies: list[Reply] = []
         unseen: set[int] = set()
         for bucket in ready.polls.buckets((news.topic, news.group)):
@@ -258,7 +258,7 @@ class Receives:
 
     def nothing(self, waiter: Waiter) -> Received | HorologError:
         """The answer to a parked poll whose time is over."""
-        return self._nothing(self._shard.topics.by_number[waiter.topic], waiter.group)
+        return self._nothing(self._shard.topics.by_id[waiter.topic], waiter.group)
 
     def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
         """The answer to a receive that gets nothing: TOO_MANY_REQUESTS if there is something that cannot be leased.
@@ -266,7 +266,7 @@ class Receives:
         It is the end of a poll, not its beginning, that says so: a client tries again at once.
         """
         ready = self._shard.ready
-        if not ready.lacks_room(group, topic.number, topic.queues):
+        if not ready.lacks_room(group, topic.id, topic.queues):
             return Received([])
         return HorologError(
             ErrorCode.TOO_MANY_REQUESTS,
@@ -300,36 +300,36 @@ class Receives:
         ready = self._shard.ready
         try:
             pop = decode_pop(handle)
-            progress = ready.find(group, topic.number, pop.queue)
+            progress = ready.find(group, topic.id, pop.queue)
             lease = None if progress is None else progress.leases.get(pop.offset)
-            return resolved(pop, lease, group, topic.number, ready.epoch)
+            return resolved(pop, lease, group, topic.id, ready.epoch)
         except HorologError as error:
             return error
 
     def _known_group(self, name: str) -> int:
-        number = self._shard.ready.groups.numbers.get(name)
-        if number is None:
+        group_id = self._shard.ready.groups.ids.get(name)
+        if group_id is None:
             check_group(name)
             raise HorologError(
                 ErrorCode.INVALID_RECEIPT_HANDLE,
                 f"receipt_handle: consumer group {name!r} has received nothing",
                 field="receipt_handle",
             )
-        return number
+        return group_id
 
     def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
         """Move a leased message to the dead letters of its group; False if it is consumed already."""
         topic, group, receipt, _, lease = self._checked(command, now)
         if lease is None:
             return False
-        place = Place(topic.number, receipt.queue, receipt.offset)
+        place = Place(topic.id, receipt.queue, receipt.offset)
         unit = topic.queues[receipt.queue].read(receipt.offset, 1)[0].tolist()
         record = self._shard.queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
         if record is None:
             raise invalid_receipt("of a message that the log has lost")
         self._send_backs.bury(token, group, place, record, lease.attempt, now)
         self.renewals.release((group, *place))
-        self._shard.ready.watch(group, topic.number, receipt.queue)
+        self._shard.ready.watch(group, topic.id, receipt.queue)
         return True
 
     def _checked(
@@ -340,7 +340,7 @@ class Receives:
         group = self._known_group(command.group)
         (read,) = self._receipts([command.receipt_handle], group, topic)
         receipt = message_of(topic, read)
-        found = self._shard.ready.check(receipt, group, topic.number, now.mono_ms, now.wall_ms)
+        found = self._shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
         return topic, group, receipt, *found
 
     def change(self, command: ChangeInvisible, now: Now) -> Changed:
@@ -356,7 +356,7 @@ class Receives:
             )
         duration = lease_duration(command.invisible_ms)
         grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
-        place = (group, topic.number, receipt.queue)
+        place = (group, topic.id, receipt.queue)
         self.renewals.release((*place, receipt.offset))
         self.records.append(regrant_record(place, progress, [receipt.offset], duration))
         shard.ready.watch(*place)
@@ -383,12 +383,13 @@ class Receives:
 
 
 def _leases(
-    picked: list[Picked], numbers: range, command: Receive, duration: int, now: Now
+    picked: list[Picked], grant_ids: range, command: Receive, duration: int, now: Now
 ) -> dict[int, Lease]:
     """What was picked, as leases by queue offset."""
     ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS
     client_id = command.client_id if command.auto_renew else ""
     end = ends_at, now.wall_ms, duration, client_id, renew_until
     return {
-        p.offset: Lease(p.attempt, number, *end) for p, number in zip(picked, numbers, strict=True)
+        p.offset: Lease(p.attempt, grant_id, *end)
+        for p, grant_id in zip(picked, grant_ids, strict=True)
     }

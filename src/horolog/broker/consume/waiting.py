@@ -20,11 +20,11 @@ class Waiting:
     def serve(self, now: Now) -> list[Reply]:
         """Answer parked polls that now get something."""
         ready, visible = self._shard.ready, self._shard.visible
-        for topic_number, queue_id in visible:
-            ready.polls.grown(topic_number, queue_id)
+        for topic_id, queue_id in visible:
+            ready.polls.grown(topic_id, queue_id)
         visible.clear()
         ready.note_ended(now.mono_ms)
-        ready.note_room(lambda topic: len(self._shard.topics.by_number[topic].queues))
+        ready.note_room(lambda topic: len(self._shard.topics.by_id[topic].queues))
         replies: list[Reply] = []
         self._receives.begin_turn()
         went_on: list[News] = []
@@ -37,8 +37,8 @@ class Waiting:
                 (went_on if has_turn else waited).append(left)
         for left in [*waited, *went_on]:  # who has had nothing of this turn is first in the next
             ready.polls.postpone(left)
-        for topic_number, queue_id in ready.polls.take_grown():
-            replies += self._pulls.serve(topic_number, queue_id)
+        for topic_id, queue_id in ready.polls.take_grown():
+            replies += self._pulls.serve(topic_id, queue_id)
         return replies
 
     def time_out(self, now: Now) -> list[Reply]:

@@ -378,7 +378,7 @@ class _Opening:
         log.resume(end=end, epoch=epoch + 1, last_frame=last_frame)
         shard.ready.epoch = log.epoch
         for topic, queue_id, _ in shard.topics.all_queues():  # their files are whole now
-            shard.problems.remove(unreadable_key(topic.number, queue_id))
+            shard.problems.remove(unreadable_key(topic.id, queue_id))
         shard.applied = end
         log.append(encode_epoch(), 1, self._wall_ms)
         writer.write(log.take_writes())

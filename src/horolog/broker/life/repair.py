@@ -45,7 +45,7 @@ class Rebuilding:
 
     hours   numbers of damaged hours
     far     whether a buffer or a run is damaged
-    queues  damaged consume queues: (topic number, queue id) → length by the checkpoint; each was begun again with
+    queues  damaged consume queues: (topic id, queue id) → length by the checkpoint; each was begun again with
             `ConsumeQueue.begin_rebuild`
     """
 
@@ -128,12 +128,12 @@ class Rebuilding:
         raw = np.frombuffer(body, np.uint8)
         starts, sub = at[rows], heads[rows]
         numbers = queue_offsets(raw, starts)
-        known = np.isin(sub["topic"], list(self._shard.topics.by_number))
+        known = np.isin(sub["topic"], list(self._shard.topics.by_id))
         starts, sub, numbers = starts[known], sub[known], numbers[known]
         for topic, queue_id, chosen in self._shard.topics.by_queue(
             sub["topic"], queue_ids(raw, starts)
         ):
-            if (topic.number, queue_id) not in self._queues:
+            if (topic.id, queue_id) not in self._queues:
                 continue
             queue = topic.queues[queue_id]
             chosen = chosen[numbers[chosen] >= queue.length]
@@ -151,7 +151,7 @@ class Rebuilding:
         """Make the queues durable; gives what could not be repaired of them."""
         told = []
         for (topic, queue_id), length in self._queues.items():
-            found = self._shard.topics.by_number.get(topic)
+            found = self._shard.topics.by_id.get(topic)
             if found is None:
                 continue  # it has been deleted since
             queue = found.queues[queue_id]
@@ -218,7 +218,7 @@ def _begin_queues(
     for topic, queue_id, length in used.columns["queues"].tolist():
         if queue_dir_name(topic, queue_id) in names:
             first = firsts.get((topic, queue_id), 0)
-            shard.topics.by_number[topic].queues[queue_id].begin_rebuild(first)
+            shard.topics.by_id[topic].queues[queue_id].begin_rebuild(first)
             shard.ready.drop_below(topic, queue_id, first)
             begun[(topic, queue_id)] = length
     return begun

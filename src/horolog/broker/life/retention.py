@@ -89,7 +89,7 @@ def follow(shard: Shard, start: int) -> None:
     shard.key_index.begin_at(start)
     for topic, queue_id, queue in shard.topics.all_queues():
         if queue.drop_below(start):
-            shard.ready.drop_below(topic.number, queue_id, queue.first)
+            shard.ready.drop_below(topic.id, queue_id, queue.first)
 
 
 def describe(shard: Shard, checkpoint: Checkpoint) -> Named:
@@ -112,7 +112,7 @@ def _named(checkpoint: Checkpoint) -> Named:
 
 
 def firsts_of(checkpoint: Checkpoint) -> dict[tuple[int, int], int]:
-    """First queue offset of each (topic number, queue id) that has dropped some."""
+    """First queue offset of each (topic id, queue id) that has dropped some."""
     rows = checkpoint.columns["firsts"].tolist()
     return {(topic, queue_id): first for topic, queue_id, first in rows}
 
@@ -138,7 +138,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
             log.newest_ms[base] = checkpoint.registry["wall_ms"]
     for topic, queue_id, queue in shard.topics.all_queues():
         if queue.first:
-            shard.ready.drop_below(topic.number, queue_id, queue.first)
+            shard.ready.drop_below(topic.id, queue_id, queue.first)
     shard.named = _named(checkpoint)
     oldest = bases_on_disk(shard.storage, f"{shard.directory}/log")
     shard.removed_below = min(oldest[:1], default=log.start)
@@ -151,8 +151,8 @@ def queue_files(shard: Shard) -> list[str]:
     """Files of consume queues that neither the last durable checkpoint nor a later one needs."""
     found = []
     for (topic, queue_id), first in shard.named.firsts.items():
-        if topic in shard.topics.by_number:
-            found += shard.topics.by_number[topic].queues[queue_id].files_below(first)
+        if topic in shard.topics.by_id:
+            found += shard.topics.by_id[topic].queues[queue_id].files_below(first)
     return found
 
 
@@ -163,14 +163,14 @@ def dropped_queues(shard: Shard) -> list[str]:
     """
     topics, found = shard.topics, []
     for dropped in list(topics.dropped.values()):
-        if dropped.number not in topics.swept and dropped.position < shard.named.position:
+        if dropped.id not in topics.swept and dropped.position < shard.named.position:
             there = [path for path in topics.directories_of(dropped) if shard.storage.list(path)]
             if not there:
-                topics.swept.add(dropped.number)
+                topics.swept.add(dropped.id)
             found += there
-        if dropped.number in topics.swept and dropped.position < shard.named.start:
-            del topics.dropped[dropped.number]
-            topics.swept.discard(dropped.number)
+        if dropped.id in topics.swept and dropped.position < shard.named.start:
+            del topics.dropped[dropped.id]
+            topics.swept.discard(dropped.id)
     return found
 
 
@@ -178,8 +178,8 @@ def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
     """The checkpoint that `describe` described is durable; `removed`: and what its forerunner did not need is gone."""
     if removed:
         for (topic, queue_id), first in shard.named.firsts.items():
-            if topic in shard.topics.by_number:
-                shard.topics.by_number[topic].queues[queue_id].forget_files_below(first)
+            if topic in shard.topics.by_id:
+                shard.topics.by_id[topic].queues[queue_id].forget_files_below(first)
         shard.key_index.drop_below(shard.named.start)
         shard.removed_below = shard.named.start
     shard.named = named

@@ -141,7 +141,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
         "last_topic": shard.topics.last,
-        "dropped_topics": [topic._asdict() for topic in shard.topics.dropped.values()],
+        "dropped_topics": [topic.row() for topic in shard.topics.dropped.values()],
         "groups": shard.ready.groups.rows(),
         "last_group": shard.ready.groups.last,
         "adoptions": list(shard.adoptions.items()),
@@ -305,10 +305,10 @@ def restore(
     firsts = retention.firsts_of(checkpoint)
     # Most of many queues may be empty: what has no directory is not looked for one by one.
     directories = set(shard.storage.list(f"{shard.directory}/queues"))
-    for topic_number, queue_id, length in checkpoint.columns["queues"].tolist():
-        topic = shard.topics.by_number[topic_number]
-        first = firsts.get((topic_number, queue_id), 0)
-        name = queue_dir_name(topic_number, queue_id)
+    for topic_id, queue_id, length in checkpoint.columns["queues"].tolist():
+        topic = shard.topics.by_id[topic_id]
+        first = firsts.get((topic_id, queue_id), 0)
+        name = queue_dir_name(topic_id, queue_id)
         queue = topic.queues[queue_id]
         if not queue.restore(first, length, has_directory=name in directories):
             why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
@@ -323,15 +323,15 @@ def restore(
         checkpoint.columns["far_settled"],
         tolerant=tolerant,
     )
-    for group, topic_number, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
-        progress = shard.ready.of(group, topic_number, queue)
+    for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
+        progress = shard.ready.of(group, topic_id, queue)
         progress.floor, progress.next = floor, next_offset
-    for group, topic_number, queue, first, stop in acked_runs(checkpoint):
-        shard.ready.of(group, topic_number, queue).acked.add(first, stop)
+    for group, topic_id, queue, first, stop in acked_runs(checkpoint):
+        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
     for row in checkpoint.columns["leases"].tolist():
-        group, topic_number, queue, attempt, grant, offset, granted_ms, duration_ms = row
+        group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
         lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
-        shard.ready.restore_lease(group, topic_number, queue, offset, lease)
+        shard.ready.restore_lease(group, topic_id, queue, offset, lease)
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
     shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
@@ -355,7 +355,7 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
         shard.topics.put_row(row)
     shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
     for row in registry.get("dropped_topics", []):
-        shard.topics.dropped[row["number"]] = Dropped(**row)
+        shard.topics.dropped[row["number"]] = Dropped.of(row)
     for row in registry["groups"]:
         shard.ready.groups.put_row(row)
     last = registry.get("last_group", 0)  # an older horolog deleted none

@@ -108,7 +108,7 @@ class BulkRecalls:
             raise HorologError(
                 ErrorCode.BAD_REQUEST, "to: the window ends before it begins", field="to"
             )
-        self._tasks.append(_Task(token, command, topic.number, self._shard.log.end))
+        self._tasks.append(_Task(token, command, topic.id, self._shard.log.end))
 
     def work(self) -> Piece:
         """Do one piece of the first one."""

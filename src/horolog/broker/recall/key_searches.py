@@ -58,7 +58,7 @@ class KeySearches:
         check_is_one_key(command.key, "key")
         search = self._searches.get(token)
         if search is None:
-            topic = self._shard.topics.get(command.topic).number
+            topic = self._shard.topics.get(command.topic).id
             names = [
                 name
                 for name, run in self._shard.delay.far.runs.items()

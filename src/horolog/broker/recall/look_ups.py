@@ -131,14 +131,14 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
 def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
     """What became of a scheduled message, as long as the log has no record of its hand-over."""
     key = key_hash(topic.name, record.message_id)
-    refs = shard.delay.find_key(key, topic.number, record.due_ms)
+    refs = shard.delay.find_key(key, topic.id, record.due_ms)
     entries = shard.delay.entries(refs)
     at = np.flatnonzero((entries["origin"] == record.position) & (entries["row"] == 0))
     if len(at):
         return _settled(shard, refs[at[:1]])
     if any(record.position in unfiled.origins for unfiled in shard.stalled):
         return MessageState.PENDING
-    if shard.tier.holds(topic.number, record.due_ms, record.position):
+    if shard.tier.holds(topic.id, record.due_ms, record.position):
         return MessageState.IN_TIER
     # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
     copies = past.with_id(shard, topic, record.message_id)
@@ -155,7 +155,7 @@ def _waiting_only(
     shard: Shard, topic: Topic, message_id: str, due_ms: int | None
 ) -> Iterable[tuple[_Origin, FoundMessage]]:
     """What the delay store has of a message (due at that time), for those of which the log has nothing."""
-    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.number, due_ms)
+    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)
     records, good = shard.delay.intact(refs, entries)
     rotten = ~good & (shard.delay.states(refs) == EntryState.WAITING)

@@ -77,8 +77,8 @@ def _at(
         if isinstance(record, Hole):
             continue
         _, kind, _, _, due_ms = ENVELOPE.unpack_from(record)
-        number = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
-        if number == topic.number:  # one that was deleted may have had the same name
+        topic_id = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
+        if topic_id == topic.id:  # one that was deleted may have had the same name
             stored = record[HEAD_BYTES:]
             told = properties.decode(layout.properties_of(memoryview(stored)))
             yield Copy(position, Kind(kind), due_ms, told, stored)

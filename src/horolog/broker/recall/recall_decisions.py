@@ -63,7 +63,7 @@ class RecallDecisions:
         unseen = self._unseen(command)
         if unseen is not None:
             return LookElsewhere(unseen)
-        rows = self._shard.tier.claim(self._number(command), command)
+        rows = self._shard.tier.claim(self._topic_id(command), command)
         if len(rows):
             self._shard.append_step(self._shard.tier.recalled(rows), now.wall_ms)
         here = self._recall(command)
@@ -121,10 +121,10 @@ class RecallDecisions:
 
     def _unseen(self, command: Recall | Reschedule | RecallMany) -> HorologError | None:
         """Why somebody has to look into the tier first."""
-        return self._shard.tier.unseen(self._number(command), command)
+        return self._shard.tier.unseen(self._topic_id(command), command)
 
-    def _number(self, command: Recall | Reschedule | RecallMany) -> int:
-        return self._shard.topics.get(command.topic).number
+    def _topic_id(self, command: Recall | Reschedule | RecallMany) -> int:
+        return self._shard.topics.get(command.topic).id
 
     def _recall_rows(self, _: Input, command: RecallRows, now: Now, _effects: Effects) -> object:
         """Recall those of these rows that wait in the tier still; gives which."""

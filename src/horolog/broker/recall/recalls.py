@@ -55,7 +55,7 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     """All copies in hours, far buffers and runs; TOPIC_NOT_FOUND."""
     topic = shard.topics.get(topic_name)
     key = key_hash(topic_name, message_id)
-    refs = shard.delay.find_key(key, topic.number, due_ms)
+    refs = shard.delay.find_key(key, topic.id, due_ms)
     entries = shard.delay.entries(refs)
     # What does not verify will be quarantined when it is due, and is as if it were not there.
     records, same = shard.delay.intact(refs, entries)
@@ -116,7 +116,7 @@ def recall(shard: Shard, command: Recall) -> Decided:
     refs, gone, lanes = copies.refs[waiting], copies.entries[waiting], copies.lanes[waiting]
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     origins = origins_of(gone["origin"], gone["row"])
-    record = encode_recall(copies.topic.number, copies.key, copies.due_ms, origins, lanes)
+    record = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes)
     if delivered:  # a retry of what the consumer has seen
         result = _delivered(copies, f"; {len(refs)} more that waited will not be")
     else:

@@ -39,7 +39,7 @@ from horolog.units import instant
 
 def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
-    there = shard.tier.claim(shard.topics.get(command.topic).number, command)
+    there = shard.tier.claim(shard.topics.get(command.topic).id, command)
     refusal = too_late(command.new_due_ms, wall_ms, shard.settings.max_delay_ms)
     if refusal is not None:
         raise refusal
@@ -56,9 +56,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     made = _moved(record, command.new_due_ms, wall_ms)
     origins = origins_of(entries["origin"], entries["row"])
     lanes = lanes_of(records)
-    control = encode_recall(
-        copies.topic.number, copies.key, copies.due_ms, origins, lanes, moved=True
-    )
+    control = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes, moved=True)
     step = shard.tier.recalled(there, moved=True) if len(there) else None
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     controls = [control]

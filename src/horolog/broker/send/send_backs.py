@@ -101,8 +101,8 @@ class SendBacks:
 
     def plan(self, command: SendBack | SendRetry) -> Planned | None:
         """What is to be sent; None: nothing, for the group keeps no retries."""
-        number = self._groups.known(command.group)
-        settings = self._shard.ready.groups.settings_of(number)
+        group_id = self._groups.known(command.group)
+        settings = self._shard.ready.groups.settings_of(group_id)
         retry_max = settings.retry_max if command.retry_max < 0 else command.retry_max
         if isinstance(command, SendRetry):
             stored = command.record[HEAD_BYTES:]

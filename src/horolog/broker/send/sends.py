@@ -165,7 +165,7 @@ class Sends:
         of_topics = np.array(
             [
                 (
-                    r.topic.number,
+                    r.topic.id,
                     r.topic.write_queues,
                     _TYPE_ROWS[r.topic.type],
                     r.draw - r.rows.start,

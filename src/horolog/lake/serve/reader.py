@@ -94,8 +94,8 @@ class LakeMessages:
             if each.topic_name == topic and (each.hour + 1) * HOUR_MS > from_ms:
                 hours.setdefault((each.number, each.topic), []).append(each.hour)
         return [
-            TierPlace(uris[number], number, number_of_topic, found)
-            for (number, number_of_topic), found in sorted(hours.items())
+            TierPlace(uris[number], number, id_of_topic, found)
+            for (number, id_of_topic), found in sorted(hours.items())
         ]
 
     async def _recall_there(
@@ -132,8 +132,8 @@ class LakeMessages:
     async def _tables(self, topic: str) -> list[_Table]:
         """Where messages of a topic wait."""
         return [
-            _Table(uri, number, number_of_topic, min(hours) * HOUR_MS, await self._gone(number))
-            for uri, number, number_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
+            _Table(uri, number, id_of_topic, min(hours) * HOUR_MS, await self._gone(number))
+            for uri, number, id_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
         ]
 
     async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
