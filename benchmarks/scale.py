@@ -123,7 +123,7 @@ async def fill(directory: Path, pending: int) -> Result:
         mine = order[cuts[number] : cuts[number + 1]]
         if not len(mine):
             continue
-        name = f"{far.take_file_number():010d}"
+        name = f"{far.take_file_id():010d}"
         writer = RunWriter(
             engine._storage, far.directory, name, log_id=shard.log.log_id, rows=len(mine)
         )
@@ -132,7 +132,7 @@ async def fill(directory: Path, pending: int) -> Result:
         for at in range(0, len(mine), 65_536):
             writer.add(entries[at : at + 65_536], records[at : at + 65_536])
         info = writer.finish()
-        far.runs[name] = FarRun(info, far.take_number(), 1, far.open_run)
+        far.runs[name] = FarRun(info, far.take_source_id(), 1, far.open_run)
     engine._storage.sync_dir(far.directory)
     far._asked = None
     took = time.perf_counter() - began

@@ -117,7 +117,7 @@ def check_window(shard: Shard) -> None:
         rows = source.rows_between(0, stop * 1000, 0, _END_MS)[0]
         rows = rows[source.states_at(rows) == EntryState.WAITING]
         rows = rows[is_readable(source.entries(rows))]
-        waits.append(refs_of(source.number, rows))
+        waits.append(refs_of(source.source_id, rows))
     every = np.concatenate([np.empty(0, np.int64), *waits])
     assert set(there.tolist()) == set(every.tolist()), (
         f"passed over {np.setdiff1d(every, there)[:9]}, too much {np.setdiff1d(there, every)[:9]}"
@@ -128,13 +128,13 @@ def _states(shard: Shard) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.ui
     found = []
     for hour in shard.delay.hours.values():
         rows = np.arange(hour.count)
-        found.append((refs_of(hour.number, rows), hour.states_at(rows)))
+        found.append((refs_of(hour.source_id, rows), hour.states_at(rows)))
     for buffer in shard.delay.far.buffers:
         rows = np.arange(buffer.count)
-        found.append((refs_of(buffer.number, rows), buffer.states_at(rows)))
+        found.append((refs_of(buffer.source_id, rows), buffer.states_at(rows)))
     for run in shard.delay.far.runs.values():
         rows = np.arange(run.states.limit)
-        found.append((refs_of(run.number, rows), run.states_at(rows)))
+        found.append((refs_of(run.source_id, rows), run.states_at(rows)))
     return found
 
 

@@ -14,7 +14,7 @@ offset  bytes  field             meaning
 24      8      due ms            UTC epoch milliseconds
 32      8      origin            log position of the scheduled message: its identity
 40      8      key               hash of (topic, message id)
-48      4      topic             number of the topic
+48      4      topic             id of the topic
 52      4      record CRC        CRC-32 of the record, started from `origin_seed`
 56      8      sum               of the entry: `entry_sums`
 ======  =====  ================  ===================================================================

@@ -54,15 +54,15 @@ class Filing(NamedTuple):
 class EntryFiles:
     """Entries in log order, their records and their states.
 
-    number      as a source
+    source_id   as a source
     count       entries
     log_bytes   of their records
     states      `EntryState` of each entry, with its in-flight bits; there is room after `count`
     unsynced    whether a checkpoint has to sync the files
     """
 
-    def __init__(self, storage: Storage, directory: str, number: int) -> None:
-        self.number = number
+    def __init__(self, storage: Storage, directory: str, source_id: int) -> None:
+        self.source_id = source_id
         self.directory = directory
         self.count = 0
         self.log_bytes = 0

@@ -20,15 +20,15 @@ _LOAD_ROWS = 4_096  # that a listing loads at once
 def by_hour(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
     """(hour, count) with count > 0, in order."""
     counts: dict[int, int] = {}
-    for number, hour in store.hours.items():
-        counts[number] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
+    for hour_id, hour in store.hours.items():
+        counts[hour_id] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
     for source in store.far.sources():
         hours, waiting = source.waiting_by_hour(topic)
-        for number, n in zip(hours.tolist(), waiting.tolist(), strict=True):
-            counts[number] = counts.get(number, 0) + n
-    for number, n in store.far.tier.by_hour(topic).items():
-        counts[number] = counts.get(number, 0) + n
-    return [(number, n) for number, n in sorted(counts.items()) if n > 0]
+        for hour_id, n in zip(hours.tolist(), waiting.tolist(), strict=True):
+            counts[hour_id] = counts.get(hour_id, 0) + n
+    for hour_id, n in store.far.tier.by_hour(topic).items():
+        counts[hour_id] = counts.get(hour_id, 0) + n
+    return [(hour_id, n) for hour_id, n in sorted(counts.items()) if n > 0]
 
 
 def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
@@ -40,7 +40,7 @@ def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
 
 
 def by_topic(store: DelayStore) -> dict[int, int]:
-    """Topic number → count."""
+    """Topic id → count."""
     counts: dict[int, int] = {}
     for of_one in [
         *(hour.by_topic for hour in store.hours.values()),
@@ -52,21 +52,21 @@ def by_topic(store: DelayStore) -> dict[int, int]:
     return counts
 
 
-def by_second(store: DelayStore, number: int, topic: int | None) -> list[tuple[int, int]]:
+def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[int, int]]:
     """(second of the epoch, count) with count > 0 of one hour, in order."""
     counts = np.zeros(SECONDS, np.int64)
-    hour = store.hours.get(number)
+    hour = store.hours.get(hour_id)
     if hour is not None and topic is None:
         counts += hour.heads["waiting"]
     elif hour is not None:
         for first, entries in hour.scan():
             states = hour.states[first : first + len(entries)] & EntryState.SETTLED_BITS
             rows = (entries["topic"] == topic) & (states == EntryState.WAITING)
-            seconds = entries["due_ms"][rows] // 1000 - number * SECONDS
+            seconds = entries["due_ms"][rows] // 1000 - hour_id * SECONDS
             counts += np.bincount(seconds, minlength=SECONDS)
     for source in store.far.sources():
-        counts += source.waiting_by_second(number, topic)
-    return [(number * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
+        counts += source.waiting_by_second(hour_id, topic)
+    return [(hour_id * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
 
 
 def between(

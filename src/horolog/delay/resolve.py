@@ -67,18 +67,18 @@ def _found(
     """The reference of each, −1 where no file has it."""
     refs = np.full(len(origins), -1, np.int64)
     hours = due_ms // HOUR_MS
-    for number in np.unique(hours).tolist():
-        hour = store.hours.get(number)
+    for hour_id in np.unique(hours).tolist():
+        hour = store.hours.get(hour_id)
         if hour is not None:
-            at = np.flatnonzero(hours == number)
+            at = np.flatnonzero(hours == hour_id)
             rows = hour.find_origins(origins[at])
-            refs[at] = np.where(rows >= 0, refs_of(hour.number, rows), -1)
+            refs[at] = np.where(rows >= 0, refs_of(hour.source_id, rows), -1)
     for source in store.far.sources():
         left = np.flatnonzero(refs < 0)
         if not len(left):
             break
         rows = source.find(due_ms[left], origins[left], origin_rows[left])
-        refs[left] = np.where(rows >= 0, refs_of(source.number, rows), -1)
+        refs[left] = np.where(rows >= 0, refs_of(source.source_id, rows), -1)
     return refs
 
 
@@ -129,5 +129,5 @@ def _find_among_damaged(
             for row in rows.tolist():
                 at = wanted.get((int(entries["origin"][row]), int(entries["row"][row])))
                 if at is not None and int(entries["due_ms"][row]) == due_ms:
-                    refs[at] = refs_of(source.number, np.array([first + row]))[0]
+                    refs[at] = refs_of(source.source_id, np.array([first + row]))[0]
     return refs

@@ -1,6 +1,6 @@
 """Sources: where scheduled messages rest (hours, far buffers, runs), and loading seconds from all of them.
 
-A row of any source is named by a *reference*, one int64: source number << 40 | row.  Source numbers are of this
+A row of any source is named by a *reference*, one int64: source id << 40 | row.  Source ids are of this
 process only.  What is loaded is three columns of equal length, sorted by the first two:
 
     second  int64: of the due time
@@ -57,7 +57,7 @@ class PartLoad(Protocol):
 class Source(Protocol):
     """A file (or a pair of them) of scheduled messages; rows are numbers within it."""
 
-    number: int
+    source_id: int
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """ENTRY rows (a contiguous copy), not verified."""
@@ -118,7 +118,7 @@ class FarSource(Source, Protocol):
         ...
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic number → what waits."""
+        """Topic id → what waits."""
         ...
 
     def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
@@ -126,16 +126,16 @@ class FarSource(Source, Protocol):
         ...
 
 
-def refs_of(number: int, rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def refs_of(source_id: int, rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """References of rows of one source."""
-    return rows.astype(np.int64) | number << ROW_BITS
+    return rows.astype(np.int64) | source_id << ROW_BITS
 
 
-def loaded(number: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Loaded:
+def loaded(source_id: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Loaded:
     """Rows of one source, sorted; those with equal order stay as they are."""
     second, ms = np.divmod(entries["due_ms"], 1000)
     found = Loaded(
-        second, (ms << ORIGIN_BITS) | entries["origin"].astype(np.int64), refs_of(number, rows)
+        second, (ms << ORIGIN_BITS) | entries["origin"].astype(np.int64), refs_of(source_id, rows)
     )
     first, after = found.order[:-1], found.order[1:]
     if bool(((second[1:] < second[:-1]) | ((second[1:] == second[:-1]) & (after < first))).any()):

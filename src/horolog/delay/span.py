@@ -70,10 +70,10 @@ def open_span(
 def _waiting(hours: Mapping[int, Hour], second: int, stop: int) -> tuple[Rows, Rows]:
     """(seconds of hours in which something waits, how much)."""
     seconds, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for number in sorted(hours):
-        first = number * SECONDS
+    for hour_id in sorted(hours):
+        first = hour_id * SECONDS
         if first < stop and second < first + SECONDS:
-            waiting = hours[number].heads["waiting"][max(0, second - first) : stop - first]
+            waiting = hours[hour_id].heads["waiting"][max(0, second - first) : stop - first]
             there = np.flatnonzero(waiting)
             seconds.append(there + max(first, second))
             counts.append(waiting[there].astype(np.int64))

@@ -84,15 +84,20 @@ class DelayStore:
         self.repairs: list[Repair] = []
         self.read_log: ReadLog | None = None  # what is damaged is repaired from there
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
-        self._numbers = 0
+        self._last_source_id = 0
         self.far = FarStore(
-            storage, far_directory, log_id, self._take_number, far_settings or FarSettings(), tier
+            storage,
+            far_directory,
+            log_id,
+            self._take_source_id,
+            far_settings or FarSettings(),
+            tier,
         )
         self.far.repair = partial(repair_rows, self)
 
-    def _take_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+    def _take_source_id(self) -> int:
+        self._last_source_id += 1
+        return self._last_source_id
 
     def path(self, hour: int) -> str:
         """Directory of one hour."""
@@ -103,9 +108,9 @@ class DelayStore:
         found = self.hours.get(hour)
         if found is None:
             self.storage.remove_dir(self.path(hour))  # of a former life of this hour
-            found = Hour(self.storage, self.path(hour), hour, self._take_number())
+            found = Hour(self.storage, self.path(hour), hour, self._take_source_id())
             found.repair = self.far.repair
-            self.hours[hour] = self._sources[found.number] = found
+            self.hours[hour] = self._sources[found.source_id] = found
         return found
 
     def restore_hour(self, row: dict[str, int], aside: Collection[str] = ()) -> Damaged | None:
@@ -113,24 +118,24 @@ class DelayStore:
 
         aside  names of hours that are in quarantine
         """
-        number, version = row["hour"], row["version"]
-        path = self.path(number)
+        hour_id, version = row["hour"], row["version"]
+        path = self.path(hour_id)
         if path.rpartition("/")[2] in aside:
-            return damaged_hour(row, f"hour {number} is in quarantine")
+            return damaged_hour(row, f"hour {hour_id} is in quarantine")
         try:
             state = decode_state(read_file(self.storage, f"{path}/{state_name(version)}"))
         except FileNotFoundError:
             state = None
         if state is None or state.count != row["count"]:
-            return damaged_hour(row, f"state {version} of hour {number} is missing or damaged")
-        hour = Hour(self.storage, path, number, self._take_number())
+            return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
+        hour = Hour(self.storage, path, hour_id, self._take_source_id())
         hour.repair = self.far.repair
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
-                row, f"the files of hour {number} are shorter than its checkpoint says"
+                row, f"the files of hour {hour_id} are shorter than its checkpoint says"
             )
-        self.hours[number] = self._sources[hour.number] = hour
+        self.hours[hour_id] = self._sources[hour.source_id] = hour
         return None
 
     def cut(self) -> None:
@@ -156,7 +161,7 @@ class DelayStore:
         crcs = record_crcs(slices, origins)
         filed = []
         groups = hour_groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
-        for at, (number, rows) in enumerate(groups):
+        for at, (hour_id, rows) in enumerate(groups):
             taken: slice | npt.NDArray[np.int64]
             if len(rows) == len(heads):
                 taken, joined = slice(None), bytes(records)
@@ -173,7 +178,7 @@ class DelayStore:
                 joined,
             )
             try:
-                filed.append(self._file(number, filing))
+                filed.append(self._file(hour_id, filing))
             except HorologError as error:
                 if error.code not in NO_ROOM:
                     raise
@@ -186,11 +191,11 @@ class DelayStore:
         source: Hour | FarBuffer
         if hour is None:
             source, rows = self.far.file(filing)
-            self._sources[source.number] = source
+            self._sources[source.source_id] = source
         else:
             source = self.open_hour(hour)
             rows = source.file(filing)
-        return Filed(filing.due_ms, filing.origin, refs_of(source.number, rows))
+        return Filed(filing.due_ms, filing.origin, refs_of(source.source_id, rows))
 
     # --- references -----------------------------------------------------------------------------
 
@@ -200,26 +205,26 @@ class DelayStore:
         """(source, where its references stand in `refs`, its rows); None: the source is gone."""
         if not len(refs):
             return
-        numbers = refs >> ROW_BITS
-        first = int(numbers[0])
-        if len(refs) == 1 or bool((numbers == first).all()):
+        source_ids = refs >> ROW_BITS
+        first = int(source_ids[0])
+        if len(refs) == 1 or bool((source_ids == first).all()):
             yield self._source(first), slice(None), refs & ROW_MASK
             return
-        for number in np.unique(numbers).tolist():
-            at = np.flatnonzero(numbers == number)
-            yield self._source(number), at, refs[at] & ROW_MASK
+        for source_id in np.unique(source_ids).tolist():
+            at = np.flatnonzero(source_ids == source_id)
+            yield self._source(source_id), at, refs[at] & ROW_MASK
 
-    def _source(self, number: int) -> Hour | FarBuffer | FarRun | None:
-        found = self._sources.get(number)
+    def _source(self, source_id: int) -> Hour | FarBuffer | FarRun | None:
+        found = self._sources.get(source_id)
         if found is None:
             for source in self.far.sources():  # made by a job, and not met before
-                self._sources[source.number] = source
-            found = self._sources.get(number)
+                self._sources[source.source_id] = source
+            found = self._sources.get(source_id)
         return found
 
-    def forget_source(self, number: int) -> None:
+    def forget_source(self, source_id: int) -> None:
         """A source is no more."""
-        self._sources.pop(number, None)
+        self._sources.pop(source_id, None)
 
     def states(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """`EntryState` of each, with its in-flight bits; HANDED_OVER if the source is gone."""
@@ -269,15 +274,15 @@ class DelayStore:
     def next_waiting(self, second: int) -> int | None:
         """The first second at or after `second` in which something waits."""
         far = self.far.next_waiting(second)
-        for number in sorted(self.hours):
-            hour = self.hours[number]
-            if (number + 1) * SECONDS <= second or not hour.waiting:
+        for hour_id in sorted(self.hours):
+            hour = self.hours[hour_id]
+            if (hour_id + 1) * SECONDS <= second or not hour.waiting:
                 continue
-            first = max(0, second - number * SECONDS)
+            first = max(0, second - hour_id * SECONDS)
             is_waiting = hour.heads["waiting"][first:] != 0
             at = int(is_waiting.argmax())  # the first one, if any
             if is_waiting[at]:
-                near = number * SECONDS + first + at
+                near = hour_id * SECONDS + first + at
                 return near if far is None else min(near, far)
         return far
 
@@ -338,15 +343,15 @@ class DelayStore:
         """
         found = []
         near = self.hours if due_ms is None else {due_ms // HOUR_MS}
-        for number in near:
-            hour = self.hours.get(number)
+        for hour_id in near:
+            hour = self.hours.get(hour_id)
             if hour is not None:
-                found.append(refs_of(hour.number, np.array(hour.keys.find(key), np.int64)))
+                found.append(refs_of(hour.source_id, np.array(hour.keys.find(key), np.int64)))
         for source in self.far.sources():
             rows = source.find_key(key, due_ms)
             if len(rows):
-                self._sources[source.number] = source
-                found.append(refs_of(source.number, rows))
+                self._sources[source.source_id] = source
+                found.append(refs_of(source.source_id, rows))
         if not found:
             return np.empty(0, np.int64)
         refs = np.concatenate(found)
@@ -365,8 +370,8 @@ class DelayStore:
 
     def sources_between(self, from_ms: int, to_ms: int) -> list[Hour | FarBuffer | FarRun]:
         """Hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""
-        numbers = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
-        return [*(self.hours[number] for number in sorted(numbers)), *self.far.sources()]
+        hour_ids = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
+        return [*(self.hours[hour_id] for hour_id in sorted(hour_ids)), *self.far.sources()]
 
     # --- checkpoint -----------------------------------------------------------------------------
 
@@ -384,10 +389,10 @@ class DelayStore:
     def bytes_due_before(self, to_ms: int) -> int:
         """What the log will take at the hand-over of what waits and is due before `to_ms`; nearly exact."""
         count = total = 0
-        for number, hour in self.hours.items():
-            if number * HOUR_MS >= to_ms or not hour.waiting:
+        for hour_id, hour in self.hours.items():
+            if hour_id * HOUR_MS >= to_ms or not hour.waiting:
                 continue
-            seconds = min(SECONDS, -(-(to_ms - number * HOUR_MS) // 1000))
+            seconds = min(SECONDS, -(-(to_ms - hour_id * HOUR_MS) // 1000))
             waiting = int(hour.heads["waiting"][:seconds].sum())
             count += waiting
             total += waiting * hour.log_bytes // hour.count
@@ -396,8 +401,8 @@ class DelayStore:
     def capture(self) -> Captured:
         """State of everything as it is now: at a moment when everything filed lies below the position."""
         registry, states, sync = [], [], []
-        for number in sorted(self.hours):
-            hour = self.hours[number]
+        for hour_id in sorted(self.hours):
+            hour = self.hours[hour_id]
             if hour.unsynced:
                 sync += hour.sync_paths()
             if hour.changed:
@@ -405,7 +410,7 @@ class DelayStore:
                 states.append((path, partial(encode_state, state)))
             registry.append(
                 {
-                    "hour": number,
+                    "hour": hour_id,
                     "version": hour.version,
                     "count": hour.count,
                     "log_bytes": hour.log_bytes,
@@ -427,16 +432,16 @@ class DelayStore:
         Their files go once no kept checkpoint names them; `position` as for `FarStore.drop_finished`.
         """
         gone = [
-            number
-            for number, hour in self.hours.items()
-            if (number + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
+            hour_id
+            for hour_id, hour in self.hours.items()
+            if (hour_id + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
         ]
-        for number in gone:
-            hour = self.hours.pop(number)
-            self._sources.pop(hour.number, None)
+        for hour_id in gone:
+            hour = self.hours.pop(hour_id)
+            self._sources.pop(hour.source_id, None)
             hour.close()
-        for number in self.far.drop_finished(now_ms, position):
-            self._sources.pop(number, None)
+        for source_id in self.far.drop_finished(now_ms, position):
+            self._sources.pop(source_id, None)
 
     def adopt(self, adoption: Adoption) -> int | None:
         """Take over adopted runs: first due time of what they bring, if they bring anything."""
@@ -446,7 +451,7 @@ class DelayStore:
     def switch(self) -> int | None:
         """Take over a job that was carried out: first due time of what changed its source, if anything did."""
         if self.far.compaction.finish():
-            self._sources = {hour.number: hour for hour in self.hours.values()}
+            self._sources = {hour.source_id: hour for hour in self.hours.values()}
             return self.far.compaction.take_moved()
         return None
 

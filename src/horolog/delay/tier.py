@@ -74,7 +74,7 @@ class TierHost(Protocol):
         """Whether committed messages cannot be filed, for want of space."""
         ...
 
-    def topic_name(self, number: int) -> str:
+    def topic_name(self, topic_id: int) -> str:
         """Of a topic that there is."""
         ...
 

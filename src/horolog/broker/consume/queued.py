@@ -208,4 +208,4 @@ def _unit_of(body: bytes, at: int, position: int) -> npt.NDArray[Any]:
 
 def unreadable_key(topic: int, queue: int) -> str:
     """Key of the problem that a queue cannot be read."""
-    return f"queue {queue} of topic number {topic} cannot be read"
+    return f"queue {queue} of topic id {topic} cannot be read"

@@ -56,7 +56,7 @@ class Rebuilding:
         self._hours = np.array(sorted(hours), np.int64)
         self._far = far
         self._queues = queues
-        self._healthy = {source.number for source in shard.delay.far.sources()}
+        self._healthy = {source.source_id for source in shard.delay.far.sources()}
         if far:
             shard.delay.far.seal()  # origins ascend in a buffer, and those to come are older
 
@@ -112,7 +112,7 @@ class Rebuilding:
                 if bool((rows >= 0).any()):
                     hour.settle(rows[rows >= 0], state)
         for source in delay.far.sources() if self._far else ():
-            if source.number not in self._healthy:
+            if source.source_id not in self._healthy:
                 rows = source.find(dues, origins)
                 if bool((rows >= 0).any()):
                     source.settle(rows[rows >= 0], state)
@@ -145,7 +145,7 @@ class Rebuilding:
     def waiting_far(self) -> int:
         """Far messages that were filed again and wait."""
         far = self._shard.delay.far
-        return sum(each.waiting for each in far.sources() if each.number not in self._healthy)
+        return sum(each.waiting for each in far.sources() if each.source_id not in self._healthy)
 
     def finish(self) -> list[str]:
         """Make the queues durable; gives what could not be repaired of them."""

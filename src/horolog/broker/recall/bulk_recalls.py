@@ -145,7 +145,7 @@ class BulkRecalls:
         assert shard.is_applied(task.bound), "it waits for that"
         for source in shard.delay.sources_between(task.command.from_ms, task.command.to_ms):
             if not isinstance(source, FarRun):
-                task.stops[source.number] = source.count
+                task.stops[source.source_id] = source.count
         task.begun = True
 
     def _look_on(self, task: _Task, piece: Piece) -> bool:
@@ -170,17 +170,17 @@ class BulkRecalls:
                 match, compared = _matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
                 found.append(match)
-                first = task.at[source.number] = after
+                first = task.at[source.source_id] = after
         self._take(task, found, piece)
         self._can_go_on = left <= 0
         return left > 0 and not postponed
 
     def _first(self, task: _Task, source: _Source) -> int:
         """The row of a source to go on with; −1: none."""
-        if not isinstance(source, FarRun) and source.number not in task.stops:
+        if not isinstance(source, FarRun) and source.source_id not in task.stops:
             return -1  # begun later, so it has nothing that is meant
-        first = task.at.get(source.number, 0)
-        return first if first < task.stops.get(source.number, first + 1) else -1
+        first = task.at.get(source.source_id, 0)
+        return first if first < task.stops.get(source.source_id, first + 1) else -1
 
     def _rows_of_a_record(self) -> int:
         frame = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
@@ -238,7 +238,7 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
         compared = len(rows)
         exact = np.array([_has_tag(record, tag) for record in source.records(entries)], bool)
         rows, entries = rows[exact], entries[exact]
-    return _Match(refs_of(source.number, rows), entries), compared
+    return _Match(refs_of(source.source_id, rows), entries), compared
 
 
 def _has_tag(record: memoryview, tag: str) -> bool:

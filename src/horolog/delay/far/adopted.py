@@ -31,9 +31,9 @@ LEVEL = -1
 _PREFIX = "adopted."
 
 
-def adopted_name(stamp: str, number: int) -> str:
+def adopted_name(stamp: str, place: int) -> str:
     """Name of the run that a staged file becomes, without `.run`."""
-    return f"{_PREFIX}{stamp}.{number:06d}"
+    return f"{_PREFIX}{stamp}.{place:06d}"
 
 
 def is_adopted_name(name: str) -> bool:
@@ -125,9 +125,9 @@ class AdoptedRun(FarRun):
     """A run in use whose rows are shown with the origins that its adoption gave them."""
 
     def __init__(
-        self, info: RunInfo, number: int, open_run: Callable[[str], Run], origin: Origin
+        self, info: RunInfo, source_id: int, open_run: Callable[[str], Run], origin: Origin
     ) -> None:
-        super().__init__(info, number, LEVEL, open_run)
+        super().__init__(info, source_id, LEVEL, open_run)
         self.origin = origin
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
@@ -171,7 +171,7 @@ class AdoptedRun(FarRun):
         return good
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic number → what waits; there is one topic, so the file need not be opened."""
+        """Topic id → what waits; there is one topic, so the file need not be opened."""
         return {self.origin.topic: self.waiting} if self.waiting > 0 else {}
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:

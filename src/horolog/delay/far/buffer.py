@@ -1,6 +1,6 @@
 """The far buffer: messages due beyond the near window, gathered in log order until they become a run.
 
-Entry files in `runs/buffer.<number>`, as an hour's.  An entry's `local` is the tags code here, since it belongs to no
+Entry files in `runs/buffer.<file id>`, as an hour's.  An entry's `local` is the tags code here, since it belongs to no
 second's chain.  In memory are 9 bytes a message (due time and state) and the counts by (hour, topic); both are
 bounded by FAR_BUFFER_BYTES, whatever is pending.
 """
@@ -26,9 +26,9 @@ _READ_ROWS = 65_536
 _TOPIC_BITS = 32
 
 
-def buffer_name(number: int) -> str:
+def buffer_name(file_id: int) -> str:
     """Name of its directory under `runs`."""
-    return f"buffer.{number:010d}"
+    return f"buffer.{file_id:010d}"
 
 
 def is_buffer(name: str) -> bool:
@@ -37,11 +37,11 @@ def is_buffer(name: str) -> bool:
 
 
 class FarBuffer(EntryFiles):
-    """Far messages in log order; `file_number` names the files, `number` the source."""
+    """Far messages in log order; `file_id` names the files, `source_id` the source."""
 
-    def __init__(self, storage: Storage, directory: str, file_number: int, number: int) -> None:
-        super().__init__(storage, f"{directory}/{buffer_name(file_number)}", number)
-        self.file_number = file_number
+    def __init__(self, storage: Storage, directory: str, file_id: int, source_id: int) -> None:
+        super().__init__(storage, f"{directory}/{buffer_name(file_id)}", source_id)
+        self.file_id = file_id
         self.first_ms = self.last_ms = 0  # due times lie within these, once there are any
         self.settled = 0  # rows that do not wait any more
         self._marked = 0  # rows in flight
@@ -66,7 +66,7 @@ class FarBuffer(EntryFiles):
     @property
     def label(self) -> str:
         """What problems call it."""
-        return f"far buffer {self.file_number}"
+        return f"far buffer {self.file_id}"
 
     @property
     def until_ms(self) -> int:
@@ -98,14 +98,14 @@ class FarBuffer(EntryFiles):
 
     def _count(self, due_ms: npt.NDArray[Any], topic: npt.NDArray[Any], sign: int) -> None:
         both = (due_ms // HOUR_MS << _TOPIC_BITS) | topic.astype(np.int64)
-        numbers, amounts = np.unique(both, return_counts=True)
+        keys, amounts = np.unique(both, return_counts=True)
         counts = self._counts
-        for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
-            left = counts.get(number, 0) + sign * n
+        for key, n in zip(keys.tolist(), amounts.tolist(), strict=True):
+            left = counts.get(key, 0) + sign * n
             if left:
-                counts[number] = left
+                counts[key] = left
             else:
-                counts.pop(number, None)
+                counts.pop(key, None)
 
     def restore(
         self, count: int, log_bytes: int, settled: npt.NDArray[Any], *, tolerant: bool
@@ -254,7 +254,7 @@ class FarBuffer(EntryFiles):
         return both[:, 0] >> _TOPIC_BITS, both[:, 1]
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic number → what waits."""
+        """Topic id → what waits."""
         found: dict[int, int] = {}
         for both, n in self._counts.items():
             topic = both & 0xFFFFFFFF

@@ -45,11 +45,11 @@ def capture(far: FarStore) -> FarCaptured:
             buffer.unsynced = False
         index, state = buffer.settled_rows()
         rows = np.zeros(len(index), FAR_SETTLED)
-        rows["buffer"], rows["index"], rows["state"] = buffer.file_number, index, state
+        rows["buffer"], rows["index"], rows["state"] = buffer.file_id, index, state
         settled.append(rows)
         buffers.append(
             {
-                "number": buffer.file_number,
+                "number": buffer.file_id,
                 "count": buffer.count,
                 "log_bytes": buffer.log_bytes,
                 "sealed": buffer.sealed,
@@ -92,7 +92,7 @@ def restore(
     far.next_file = registry.get("next", 1)
     for row in registry.get("buffers", []):
         mine = settled[settled["buffer"] == row["number"]]
-        buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_number())
+        buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_source_id())
         buffer.repair = far.repair
         why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
         if why:
@@ -134,10 +134,10 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
 
 
 def _run_of(far: FarStore, info: RunInfo, row: dict[str, Any]) -> FarRun:
-    number, origin = far.take_number(), Origin.of(row)
+    source_id, origin = far.take_source_id(), Origin.of(row)
     if origin is None:
-        return FarRun(info, number, row["level"], far.open_run)
-    return AdoptedRun(info, number, far.open_run, origin)
+        return FarRun(info, source_id, row["level"], far.open_run)
+    return AdoptedRun(info, source_id, far.open_run, origin)
 
 
 def _state_path(far: FarStore, run: FarRun) -> str:

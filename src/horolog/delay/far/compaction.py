@@ -136,7 +136,7 @@ class Compaction:
                     self._far.directory,
                     self._far.log_id,
                     buffer,
-                    self._far.take_file_number(),
+                    self._far.take_file_id(),
                     buffer.count,
                     rows[settled == EntryState.WAITING],
                 )
@@ -165,8 +165,8 @@ class Compaction:
         for run in chosen:
             run.journal = []
         bounds = bounds_of(first_ms, max(run.info.last_ms for run in chosen), now_ms)
-        number = self._far.take_file_number(len(bounds))
-        return MergeJob(self._far.directory, self._far.log_id, inputs, bounds, number)
+        first_id = self._far.take_file_id(len(bounds))
+        return MergeJob(self._far.directory, self._far.log_id, inputs, bounds, first_id)
 
     def _crowded_partition(self, whole: list[FarRun], first_ms: int, now_ms: int) -> list[FarRun]:
         parts: dict[int, list[FarRun]] = {}

@@ -30,9 +30,9 @@ DAYS = 32  # days of their own; what is due later is kept by month
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def run_name(number: int) -> str:
+def run_name(file_id: int) -> str:
     """File name of a run, without `.run`."""
-    return f"{number:010d}"
+    return f"{file_id:010d}"
 
 
 def partition_of(due_ms: int, now_ms: int) -> int:
@@ -72,16 +72,16 @@ class FlushJob:
     directory: str
     log_id: int
     buffer: FarBuffer  # for the core, when the job is done
-    number: int
+    file_id: int
     count: int
     rows: npt.NDArray[np.int64]  # that wait
     made: list[RunInfo] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)  # rows whose index entry can't be read
 
     @property
-    def numbers(self) -> range:
+    def file_ids(self) -> range:
         """Numbers of the runs that it writes."""
-        return range(self.number, self.number + 1)
+        return range(self.file_id, self.file_id + 1)
 
     def carry_out(self, storage: Storage) -> None:
         """Write and sync the run; DISK_FULL leaves nothing behind."""
@@ -96,7 +96,7 @@ class FlushJob:
             entries = entries[good]
             view = log.view()
             if len(entries):
-                name = run_name(self.number)
+                name = run_name(self.file_id)
                 made = flush(
                     storage,
                     self.directory,
@@ -129,19 +129,19 @@ class MergeJob:
     log_id: int
     inputs: Sequence[MergeInput]
     bounds: list[int]
-    number: int
+    file_id: int
     made: list[RunInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # of the runs that were read
     damaged: dict[str, list[int]] = field(default_factory=dict)  # by run: rows that were left out
 
     @property
-    def numbers(self) -> range:
+    def file_ids(self) -> range:
         """Numbers of the runs that it writes."""
-        return range(self.number, self.number + len(self.bounds))
+        return range(self.file_id, self.file_id + len(self.bounds))
 
     def carry_out(self, storage: Storage) -> None:
         """Write and sync the runs; if that fails those that are whole already are removed."""
-        names = [run_name(number) for number in self.numbers]
+        names = [run_name(file_id) for file_id in self.file_ids]
         opened: list[Run] = []
         try:
             for each in self.inputs:

@@ -66,4 +66,4 @@ def named_files(registry: dict[str, Any]) -> set[str]:
 
 def files_of_job(job: FarJob | None) -> set[str]:
     """Names under `runs` that a job under way writes."""
-    return set() if job is None else {f"{run_name(number)}.run" for number in job.numbers}
+    return set() if job is None else {f"{run_name(file_id)}.run" for file_id in job.file_ids}

@@ -34,7 +34,7 @@ class FarRun:
     """Rows [0, limit) of one run file.
 
     info     what its file holds
-    number   as a source
+    source_id  as a source
     level    0: from a far buffer; 1: from a merge; −1: adopted
     version  of the state file; 0: none
     changed  whether the next checkpoint needs a new one
@@ -45,13 +45,13 @@ class FarRun:
     index_at = HEADER_BYTES
 
     def __init__(
-        self, info: RunInfo, number: int, level: int, open_run: Callable[[str], Run]
+        self, info: RunInfo, source_id: int, level: int, open_run: Callable[[str], Run]
     ) -> None:
         self.info = info
         self.states = RowStates(info.rows)
         self.access = RunAccess(info, self.states, open_run)
         self.counts = RunCounts(self.access, self.states)
-        self.number = number
+        self.source_id = source_id
         self.level = level
         self.version = 0
         self.changed = False
@@ -321,7 +321,7 @@ class FarRun:
         return self.counts.by_hour(topic)
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic number → what waits."""
+        """Topic id → what waits."""
         return self.counts.by_topic()
 
     def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:

@@ -36,9 +36,9 @@ class RunCounts:
     def settle(self, entries: npt.NDArray[Any]) -> None:
         """These ENTRY rows do not wait any more."""
         both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
-        numbers, amounts = np.unique(both, return_counts=True)
-        for number, n in zip(numbers.tolist(), amounts.tolist(), strict=True):
-            self._add((number >> 32, number & 0xFFFFFFFF), n)
+        keys, amounts = np.unique(both, return_counts=True)
+        for key, n in zip(keys.tolist(), amounts.tolist(), strict=True):
+            self._add((key >> 32, key & 0xFFFFFFFF), n)
 
     def lose(self, rows: Rows) -> None:
         """These rows, whose index entries can't be read, do not wait any more.
@@ -106,7 +106,7 @@ class RunCounts:
         return found
 
     def by_topic(self) -> dict[int, int]:
-        """Topic number → what waits."""
+        """Topic id → what waits."""
         rows, counts = self._rows()
         topics, at = np.unique(rows["topic"], return_inverse=True)
         sums = np.bincount(at, weights=counts, minlength=len(topics)).astype(np.int64)

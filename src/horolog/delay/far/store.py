@@ -46,7 +46,7 @@ class FarStore:
         storage: Storage,
         directory: str,
         log_id: int,
-        take_number: Callable[[], int],
+        take_source_id: Callable[[], int],
         settings: FarSettings,
         tier: Tier,
     ) -> None:
@@ -62,8 +62,8 @@ class FarStore:
         self.compaction = Compaction(self, settings)
         self.storage = storage
         self.log_id = log_id
-        self.take_number = take_number
-        self.next_file = 1  # number of the next file
+        self.take_source_id = take_source_id
+        self.next_file = 1  # id of the next file
         self._opened: OrderedDict[str, Run] = OrderedDict()
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
 
@@ -131,11 +131,11 @@ class FarStore:
     def check_invariants(self) -> None:
         """Assert what must hold between two steps; costs as much as there are buffers and runs."""
         assert all(buffer.sealed for buffer in self.buffers[:-1]), "only the last one may be open"
-        numbers = [source.number for source in self.sources()]
-        assert len(set(numbers)) == len(numbers)
+        source_ids = [source.source_id for source in self.sources()]
+        assert len(set(source_ids)) == len(source_ids)
         assert len(self._opened) <= RUNS_OPEN_MAX
         assert not self.finished.keys() & self.runs.keys()
-        assert all(buffer.file_number < self.next_file for buffer in self.buffers)
+        assert all(buffer.file_id < self.next_file for buffer in self.buffers)
         self.compaction.check_invariants()
 
     def forget_files(self, on_disk: Container[str]) -> None:
@@ -152,9 +152,9 @@ class FarStore:
     def file(self, filing: Filing) -> tuple[FarBuffer, Rows]:
         """Append messages to the far buffer; DISK_FULL changes nothing."""
         if not self.buffers or self.buffers[-1].sealed:
-            number = self.take_file_number()
-            self.storage.remove_dir(f"{self.directory}/{buffer_name(number)}")  # of a former life
-            buffer = FarBuffer(self.storage, self.directory, number, self.take_number())
+            file_id = self.take_file_id()
+            self.storage.remove_dir(f"{self.directory}/{buffer_name(file_id)}")  # of a former life
+            buffer = FarBuffer(self.storage, self.directory, file_id, self.take_source_id())
             buffer.repair = self.repair
             self.buffers.append(buffer)
         buffer = self.buffers[-1]
@@ -166,8 +166,8 @@ class FarStore:
             self._asked = None
         return buffer, rows
 
-    def take_file_number(self, count: int = 1) -> int:
-        """The first of so many numbers for new files."""
+    def take_file_id(self, count: int = 1) -> int:
+        """The first of so many ids for new files."""
         first, self.next_file = self.next_file, self.next_file + count
         return first
 
@@ -199,7 +199,7 @@ class FarStore:
 
     def add_run(self, info: RunInfo, level: int, frozen: bool) -> FarRun:
         """A run that a job has made."""
-        run = FarRun(info, self.take_number(), level, self.open_run)
+        run = FarRun(info, self.take_source_id(), level, self.open_run)
         run.frozen = frozen
         self.take_in(run)
         return run
@@ -216,7 +216,7 @@ class FarStore:
     def adopt(self, adoption: Adoption) -> None:
         """Take over the files of a committed adoption, but for `missing` ones."""
         for info, origin in adoption.runs({each.file.name for each in self.missing}):
-            self.take_in(AdoptedRun(info, self.take_number(), self.open_run, origin))
+            self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, origin))
             self.compaction.moved(info.first_ms)
         self._asked = None
 
@@ -231,7 +231,7 @@ class FarStore:
                 self.missing.append(Missing(adoption, file, error.message))
 
     def drop_finished(self, now_ms: int, position: int) -> list[int]:
-        """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source numbers.
+        """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source ids.
 
         position  of the checkpoint that is kept beside the next one: a start from it needs the files of adoptions
                   that lie after it
@@ -245,10 +245,10 @@ class FarStore:
             and run.counts.limit_ms + HOUR_KEEP_MS <= now_ms
             and not (isinstance(run, AdoptedRun) and run.origin.position >= position)
         ]
-        numbers = [self.runs[name].number for name in gone]
+        source_ids = [self.runs[name].source_id for name in gone]
         for name in gone:
             self.drop(name)
-        return numbers
+        return source_ids
 
     def look_again(self) -> None:
         """What waits has changed otherwise than by settling."""

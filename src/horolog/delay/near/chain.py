@@ -56,7 +56,7 @@ class ChainLoad:
 
     def _waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> Loaded:
         waits = self._hour.states[index] == EntryState.WAITING
-        return loaded(self._hour.number, entries[waits], index[waits])
+        return loaded(self._hour.source_id, entries[waits], index[waits])
 
     def _scan(self) -> None:
         """Read the whole index; what cannot be read or rebuilt of this second is quarantined."""

@@ -32,8 +32,8 @@ from horolog.storage.api import Storage
 class Hour(EntryFiles):
     """The messages due in one hour, `hour` = due ms // 3 600 000."""
 
-    def __init__(self, storage: Storage, directory: str, hour: int, number: int = 0) -> None:
-        super().__init__(storage, directory, number)
+    def __init__(self, storage: Storage, directory: str, hour: int, source_id: int = 0) -> None:
+        super().__init__(storage, directory, source_id)
         self.hour = hour
         self.heads = empty_heads()
         self.by_topic: dict[int, int] = {}
@@ -104,8 +104,8 @@ class Hour(EntryFiles):
         if len(topics) and bool((topics == topics[0]).all()):
             counts = {int(topics[0]): len(topics)}
         else:
-            numbers, amounts = np.unique(topics, return_counts=True)
-            counts = dict(zip(numbers.tolist(), amounts.tolist(), strict=True))
+            topic_ids, amounts = np.unique(topics, return_counts=True)
+            counts = dict(zip(topic_ids.tolist(), amounts.tolist(), strict=True))
         for topic, n in counts.items():
             left = self.by_topic.get(topic, 0) + sign * n
             if left:

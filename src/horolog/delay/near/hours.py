@@ -10,10 +10,10 @@ from horolog.delay.damage import Damaged
 
 def damaged_hour(row: dict[str, int], why: str) -> Damaged:
     """An hour that cannot be opened as a checkpoint says."""
-    number = row["hour"]
-    name = f"{number:010d}"
+    hour_id = row["hour"]
+    name = f"{hour_id:010d}"
     waiting = row.get("waiting", row["count"])  # at most that many, says a checkpoint of version 1
-    return Damaged("hours", name, (name,), why, waiting, number, number)
+    return Damaged("hours", name, (name,), why, waiting, hour_id, hour_id)
 
 
 def hour_groups(

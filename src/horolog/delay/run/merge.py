@@ -182,13 +182,13 @@ def _merge_one(
     writer = RunWriter(storage, directory, name, log_id=log_id, rows=rows)
     try:
         added = 0
-        for entries, numbers in _slices(parts, slice_rows):
+        for entries, of_part in _slices(parts, slice_rows):
             added += len(entries)
             if added > rows:
                 break
             for at in range(0, len(entries), PIECE_ROWS):
                 piece = entries[at : at + PIECE_ROWS]
-                writer.add(piece, _records(parts, piece, numbers[at : at + PIECE_ROWS]))
+                writer.add(piece, _records(parts, piece, of_part[at : at + PIECE_ROWS]))
         if added != rows:
             raise damaged(name, "an index has changed while it was merged")
         return writer.finish()
@@ -200,7 +200,7 @@ def _merge_one(
 def _slices(
     parts: list[Part], slice_rows: int
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.intp]]]:
-    """All rows of the parts in order, in slices: ENTRY rows as they stand in their run, and the number of the part.
+    """All rows of the parts in order, in slices: ENTRY rows as they stand in their run, and which part each is of.
 
     Of every part a stretch is read; up to the lowest of their last rows nothing can come in between any more.
     """
@@ -214,16 +214,16 @@ def _slices(
         bound = min(ends) if ends else None
         taken = [sources[i].take(bound) for i in left]
         entries = np.concatenate(taken)
-        numbers = np.repeat(left, [len(each) for each in taken])
+        of_part = np.repeat(left, [len(each) for each in taken])
         order = _order(entries)
-        yield entries[order], numbers[order]
+        yield entries[order], of_part[order]
         left = [i for i in left if sources[i].fill()]
 
 
 def _records(
-    parts: list[Part], entries: npt.NDArray[Any], numbers: npt.NDArray[np.intp]
+    parts: list[Part], entries: npt.NDArray[Any], of_part: npt.NDArray[np.intp]
 ) -> list[memoryview]:
     views = [part.run.view for part in parts]
     starts = entries["position"].tolist()
     ends = (entries["position"] + entries["size"]).tolist()
-    return [views[i][a:b] for i, a, b in zip(numbers.tolist(), starts, ends, strict=True)]
+    return [views[i][a:b] for i, a, b in zip(of_part.tolist(), starts, ends, strict=True)]

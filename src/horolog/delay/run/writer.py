@@ -1,6 +1,6 @@
 """Writing a run: rows in order, once through, with constant memory (format in `delay.run.format`).
 
-The number of rows is told first, so the index has its place and index and records grow side by side.  `finish`
+The count of rows is given first, so the index has its place and index and records grow side by side.  `finish`
 reads the index back in groups of 65 536 rows for the parts after the records.  The footer comes last: a file that
 a crash left behind has none, and is refused.
 """
@@ -241,22 +241,22 @@ def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
 def count_topics(entries: npt.NDArray[Any], before: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """TOPIC_HOUR rows of these entries and of rows counted before, by (hour, topic)."""
     hour = (entries["due_ms"] // HOUR_MS).astype(np.uint64)
-    number = (hour << np.uint64(32)) | entries["topic"]
-    is_first = np.ones(len(number), bool)
-    np.not_equal(number[1:], number[:-1], out=is_first[1:])
+    key = (hour << np.uint64(32)) | entries["topic"]
+    is_first = np.ones(len(key), bool)
+    np.not_equal(key[1:], key[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)  # stretches of one topic; few when there are few topics
-    before_number = (before["hour"].astype(np.uint64) << np.uint64(32)) | before["topic"]
-    numbers = np.concatenate([before_number, number[starts]])
-    amount = np.append(before["count"], np.diff(np.append(starts, len(number))).astype(np.uint64))
+    before_key = (before["hour"].astype(np.uint64) << np.uint64(32)) | before["topic"]
+    keys = np.concatenate([before_key, key[starts]])
+    amount = np.append(before["count"], np.diff(np.append(starts, len(key))).astype(np.uint64))
     size = np.append(before["bytes"], np.add.reduceat(entries["size"].astype(np.uint64), starts))
-    order = np.argsort(numbers, kind="stable")
-    numbers, amount, size = numbers[order], amount[order], size[order]
-    is_first = np.ones(len(numbers), bool)
-    np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+    order = np.argsort(keys, kind="stable")
+    keys, amount, size = keys[order], amount[order], size[order]
+    is_first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
     found = np.zeros(len(starts), TOPIC_HOUR)
-    found["hour"] = numbers[starts] >> np.uint64(32)
-    found["topic"] = numbers[starts] & np.uint64(0xFFFFFFFF)
+    found["hour"] = keys[starts] >> np.uint64(32)
+    found["topic"] = keys[starts] & np.uint64(0xFFFFFFFF)
     found["count"] = np.add.reduceat(amount, starts)
     found["bytes"] = np.add.reduceat(size, starts)
     return found

@@ -163,7 +163,7 @@ def _cut(store: DelayStore, from_ms: int) -> None:
         run.cut(first, from_ms)
         if not first:
             far.drop(run.info.name)
-            store.forget_source(run.number)
+            store.forget_source(run.source_id)
     for buffer in far.buffers:
         if buffer.frozen:  # only in a replay on a full disk
             dues_rows: Rows = buffer.rows_between(from_ms, 1 << 62, 0, buffer.count)[0]
