@@ -15,7 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,6 +99,10 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(
         None, description="PEM file with its private key; without, it is in the same file"
     )
+    access: Path | None = Field(
+        None,
+        description="TOML file with identities, their secrets and rights; without, everybody may do everything",
+    )
     broker_name: str = Field(
         "broker-a", min_length=1, max_length=127, description="name in routes and handles"
     )
@@ -153,6 +157,14 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
     )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
     @property
     def admin_host_names(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ class ErrorCode(StrEnum):
     NOT_FOUND = "not_found"
     ALREADY_DELIVERED = "already_delivered"
     IN_TIER = "in_lake"
+    UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
     TOO_MANY_REQUESTS = "too_many_requests"
     DISK_FULL = "disk_full"

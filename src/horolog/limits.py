@@ -116,6 +116,10 @@ REMOTING_IDLE_MS = (
     2 * MINUTE_MS
 )  # a 4.x connection: as official brokers; heartbeats come every 30 s
 
+# --- access -----------------------------------------------------------------------------------
+ACCESS_KEY_MAX = 128  # bytes of the name of an identity
+ACCESS_SECRET_MIN = 8  # characters of a secret or a token: shorter ones can be tried out
+
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB
 FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit

@@ -65,12 +65,12 @@ class Door:
         return Timestamp(seconds=at // 1000, nanos=at % 1000 * 1_000_000)
 
 
-def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]]) -> None:
-    """Run a story against a fresh broker with topics of all types that can be made."""
+def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]], **settings: Any) -> None:
+    """Run a story against a fresh broker with topics of all types that can be made; settings are the front's."""
 
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
-        front = GrpcFront(engine)
+        front = GrpcFront(engine, **settings)
         port = await front.start()
         options = [("grpc.max_send_message_length", 1 << 28)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:

@@ -76,7 +76,9 @@ class Process:
             self.opened.set_result(engine)
             return engine
 
-        def make_doors(engine: object, settings: Settings, broker_socket: object) -> list[Door]:
+        def make_doors(
+            engine: object, settings: Settings, broker_socket: object, guard: object
+        ) -> list[Door]:
             assert broker_socket is None
             return [Front(self.events, settings.grpc_port)]
 

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from horolog.access.guard import Guard
 from horolog.admin import (
     adoptions,
     backup,
@@ -28,6 +29,7 @@ from horolog.admin import (
     recalls,
     topics,
 )
+from horolog.admin.access import AccessCheck
 from horolog.admin.answers import JSON
 from horolog.admin.bodies import Bodies
 from horolog.admin.hosts import HostCheck
@@ -74,16 +76,27 @@ ROUTES = (
 )
 
 
-def make_app(engine: RunningEngine, *, broker_name: str, hosts: Sequence[str] = ()) -> Starlette:
+def make_app(
+    engine: RunningEngine,
+    *,
+    broker_name: str,
+    hosts: Sequence[str] = (),
+    guard: Guard | None = None,
+) -> Starlette:
     """An app that serves `engine`; `broker_name` goes into recall handles.
 
     hosts  under which it may be asked, besides the address that it is served on and those of this machine
+
+    guard  who may ask; None: everybody
 
     Setting `app.state.closing` ends parked polls, before the server that runs it stops.
     """
     app = Starlette(
         routes=list(ROUTES),
-        middleware=[Middleware(HostCheck, names=hosts)],
+        middleware=[
+            Middleware(HostCheck, names=hosts),
+            *([Middleware(AccessCheck, guard=guard)] if guard is not None else ()),
+        ],
         exception_handlers={
             HorologError: _refused,
             HTTPException: _not_routed,

@@ -5,16 +5,21 @@ The CLI and `horolog.testing` speak through it.
     admin = AdminClient("http://127.0.0.1:8090")
     admin.post("/v1/topics", {"name": "orders", "type": "delay"})
 
+Where the broker has an access file, requests say who sends them: the URL as http://KEY:SECRET@host:port, else
+HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY of the environment.  A URL with a secret is never told in a sentence.
+
 Blocking; one connection per call, so a broker that is restarted is found again without further ado.
 """
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from horolog.admin.status import UnreachableError, error_from_body
 from horolog.errors import ErrorCode, HorologError
@@ -24,8 +29,25 @@ TIMEOUT_S = 30.0
 ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
 
 
+def _authorization(parts: SplitResult) -> str:
+    """The header that says who asks; "": nobody is named.  A secret without a key is a token."""
+    access_key, secret = unquote(parts.username or ""), unquote(parts.password or "")
+    if not secret:
+        access_key = os.environ.get("HOROLOG_ACCESS_KEY", "")
+        secret = os.environ.get("HOROLOG_SECRET_KEY", "")
+    if not secret:
+        return ""
+    if not access_key:
+        return f"Bearer {secret}"
+    return f"Basic {base64.b64encode(f'{access_key}:{secret}'.encode()).decode()}"
+
+
 class AdminClient:
-    """Calls to one broker.  Refusals raise HorologError, silence raises `UnreachableError`."""
+    """Calls to one broker.  Refusals raise HorologError, silence raises `UnreachableError`.
+
+    url           for sentences: without key and secret
+    url_as_given  for another client of the same broker
+    """
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url)
@@ -36,10 +58,12 @@ class AdminClient:
         if parts.scheme != "http" or not parts.hostname or not port or parts.path not in ("", "/"):
             raise HorologError(
                 ErrorCode.CONFIG,
-                f"--admin: {url!r} is not a URL such as {DEFAULT_URL}",
+                f"--admin: {url.rpartition('@')[2]!r} is not a URL such as {DEFAULT_URL}",
                 field="--admin",
             )
-        self.url = f"http://{parts.netloc}"
+        self.url = f"http://{parts.netloc.rpartition('@')[2]}"
+        self.url_as_given = f"http://{parts.netloc}"
+        self._authorization = _authorization(parts)
         self._host = parts.hostname
         self._port = port
         self._timeout_s = timeout_s
@@ -85,6 +109,8 @@ class AdminClient:
             self._host, self._port, timeout=timeout_s or self._timeout_s
         )
         headers = {"content-type": kind} if body is not None else {}
+        if self._authorization:
+            headers["authorization"] = self._authorization
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

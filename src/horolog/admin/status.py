@@ -17,6 +17,7 @@ HTTP_STATUS = {
     ErrorCode.TOPIC_NOT_FOUND: 404,
     ErrorCode.GROUP_NOT_FOUND: 404,
     ErrorCode.NOT_FOUND: 404,
+    ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.TOPIC_EXISTS: 409,
     ErrorCode.TYPE_CONFLICT: 409,

@@ -96,6 +96,14 @@ TlsKey = Annotated[
         help="Its private key (PEM); without, it is in the same file.  [default: none]",
     ),
 ]
+Access = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Identities, their secrets and rights (TOML), read again on SIGHUP; without, everybody may do"
+        " everything.  [default: none]",
+    ),
+]
 BrokerName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Name in routes and recall handles.  [default: broker-a]"),
@@ -209,6 +217,7 @@ def serve(
     connections: Connections = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
+    access: Access = None,
     broker_name: BrokerName = None,
     cluster_name: ClusterName = None,
     auto_create_topics: AutoCreateTopics = None,
@@ -253,6 +262,7 @@ def serve(
             "connections": connections,
             "tls_cert": tls_cert,
             "tls_key": tls_key,
+            "access": access,
             "broker_name": broker_name,
             "cluster_name": cluster_name,
             "auto_create_topics": auto_create_topics,

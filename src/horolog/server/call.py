@@ -20,6 +20,7 @@ class Line(Protocol):
 
     calls: Calls
     peer: Peer
+    address: str
 
     def owes(self) -> None:
         """Something was said: write it soon."""
@@ -56,6 +57,11 @@ class Call:
     def peer(self) -> Peer:
         """Where the request came from."""
         return self._line.peer
+
+    @property
+    def address(self) -> str:
+        """The same as text, without the port."""
+        return self._line.address
 
     @property
     def is_open(self) -> bool:

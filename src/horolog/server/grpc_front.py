@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from horolog.access.guard import Guard
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -27,6 +28,7 @@ from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.events import Limits
 from horolog.server.call import Call, expected
 from horolog.server.door import Door, Intake
+from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
@@ -61,6 +63,7 @@ class _Method(NamedTuple):
     handle  answers by itself, now or later (None), or gives what will be the answer
     """
 
+    name: str
     read: Callable[[bytes], Any]
     answer: Any
     handle: Handler
@@ -80,12 +83,17 @@ class GrpcFront:
         *,
         certificate: Certificate | None = None,
         intake: Intake | None = None,
+        guard: Guard | None = None,
         quiet_ms: int = 60_000,
         unanswered_ms: int = 20_000,
     ) -> None:
-        """A connection quiet for `quiet_ms` is pinged; unanswered for `unanswered_ms` it is closed: half-open."""
+        """A connection quiet for `quiet_ms` is pinged; unanswered for `unanswered_ms` it is closed: half-open.
+
+        guard  who may do what; None: everybody everything
+        """
         clients = self._clients = Clients()
-        self._sessions = sessions = SessionCalls(engine, broker_name, clients)
+        self._access = GrpcAccess(guard) if guard is not None else None
+        self._sessions = sessions = SessionCalls(engine, broker_name, clients, self._access)
         producers = ProducerCalls(engine, broker_name)
         consumers = ConsumerCalls(engine, clients)
         self._conversations: dict[Call, Conversation] = {}
@@ -176,6 +184,8 @@ class GrpcFront:
             return
         try:
             client_id_of(call)
+            if self._access is not None:
+                self._access.check(method.name, request, call)
             pending = method.handle(request, call)
         except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
             call.answer(_refusal(method, error))
@@ -238,7 +248,7 @@ class GrpcFront:
 
 def _method(name: str, handle: Handler) -> _Method:
     read = _READ_QUICKLY.get(name) or getattr(pb, f"{name}Request").FromString
-    return _Method(read, getattr(pb, f"{name}Response"), handle)
+    return _Method(name, read, getattr(pb, f"{name}Response"), handle)
 
 
 def _refusal(method: _Method, error: Exception) -> bytes:

@@ -15,6 +15,7 @@ from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.queue_commands import FindGroup, GroupView
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call
+from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients, ClientSettings
 from horolog.server.loop import Engine
 
@@ -51,6 +52,7 @@ class Conversation:
                 ErrorCode.BAD_REQUEST, "settings: neither publishing nor subscription is set"
             )
         try:
+            self._sessions.check_access(self._call, command.settings)
             answer, seen = self._sessions.settle(self._client_id, command.settings, self._language)
         except HorologError as error:
             self._say(pb.TelemetryCommand(status=status_of(error)))
@@ -83,14 +85,26 @@ class Conversation:
 class SessionCalls:
     """The calls of a client's session."""
 
-    def __init__(self, engine: Engine, broker_name: str, clients: Clients) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        broker_name: str,
+        clients: Clients,
+        access: GrpcAccess | None = None,
+    ) -> None:
         self._engine = engine
+        self._access = access
         self._broker_name = broker_name
         self._clients = clients
 
     def converse(self, call: Call) -> Conversation:
         """A Telemetry stream begins; CLIENT_ID_REQUIRED if nobody says whose it is."""
         return Conversation(self, call, client_id_of(call))
+
+    def check_access(self, call: Call, settings: pb.Settings) -> None:
+        """UNAUTHORIZED or FORBIDDEN, unless the client may do what it says that it will."""
+        if self._access is not None:
+            self._access.check_settings(call, settings)
 
     def settle(
         self, client_id: str, settings: pb.Settings, language: str

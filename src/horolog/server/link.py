@@ -30,6 +30,7 @@ class Link(asyncio.Protocol):
     """One connection; what its bytes mean is for the protocol's own class, which has the methods that raise here.
 
     farewell  said to a connection too many
+    address   of the peer, as text
     """
 
     farewell = b""
@@ -41,6 +42,7 @@ class Link(asyncio.Protocol):
         self._owes = False
         self._stopped = Stopped(0)
         self.peer = Peer()
+        self.address = ""
         self.heard_ms = time.monotonic_ns() // 1_000_000
 
     # --- what a protocol does ---------------------------------------------------------------------
@@ -83,7 +85,9 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected."""
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
-        self.peer = peer_of(transport.get_extra_info("peername"))
+        peer_name = transport.get_extra_info("peername")
+        self.peer = peer_of(peer_name)
+        self.address = str(peer_name[0]) if isinstance(peer_name, tuple) and peer_name else ""
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._door.admit(self):
             transport.write(self.farewell)

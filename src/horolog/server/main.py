@@ -16,16 +16,19 @@ import logging
 import os
 import resource
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from horolog.access.guard import Guard
+from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
 from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
-from horolog.server.parts import Door, Parts, real_parts
+from horolog.server.parts import Door, Parts, Reloaded, real_parts
 from horolog.server.ports import bind
 from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import RESERVE
@@ -49,6 +52,7 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     _stop_on_signals(stop)
     _allow_many_files()
     parts = parts or real_parts()
+    guard = Guard(settings.access) if settings.access is not None else None
     log.info(
         "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
     )
@@ -60,8 +64,9 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     try:
         engine = await parts.open_engine(settings)
         try:
-            doors = parts.make_doors(engine, settings, broker_socket)
-            return await _serve_doors(settings, parts, engine, doors, stop)
+            doors = parts.make_doors(engine, settings, broker_socket, guard)
+            _tell_access(settings, guard)
+            return await _serve_doors(settings, parts, engine, doors, guard, stop)
         finally:
             await engine.stop()
             log.info("stopped")
@@ -88,9 +93,16 @@ def _collect_less() -> None:
 
 
 async def _serve_doors(
-    settings: Settings, parts: Parts, engine: RunningEngine, doors: list[Door], stop: asyncio.Event
+    settings: Settings,
+    parts: Parts,
+    engine: RunningEngine,
+    doors: list[Door],
+    guard: Guard | None,
+    stop: asyncio.Event,
 ) -> int:
-    app = make_app(engine, broker_name=settings.broker_name, hosts=settings.admin_host_names)
+    app = make_app(
+        engine, broker_name=settings.broker_name, hosts=settings.admin_host_names, guard=guard
+    )
     admin = AdminServer(app, settings.admin_port)
     ports: dict[str, int] = {}
     async with AsyncExitStack() as ends:
@@ -98,7 +110,8 @@ async def _serve_doors(
         for door in doors:
             ports |= await door.open()
             ends.push_async_callback(door.stop, GRACE_S)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, doors)
+        files: list[Reloaded] = [*doors, *([guard] if guard is not None else ())]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, files)
         ports["admin-port"] = await admin.start()
         ends.push_async_callback(admin.stop)
         if engine.offloads is not None:
@@ -107,16 +120,30 @@ async def _serve_doors(
         _collect_less()
         await _announce(settings, parts, engine, ports)
         if engine.offloads is not None:
-            engine.offloads.promote_late(f"http://{ADMIN_HOST}:{ports['admin-port']}")
+            engine.offloads.promote_late(f"http://:{OWN_TOKEN}@{ADMIN_HOST}:{ports['admin-port']}")
         return await _until_the_end(engine, stop, settings.data_dir)
 
 
-def _reload(doors: list[Door]) -> None:
-    try:
-        for door in doors:
-            door.reload()
-    except HorologError as error:
-        log.error("%s; the certificate in use stays", error)
+def _reload(files: Sequence[Reloaded]) -> None:
+    """Read certificate and access file again; what cannot be used does not keep the others from it."""
+    for each in files:
+        try:
+            each.reload()
+        except HorologError as error:
+            log.error("%s; what is in use stays", error)
+
+
+def _tell_access(settings: Settings, guard: Guard | None) -> None:
+    """One line about who may connect."""
+    if guard is not None:
+        log.info("access control is on identities=%d", len(guard))
+    elif settings.is_local:
+        log.info("access control is off: everybody on this machine may do everything (--access)")
+    else:
+        log.warning(
+            "access control is off and --host is %s: everybody who reaches it may do everything (--access)",
+            settings.host,
+        )
 
 
 async def _announce(

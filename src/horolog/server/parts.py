@@ -7,11 +7,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from horolog.access.guard import Guard
 from horolog.config import Settings
 from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import room_for
 
 _LOOPBACK = b"\x7f\0\0\1"
+
+
+class Reloaded(Protocol):
+    """What SIGHUP is for."""
+
+    def reload(self) -> None:
+        """Read files again; CONFIG if they cannot be used, and what was read before stays."""
+        ...
 
 
 class Door(Protocol):
@@ -39,11 +48,11 @@ class Parts:
     """How the parts are made; tests put fakes here.
 
     make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
-                it from the first on
+                it from the first on; the fourth says who may do what
     """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
-    make_doors: Callable[[RunningEngine, Settings, socket.socket | None], list[Door]]
+    make_doors: Callable[[RunningEngine, Settings, socket.socket | None, Guard | None], list[Door]]
     say: Callable[[str], None] = _print_line
 
 
@@ -71,7 +80,9 @@ async def _open_engine(settings: Settings) -> RunningEngine:
     )
 
 
-def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | None) -> list[Door]:
+def _make_doors(
+    engine: Any, settings: Settings, broker_socket: socket.socket | None, guard: Guard | None
+) -> list[Door]:
     from horolog.server.auto_create import AutoCreate
     from horolog.server.door import Intake
     from horolog.server.grpc_front import GrpcFront
@@ -87,6 +98,7 @@ def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | 
         settings.broker_name,
         certificate=certificate,
         intake=intake,
+        guard=guard,
     )
     if not settings.remoting:
         return [grpc]
@@ -113,6 +125,7 @@ def _make_doors(engine: Any, settings: Settings, broker_socket: socket.socket | 
         broker_socket=broker_socket,
         certificate=certificate,
         intake=intake,
+        guard=guard,
     )
     return [grpc, remoting]
 

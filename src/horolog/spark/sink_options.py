@@ -99,7 +99,7 @@ def _broker_url(text: str) -> str:
     from horolog.admin.client import AdminClient
 
     try:
-        return AdminClient(text).url
+        return AdminClient(text).url_as_given
     except HorologError as error:
         raise refused("broker", error.message.removeprefix("--admin: ")) from None
 

@@ -36,6 +36,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.NOT_FOUND: pb.NOT_FOUND,
     ErrorCode.ALREADY_DELIVERED: pb.BAD_REQUEST,
     ErrorCode.IN_TIER: pb.PRECONDITION_FAILED,
+    ErrorCode.UNAUTHORIZED: pb.UNAUTHORIZED,
     ErrorCode.FORBIDDEN: pb.FORBIDDEN,
     ErrorCode.TOO_MANY_REQUESTS: pb.TOO_MANY_REQUESTS,
     # What official brokers answer when the store cannot take more; clients back off and try again.

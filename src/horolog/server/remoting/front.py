@@ -12,17 +12,22 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from horolog.access.guard import Guard
+from horolog.access.rules import Identity
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import REMOTING_IDLE_MS
+from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.header_shapes import Alike
-from horolog.protocol.remoting.request import Answer
+from horolog.protocol.remoting.request import Answer, integer
 from horolog.server.door import Door, Intake
 from horolog.server.ports import bind
 from horolog.server.rates import Rates
+from horolog.server.remoting.access import BY_POSITION, RemotingAccess, check_stored
 from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.assignments import AssignmentCodes
 from horolog.server.remoting.clients import ClientCodes
@@ -30,7 +35,7 @@ from horolog.server.remoting.family import Family, Handler
 from horolog.server.remoting.kv import KvCodes
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.locks import LockCodes
-from horolog.server.remoting.node import Node
+from horolog.server.remoting.node import TEMPLATE_TOPIC, Node
 from horolog.server.remoting.offsets import OffsetCodes
 from horolog.server.remoting.pop import PopCodes
 from horolog.server.remoting.produce import ProduceCodes
@@ -69,9 +74,12 @@ class RemotingFront:
         broker_socket: socket.socket | None = None,
         certificate: Certificate | None = None,
         intake: Intake | None = None,
+        guard: Guard | None = None,
         idle_ms: int = REMOTING_IDLE_MS,
     ) -> None:
         self.node = node
+        templates = frozenset({TEMPLATE_TOPIC, node.cluster_name})
+        self._access = RemotingAccess(guard, templates) if guard is not None else None
         self._clients = clients = ClientCodes(node)
         self._rates = Rates(node.engine)
         self._produce = ProduceCodes(node)
@@ -176,6 +184,10 @@ class RemotingFront:
             request.fail(_unknown(request.frame.code))
             return
         try:
+            if self._access is not None:
+                identity = self._access.check(request.link, request.frame)
+                if request.frame.code in BY_POSITION and not identity.is_admin:
+                    handle = partial(self._after_look, identity, handle)
             answer = handle(request)
         except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
             request.fail(error)
@@ -186,6 +198,19 @@ class RemotingFront:
             task = asyncio.ensure_future(self._finish(request, answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _after_look(self, identity: Identity, handle: Handler, request: Request) -> Answer:
+        """Handle what asks for a message by its position, if the message there may be read."""
+        position = integer(request.frame, "offset", low=0)
+        try:
+            layout: bytes = await self.node.engine.submit(ReadMessage(position))
+        except HorologError:
+            pass  # told by who handles it
+        else:
+            check_stored(identity, bytes(layout))
+        answer = handle(request)
+        assert isinstance(answer, Awaitable)
+        return await answer
 
     @staticmethod
     async def _finish(request: Request, pending: Awaitable[Answer]) -> None:
@@ -198,7 +223,26 @@ class RemotingFront:
 
     def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """All sends of a chunk have come."""
-        self._produce.take(link, frames)
+        if self._access is not None:
+            frames = self._allowed(self._access, link, frames)
+        if frames:
+            self._produce.take(link, frames)
+
+    @staticmethod
+    def _allowed(
+        access: RemotingAccess, link: RemotingLink, frames: Sequence[Frame | Alike]
+    ) -> list[Frame | Alike]:
+        """Those that may be sent; the others are refused."""
+        found: list[Frame | Alike] = []
+        for each in frames:
+            for frame in each.frames() if isinstance(each, Alike) else (each,):
+                try:
+                    access.check(link, frame)
+                except HorologError as error:
+                    link.fail(frame, error)
+                else:
+                    found.append(frame)
+        return found
 
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended."""

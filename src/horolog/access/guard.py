@@ -1,0 +1,168 @@
+"""Checks who sends a request: the one place that compares signatures, tokens and secrets.
+
+gRPC      `authorization: MQv2-HMAC-SHA1 Credential=<key>, SignedHeaders=x-mq-date-time, Signature=<hex>`, the HMAC-SHA1
+          of the header `x-mq-date-time`; all requests of a client within one second have the same
+remoting  the fields AccessKey and Signature: base64 of the HMAC-SHA1 of all other values, by the order of their names,
+          and the body
+HTTP      `Authorization: Basic` with key and secret, or `Bearer` with a token
+
+Signatures say who sends, not when: as with RocketMQ the time in them is not compared with a clock, so who can read the
+traffic can repeat it.  TLS keeps it from being read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from horolog.access.file import read_identities, readable_by_others
+from horolog.access.rules import Identity, unauthorized
+
+_log = logging.getLogger("horolog.access")
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+_ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add it after they have signed
+_SEEN_MAX = 4_096  # signatures of gRPC that are kept: a client has one a second
+_NOBODY = b"a secret that nobody has"
+
+
+class Guard:
+    """Identities of an access file; `reload` reads it again."""
+
+    def __init__(self, path: Path) -> None:
+        """CONFIG if the file cannot be used."""
+        self._path = path
+        self._take(read_identities(path))
+
+    def _take(self, identities: Mapping[str, Identity]) -> None:
+        self._identities = identities
+        self._by_token = {each.token: each for each in identities.values() if each.token}
+        self._seen: dict[tuple[bytes, bytes], Identity] = {}
+        if readable_by_others(self._path):
+            _log.warning("%s can be read by other users of this machine: chmod 600", self._path)
+
+    def reload(self) -> None:
+        """Read the file again, for requests to come.  CONFIG: what was read before stays."""
+        self._take(read_identities(self._path))
+        _log.info("access file read again identities=%d", len(self._identities))
+
+    def __len__(self) -> int:
+        return len(self._identities)
+
+    # --- gRPC -------------------------------------------------------------------------------------
+
+    def of_headers(self, authorization: bytes, date_time: bytes, address: str) -> Identity:
+        """Who signed a gRPC request; UNAUTHORIZED if nobody did."""
+        key = (authorization, date_time)
+        identity = self._seen.get(key)
+        if identity is None:
+            identity = self._signer(authorization, date_time)
+            if len(self._seen) >= _SEEN_MAX:
+                self._seen.clear()
+            self._seen[key] = identity
+        if identity.networks:
+            identity.check_address(address)
+        return identity
+
+    def _signer(self, authorization: bytes, date_time: bytes) -> Identity:
+        if not authorization:
+            raise unauthorized("the header is missing; requests must be signed")
+        if not date_time:
+            raise unauthorized("the header is missing", "x-mq-date-time")
+        _, _, rest = authorization.decode("latin-1").partition(" ")
+        pairs = [pair.strip().partition("=") for pair in rest.split(",")]
+        told = {name: value for name, _, value in pairs}
+        access_key = told.get("Credential", "").partition("/")[0]
+        if not access_key:
+            raise unauthorized("no access key in Credential=")
+        try:
+            signature = bytes.fromhex(told.get("Signature", ""))
+        except ValueError:
+            signature = b""
+        return self._verify(access_key, date_time, signature)
+
+    # --- remoting ---------------------------------------------------------------------------------
+
+    def of_fields(self, fields: Mapping[str, str], body: bytes, address: str) -> Identity:
+        """Who signed a request of a 4.x client; UNAUTHORIZED if nobody did."""
+        access_key = fields.get(ACCESS_KEY)
+        if not access_key:
+            raise unauthorized("missing; requests must be signed", ACCESS_KEY)
+        try:
+            signature = base64.b64decode(fields.get(SIGNATURE, ""), validate=True)
+        except (binascii.Error, ValueError):
+            signature = b""
+        names = sorted(fields.keys() - {SIGNATURE})
+        if _ADDED_LATER in fields:
+            signed = _content([name for name in names if name != _ADDED_LATER], fields, body)
+            identity = self._identities.get(access_key)
+            if identity is not None and hmac.compare_digest(
+                hmac.digest(identity.secret, signed, "sha1"), signature
+            ):
+                identity.check_address(address)
+                return identity
+        identity = self._verify(access_key, _content(names, fields, body), signature, ACCESS_KEY)
+        if identity.networks:
+            identity.check_address(address)
+        return identity
+
+    def _verify(
+        self, access_key: str, signed: bytes, signature: bytes, field: str = "authorization"
+    ) -> Identity:
+        identity = self._identities.get(access_key)
+        secret = identity.secret if identity is not None else _NOBODY
+        right = hmac.compare_digest(hmac.digest(secret, signed, "sha1"), signature)
+        if identity is None or not right:
+            raise _failed(access_key, field)
+        return identity
+
+    # --- HTTP -------------------------------------------------------------------------------------
+
+    def of_authorization(self, authorization: str, address: str) -> Identity:
+        """Whose key and secret, or token, a request over HTTP has; UNAUTHORIZED if nobody's."""
+        scheme, _, told = authorization.partition(" ")
+        told = told.strip()
+        if scheme.lower() == "bearer":
+            identity = self._of_token(told.encode())
+        elif scheme.lower() == "basic":
+            identity = self._of_secret(told)
+        else:
+            raise unauthorized("missing; `Basic` with access key and secret, or `Bearer`")
+        identity.check_address(address)
+        return identity
+
+    def _of_token(self, token: bytes) -> Identity:
+        found = None
+        for known, identity in self._by_token.items():  # all of them: time tells nothing
+            if hmac.compare_digest(known.encode(), token):
+                found = identity
+        if found is None:
+            raise unauthorized("the token is nobody's")
+        return found
+
+    def _of_secret(self, encoded: str) -> Identity:
+        try:
+            pair = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            raise unauthorized("no base64 of KEY:SECRET") from None
+        name, _, secret = pair.partition(b":")
+        access_key = name.decode("utf-8", "replace")
+        identity = self._identities.get(access_key)
+        right = hmac.compare_digest(identity.secret if identity else _NOBODY, secret)
+        if identity is None or not right:
+            raise _failed(access_key, "authorization")
+        return identity
+
+
+def _content(names: list[str], fields: Mapping[str, str], body: bytes) -> bytes:
+    return "".join([fields[name] for name in names]).encode("utf-8", "surrogatepass") + body
+
+
+def _failed(access_key: str, field: str) -> Exception:
+    return unauthorized(
+        f"check signature failed: {access_key[:64]!r} is not known, or its secret is another one",
+        field,
+    )

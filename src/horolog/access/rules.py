@@ -1,0 +1,166 @@
+"""Identities, and what they may do with topics and consumer groups.
+
+A right is granted by name: `orders` is one topic, `orders-*` all that begin so, `*` all.  Of the patterns that match
+the closest one decides, alone: the name itself, else the longest beginning, else `*`; what none matches is denied.
+
+    topics = { "*" = "SUB", "orders-*" = "PUB|SUB", "orders-secret" = "DENY" }
+
+    orders-paid    → PUB and SUB      orders-secret → nothing      audit → SUB
+
+Topics of a consumer group, `%RETRY%group` and `%DLQ%group`, go by the rights to the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntFlag, StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+
+_DECIDED_MAX = 4_096  # answers that an identity keeps; then they are forgotten
+_OF_GROUPS = ("%RETRY%", "%DLQ%")
+
+
+class Right(IntFlag):
+    """What may be done."""
+
+    DENY = 0
+    PUB = 1  # send to it, recall from it
+    SUB = 2  # take messages of it
+
+
+RIGHTS = {
+    "DENY": Right.DENY,
+    "PUB": Right.PUB,
+    "SUB": Right.SUB,
+    "PUB|SUB": Right.PUB | Right.SUB,
+    "SUB|PUB": Right.PUB | Right.SUB,
+    "ANY": Right.PUB | Right.SUB,
+}
+"""By the words of an access file, which are RocketMQ's."""
+
+
+class Kind(StrEnum):
+    """What rights are granted to."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"  # all that only administrators do
+
+
+class Need(NamedTuple):
+    """One right that a request needs; any one of `rights` will do."""
+
+    kind: Kind
+    name: str
+    rights: Right
+
+
+ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
+"""Only for administrators."""
+
+
+def topic(name: str, rights: Right) -> Need:
+    """To do this with a topic; with that of a group, its members' right."""
+    for prefix in _OF_GROUPS:
+        if name.startswith(prefix):
+            return Need(Kind.GROUP, name.removeprefix(prefix), Right.SUB)
+    return Need(Kind.TOPIC, name, rights)
+
+
+def group(name: str) -> Need:
+    """To be a member of a consumer group."""
+    return Need(Kind.GROUP, name, Right.SUB)
+
+
+class Patterns:
+    """Rights by name; each is decided once and kept."""
+
+    def __init__(self, granted: Mapping[str, Right]) -> None:
+        self._exact = {name: right for name, right in granted.items() if not name.endswith("*")}
+        prefixes = [(name[:-1], right) for name, right in granted.items() if name.endswith("*")]
+        self._prefixes = sorted(prefixes, key=lambda each: -len(each[0]))
+        self._decided: dict[str, Right] = {}
+
+    def of(self, name: str) -> Right:
+        """What is granted to this name."""
+        found = self._decided.get(name)
+        if found is None:
+            found = self._decide(name)
+            if len(self._decided) >= _DECIDED_MAX:
+                self._decided.clear()
+            self._decided[name] = found
+        return found
+
+    def _decide(self, name: str) -> Right:
+        if name in self._exact:
+            return self._exact[name]
+        return next((r for prefix, r in self._prefixes if name.startswith(prefix)), Right.DENY)
+
+
+class Identity(NamedTuple):
+    """Somebody with a key.
+
+    secret     signs its requests; never told to anybody
+    token      for `Authorization: Bearer`; "": it has none
+    is_admin   may do everything
+    networks   from which it may come; none: from anywhere
+    """
+
+    access_key: str
+    secret: bytes
+    token: str
+    is_admin: bool
+    topics: Patterns
+    groups: Patterns
+    networks: Sequence[IPv4Network | IPv6Network] = ()
+
+    def __repr__(self) -> str:
+        return f"Identity({self.access_key!r})"
+
+    def check(self, needs: Iterable[Need]) -> None:
+        """FORBIDDEN if one of them is not granted; a blank name is for whoever reads the request to refuse."""
+        if self.is_admin:
+            return
+        for kind, name, rights in needs:
+            if not name:
+                continue
+            if kind is Kind.TOPIC:
+                granted = self.topics.of(name)
+            elif kind is Kind.GROUP:
+                granted = self.groups.of(name)
+            else:
+                raise self._forbidden(kind, "Cluster", "it is not an administrator")
+            if not granted & rights:
+                wanted = " or ".join(r.name or "" for r in (Right.PUB, Right.SUB) if r & rights)
+                raise self._forbidden(
+                    kind, f"{kind.capitalize()}:{name}", f"{wanted} is not granted"
+                )
+
+    def check_address(self, address: str) -> None:
+        """UNAUTHORIZED if it may not come from there."""
+        if not self.networks:
+            return
+        try:
+            found = ip_address(address)
+        except ValueError:
+            found = None
+        mapped = getattr(found, "ipv4_mapped", None) or found
+        if mapped is None or not any(mapped in network for network in self.networks):
+            raise unauthorized(
+                f"access key {self.access_key!r} is not accepted from {address or 'there'}"
+            )
+
+    def _forbidden(self, kind: Kind, what: str, why: str) -> HorologError:
+        return HorologError(
+            ErrorCode.FORBIDDEN,
+            f"{kind}: User:{self.access_key} has no permission to access {what}, {why}",
+            field=kind,
+        )
+
+
+def unauthorized(why: str, field: str = "authorization") -> HorologError:
+    """Nobody that is known."""
+    return HorologError(ErrorCode.UNAUTHORIZED, f"{field}: {why}", field=field)

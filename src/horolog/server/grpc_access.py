@@ -1,0 +1,106 @@
+"""What each call of a 5.x client needs, and whether its sender has it.
+
+Routes tell of a topic to whoever may send to it or take from it; ends of transactions need what their sends needed;
+a heartbeat says which group it is of, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from horolog.access.guard import Guard
+from horolog.access.rules import ADMIN, Need, Right, group, topic
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_acks import QuickAck
+from horolog.protocol.grpc.quick_sends import QuickSend
+from horolog.protocol.grpc.translate import name_of
+from horolog.server.call import Call
+
+_EITHER = Right.PUB | Right.SUB
+Needs = tuple[Need, ...]
+
+
+def _send(request: QuickSend | pb.SendMessageRequest) -> Needs:
+    if isinstance(request, QuickSend):
+        return (topic(request.topic, Right.PUB),)
+    if not request.messages:
+        return ()
+    return (topic(name_of(request.messages[0].topic), Right.PUB),)  # of others they are refused
+
+
+def _publish(request: Any) -> Needs:
+    return (topic(name_of(request.topic), Right.PUB),)
+
+
+def _route(request: pb.QueryRouteRequest) -> Needs:
+    return (topic(name_of(request.topic), _EITHER),)
+
+
+def _consume(request: Any) -> Needs:
+    if isinstance(request, QuickAck):
+        return group(request.group), topic(request.topic, Right.SUB)
+    return group(name_of(request.group)), topic(name_of(request.topic), Right.SUB)
+
+
+def _of_queue(request: Any) -> Needs:
+    of_topic = topic(name_of(request.message_queue.topic), Right.SUB)
+    if "group" not in request.DESCRIPTOR.fields_by_name:
+        return (of_topic,)
+    return group(name_of(request.group)), of_topic
+
+
+def _of_member(request: Any) -> Needs:
+    return (group(name_of(request.group)),) if request.HasField("group") else ()
+
+
+NEEDS: dict[str, Callable[[Any], Needs]] = {
+    "SendMessage": _send,
+    "RecallMessage": _publish,
+    "EndTransaction": _publish,
+    "QueryRoute": _route,
+    "QueryAssignment": _consume,
+    "ReceiveMessage": _of_queue,
+    "AckMessage": _consume,
+    "ChangeInvisibleDuration": _consume,
+    "ForwardMessageToDeadLetterQueue": _consume,
+    "PullMessage": _of_queue,
+    "UpdateOffset": _of_queue,
+    "GetOffset": _of_queue,
+    "QueryOffset": _of_queue,
+    "SyncLiteSubscription": _consume,
+    "Heartbeat": _of_member,
+    "NotifyClientTermination": _of_member,
+}
+"""By the name of the call; for any other one must be an administrator."""
+
+
+def _of_settings(settings: pb.Settings) -> Needs:
+    if settings.HasField("publishing"):
+        return tuple(topic(name_of(each), Right.PUB) for each in settings.publishing.topics)
+    wanted = settings.subscription
+    topics = [topic(name_of(each.topic), Right.SUB) for each in wanted.subscriptions]
+    return group(name_of(wanted.group)), *topics
+
+
+class GrpcAccess:
+    """The guard of the gRPC door."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def check(self, name: str, request: Any, call: Call) -> None:
+        """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may call it."""
+        needs = NEEDS.get(name)
+        self._check(call, ADMIN if needs is None else needs(request))
+
+    def check_settings(self, call: Call, settings: pb.Settings) -> None:
+        """The same of what a client says on its Telemetry stream that it will do."""
+        self._check(call, _of_settings(settings))
+
+    def _check(self, call: Call, needs: Needs) -> None:
+        fields = call.head.fields
+        identity = self._guard.of_headers(
+            fields.get(b"authorization", b""), fields.get(b"x-mq-date-time", b""), call.address
+        )
+        identity.check(needs)

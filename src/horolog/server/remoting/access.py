@@ -1,0 +1,175 @@
+"""What each request of a 4.x client needs, and whether its sender has it.
+
+What stands in no table here only administrators may do: topics and groups, settings, figures, what others consume.
+Messages are read and sent back by log position, so what that needs is known when the message there has been looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from horolog.access.guard import Guard
+from horolog.access.rules import ADMIN, Identity, Need, Right, group, topic
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.rocketmq.layout import topic_and_properties
+from horolog.server.remoting.link import RemotingLink
+
+_EITHER = Right.PUB | Right.SUB
+Needs = tuple[Need, ...]
+NOBODYS: Needs = ()  # anybody with a key may ask
+
+
+def _send(frame: Frame) -> Needs:
+    return (topic(frame.fields.get("topic", ""), Right.PUB),)
+
+
+def _send_short(frame: Frame) -> Needs:
+    return (topic(frame.fields.get("b", ""), Right.PUB),)
+
+
+def _consume(frame: Frame) -> Needs:
+    of_group = group(frame.fields.get("consumerGroup", ""))
+    return of_group, topic(frame.fields.get("topic", ""), Right.SUB)
+
+
+def _look(frame: Frame) -> Needs:
+    return (topic(frame.fields.get("topic", ""), Right.SUB),)
+
+
+def _either(frame: Frame) -> Needs:
+    return (topic(frame.fields.get("topic", ""), _EITHER),)
+
+
+def _member(frame: Frame) -> Needs:
+    return (group(frame.fields.get("consumerGroup", "")),)
+
+
+def _send_back(frame: Frame) -> Needs:
+    return (group(frame.fields.get("group", "")),)
+
+
+def _anybody(_frame: Frame) -> Needs:
+    return NOBODYS
+
+
+def _heartbeat(frame: Frame) -> Needs:
+    needs: list[Need] = []
+    for consumer in _objects(_body(frame).get("consumerDataSet")):
+        needs.append(group(_name(consumer, "groupName")))
+        needs += _topics(consumer.get("subscriptionDataSet"))
+    return tuple(needs)
+
+
+def _locks(frame: Frame) -> Needs:
+    body = _body(frame)
+    return group(_name(body, "consumerGroup")), *_topics(body.get("mqSet"))
+
+
+def _check_client(frame: Frame) -> Needs:
+    body = _body(frame)
+    return group(_name(body, "group")), *_topics([body.get("subscriptionData")])
+
+
+def _assignment(frame: Frame) -> Needs:
+    body = _body(frame)
+    return group(_name(body, "consumerGroup")), topic(_name(body, "topic"), Right.SUB)
+
+
+def _batch_ack(frame: Frame) -> Needs:
+    needs: list[Need] = []
+    for ack in _objects(_body(frame).get("acks")):
+        needs += (group(_name(ack, "c")), topic(_name(ack, "t"), Right.SUB))
+    return tuple(needs)
+
+
+def _body(frame: Frame) -> dict[str, Any]:
+    """Of what is no JSON object nothing is read; who handles it refuses it."""
+    try:
+        found = orjson.loads(frame.body)
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _objects(listed: object) -> list[dict[str, Any]]:
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _name(told: dict[str, Any], field: str) -> str:
+    value = told.get(field)
+    return value if isinstance(value, str) else ""
+
+
+def _topics(listed: object) -> Iterable[Need]:
+    return [topic(_name(each, "topic"), Right.SUB) for each in _objects(listed)]
+
+
+NEEDS: dict[int, Callable[[Frame], Needs]] = {
+    Code.SEND_MESSAGE: _send,
+    Code.SEND_MESSAGE_V2: _send_short,
+    Code.SEND_BATCH_MESSAGE: _send_short,
+    Code.SEND_REPLY_MESSAGE: _anybody,  # to a client that waits for it, by its id
+    Code.SEND_REPLY_MESSAGE_V2: _anybody,
+    Code.RECALL_MESSAGE: _send,
+    Code.END_TRANSACTION: _send,  # old clients name no topic: their half message's position must be right
+    Code.PULL_MESSAGE: _consume,
+    Code.LITE_PULL_MESSAGE: _consume,
+    Code.POP_MESSAGE: _consume,
+    Code.ACK_MESSAGE: _consume,
+    Code.BATCH_ACK_MESSAGE: _batch_ack,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _consume,
+    Code.NOTIFICATION: _consume,
+    Code.POLLING_INFO: _consume,
+    Code.QUERY_ASSIGNMENT: _assignment,
+    Code.CONSUMER_SEND_MSG_BACK: _send_back,
+    Code.VIEW_MESSAGE_BY_ID: _anybody,
+    Code.QUERY_MESSAGE: _look,
+    Code.QUERY_CONSUMER_OFFSET: _consume,
+    Code.UPDATE_CONSUMER_OFFSET: _consume,
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: _look,
+    Code.GET_MAX_OFFSET: _look,
+    Code.GET_MIN_OFFSET: _look,
+    Code.GET_EARLIEST_MSG_STORETIME: _look,
+    Code.HEART_BEAT: _heartbeat,
+    Code.UNREGISTER_CLIENT: _member,
+    Code.GET_CONSUMER_LIST_BY_GROUP: _member,
+    Code.LOCK_BATCH_MQ: _locks,
+    Code.UNLOCK_BATCH_MQ: _locks,
+    Code.CHECK_CLIENT_CONFIG: _check_client,
+    Code.GET_ROUTEINFO_BY_TOPIC: _either,
+    Code.GET_KV_CONFIG: _anybody,
+    Code.GET_KVLIST_BY_NAMESPACE: _anybody,
+}
+"""By the code of the request; for any other one must be an administrator."""
+
+BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
+
+
+class RemotingAccess:
+    """The guard of the remoting doors.
+
+    templates  topics whose routes anybody with a key may ask for, to make topics by them
+    """
+
+    def __init__(self, guard: Guard, templates: frozenset[str]) -> None:
+        self._guard = guard
+        self._templates = templates
+
+    def check(self, link: RemotingLink, frame: Frame) -> Identity:
+        """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may ask it; gives who it is."""
+        identity = self._guard.of_fields(frame.fields, frame.body, link.address)
+        needs_of = NEEDS.get(frame.code)
+        is_route = frame.code == Code.GET_ROUTEINFO_BY_TOPIC
+        if is_route and frame.fields.get("topic") in self._templates:
+            return identity
+        identity.check(ADMIN if needs_of is None else needs_of(frame))
+        return identity
+
+
+def check_stored(identity: Identity, layout: bytes) -> None:
+    """FORBIDDEN if this message is of a topic that is not to be read."""
+    identity.check((topic(topic_and_properties(layout)[0], Right.SUB),))

@@ -1,0 +1,70 @@
+"""An access file for tests, and requests signed as clients sign them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+
+ACCESS = """
+[identities.app]
+secret = "app-secret"
+topics = { "orders" = "PUB|SUB", "out-*" = "PUB", "in-*" = "SUB", "in-secret" = "DENY" }
+groups = { "app-*" = "SUB" }
+
+[identities.operator]
+secret = "operator-secret"
+token = "operator-token"
+admin = true
+
+[identities.elsewhere]
+secret = "elsewhere-secret"
+topics = { "*" = "ANY" }
+groups = { "*" = "SUB" }
+addresses = ["10.0.0.0/8"]
+"""
+SECRETS = {
+    "app": "app-secret",
+    "operator": "operator-secret",
+    "elsewhere": "elsewhere-secret",
+}
+DATE = "20260311T101500Z"
+
+
+def access_file(folder: Path, text: str = ACCESS) -> Path:
+    """The file, readable by nobody else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "access.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def grpc_headers(
+    access_key: str, secret: str = "", *, upper: bool = True, date: str = DATE
+) -> list[tuple[str, str]]:
+    """Headers of a 5.x client; its secret is the right one unless one is given."""
+    key = (secret or SECRETS[access_key]).encode()
+    signature = hmac.new(key, date.encode(), hashlib.sha1).hexdigest()
+    told = signature.upper() if upper else signature
+    return [
+        ("x-mq-client-id", f"client-of-{access_key}"),
+        ("x-mq-language", "JAVA"),
+        ("x-mq-date-time", date),
+        (
+            "authorization",
+            f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={told}",
+        ),
+    ]
+
+
+def signed(
+    fields: dict[str, str], body: bytes, access_key: str, secret: str = ""
+) -> dict[str, str]:
+    """Fields of a 4.x client's request with its key and signature."""
+    told = {**fields, "AccessKey": access_key}
+    content = "".join(told[name] for name in sorted(told)).encode() + body
+    key = (secret or SECRETS[access_key]).encode()
+    digest = hmac.new(key, content, hashlib.sha1).digest()
+    return {**told, "Signature": base64.b64encode(digest).decode()}

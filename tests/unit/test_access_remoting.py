@@ -1,0 +1,214 @@
+"""Access over remoting: who may ask what, and what others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.access_files import access_file, signed
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import RemotingDoor, remoting_door
+
+from horolog.access.guard import Guard
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame, Serializer
+from horolog.server.remoting.access import NEEDS
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[RemotingDoor]:
+    with remoting_door(tmp_path, guard=Guard(access_file(tmp_path))) as opened:
+        for name in ("orders", "out-1", "in-1", "other"):
+            opened.create(name, queues=1)
+        yield opened
+
+
+def ask(
+    client: RemotingClient,
+    code: int,
+    fields: dict[str, str],
+    body: bytes = b"",
+    *,
+    who: str = "app",
+    secret: str = "",
+    **frame: Any,
+) -> Frame:
+    return client.call(code, signed(fields, body, who, secret), body, **frame)
+
+
+def send(topic: str) -> dict[str, str]:
+    return {
+        "a": "group", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000",
+        "h": "0", "i": "KEYS\x01k\x02", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+
+
+def pull(topic: str, group: str) -> dict[str, str]:
+    return {
+        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("serializer", list(Serializer))
+def test_sends_need_pub(door: RemotingDoor, serializer: Serializer) -> None:
+    with door.client(serializer=serializer) as client:
+        assert ask(client, 310, send("orders"), b"one").code == Status.SUCCESS
+        refused = ask(client, 310, send("in-1"), b"two")
+        assert refused.code == Status.NO_PERMISSION
+        assert "User:app has no permission to access Topic:in-1, PUB" in refused.remark
+        assert ask(client, 310, send("other"), b"x", who="operator").code == Status.SUCCESS
+        found = ask(client, 11, pull("orders", "app-1"))
+        assert found.code == Status.SUCCESS
+        assert b"one" in found.body
+        assert b"two" not in found.body
+
+
+def test_who_is_not_known_is_refused(door: RemotingDoor) -> None:
+    with door.client() as client:
+        unsigned = client.call(310, send("orders"), b"x")
+        assert unsigned.code == Status.NO_PERMISSION
+        assert "AccessKey: missing" in unsigned.remark
+        wrong = ask(client, 310, send("orders"), b"x", secret="wrong-secret")
+        assert wrong.code == Status.NO_PERMISSION
+        assert "check signature failed" in wrong.remark
+        fields = signed(send("orders"), b"x", "app")
+        assert client.call(310, fields, b"y").code == Status.NO_PERMISSION  # another body
+        fields["e"] = "1"
+        assert client.call(310, fields, b"x").code == Status.NO_PERMISSION  # another queue
+        fields["Signature"] = "no base64"
+        assert client.call(310, fields, b"x").code == Status.NO_PERMISSION
+        away = ask(client, 310, send("orders"), b"x", who="elsewhere")
+        assert "not accepted from 127.0.0.1" in away.remark
+        assert client.call(999_999, {}).code == Status.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_run_of_sends_is_checked_one_by_one(door: RemotingDoor) -> None:
+    """Sends whose headers are alike are read as runs; a signature of another body does not pass in one."""
+    with door.client() as client:
+        good = signed(send("orders"), b"same", "app")
+        frames = [
+            client.request(310, good, b"same" if number % 10 else b"evil", opaque=number)
+            for number in range(300)
+        ]
+        client.send(*frames)
+        codes = [client.answer(number).code for number in range(300)]
+        assert codes == [
+            Status.SUCCESS if number % 10 else Status.NO_PERMISSION for number in range(300)
+        ]
+        body = ask(client, 11, pull("orders", "app-1")).body
+        assert b"evil" not in body
+
+
+def test_pulls_offsets_and_members_need_group_and_topic(door: RemotingDoor) -> None:
+    with door.client() as client:
+        for topic, group in (("out-1", "app-1"), ("in-1", "other"), ("in-secret", "app-1")):
+            refused = ask(client, 11, pull(topic, group))
+            assert refused.code == Status.NO_PERMISSION, (topic, group)
+        offset = {"consumerGroup": "other", "topic": "orders", "queueId": "0"}
+        for code in (14, 15):
+            assert ask(client, code, offset).code == Status.NO_PERMISSION
+        for code in (29, 30, 31):
+            look = {"topic": "other", "queueId": "0", "timestamp": "0"}
+            assert ask(client, code, look).code == Status.NO_PERMISSION
+        assert ask(client, 30, {"topic": "in-1", "queueId": "0"}).code == Status.SUCCESS
+
+
+def heartbeat(group: str, topic: str) -> bytes:
+    subscription = {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+    retry = {**subscription, "topic": f"%RETRY%{group}"}
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [subscription, retry],
+    }
+    producer = {"groupName": "any"}
+    return orjson.dumps(
+        {"clientID": "c", "producerDataSet": [producer], "consumerDataSet": [consumer]}
+    )
+
+
+def test_heartbeats_locks_and_batches_are_checked_by_their_bodies(door: RemotingDoor) -> None:
+    with door.client() as client:
+        assert ask(client, 34, {}, heartbeat("app-1", "in-1")).code == Status.SUCCESS
+        assert ask(client, 34, {}, heartbeat("other", "in-1")).code == Status.NO_PERMISSION
+        assert ask(client, 34, {}, heartbeat("app-1", "out-1")).code == Status.NO_PERMISSION
+        lock = orjson.dumps(
+            {
+                "consumerGroup": "app-1",
+                "clientId": "c",
+                "mqSet": [{"topic": "other", "brokerName": "broker-a", "queueId": 0}],
+            }
+        )
+        assert ask(client, 41, {}, lock).code == Status.NO_PERMISSION
+
+
+def test_routes_of_templates_are_for_everybody(door: RemotingDoor) -> None:
+    with door.client() as client:
+        for topic in ("TBW102", "DefaultCluster", "in-1", "out-1"):
+            assert ask(client, 105, {"topic": topic}).code == Status.SUCCESS, topic
+        assert ask(client, 105, {"topic": "other"}).code == Status.NO_PERMISSION
+
+
+def test_a_topic_that_may_be_sent_to_may_be_made(door: RemotingDoor) -> None:
+    with door.client() as client:
+        assert ask(client, 310, send("out-new"), b"x").code == Status.SUCCESS
+        assert ask(client, 310, send("new"), b"x").code == Status.NO_PERMISSION
+
+
+def test_what_is_read_by_position_must_be_of_a_topic_that_may_be_read(door: RemotingDoor) -> None:
+    with door.client() as client:
+        other = ask(client, 310, send("other"), b"private", who="operator")
+        mine = ask(client, 310, send("orders"), b"mine")
+        at = {
+            name: str(int(answer.fields["msgId"][16:], 16))
+            for name, answer in (("other", other), ("mine", mine))
+        }
+        assert b"mine" in ask(client, 33, {"offset": at["mine"]}).body
+        refused = ask(client, 33, {"offset": at["other"]})
+        assert (refused.code, refused.body) == (Status.NO_PERMISSION, b"")
+        back = {"group": "app-1", "delayLevel": "0", "offset": at["other"]}
+        assert ask(client, 36, back).code == Status.NO_PERMISSION
+        assert b"private" in ask(client, 33, {"offset": at["other"]}, who="operator").body
+
+
+def test_administration_is_for_administrators(door: RemotingDoor) -> None:
+    with door.client() as client:
+        asked = {
+            Code.UPDATE_AND_CREATE_TOPIC: {"topic": "t", "readQueueNums": "1", "perm": "6"},
+            Code.GET_ALL_TOPIC_CONFIG: {},
+            Code.GET_BROKER_CLUSTER_INFO: {},
+            Code.DELETE_TOPIC_IN_BROKER: {"topic": "orders"},
+            Code.GET_CONSUME_STATS: {"consumerGroup": "app-1"},
+        }
+        for code, fields in asked.items():
+            refused = ask(client, code, dict(fields))
+            assert refused.code == Status.NO_PERMISSION, code.name
+            assert "administrator" in refused.remark
+        assert ask(client, Code.GET_BROKER_CLUSTER_INFO, {}, who="operator").code == 0
+
+
+def test_a_field_that_old_clients_add_after_signing(door: RemotingDoor) -> None:
+    with door.client() as client:
+        query = {
+            "topic": "in-1", "key": "k", "maxNum": "1", "beginTimestamp": "0",
+            "endTimestamp": "9999999999999",
+        }  # fmt: skip
+        fields = signed(query, b"", "app")
+        later = client.call(12, {**fields, "_UNIQUE_KEY_QUERY": "true"})
+        assert later.code == Status.QUERY_NOT_FOUND
+        wrong = client.call(12, {**fields, "_ANOTHER": "true"})
+        assert wrong.code == Status.NO_PERMISSION
+
+
+def test_nothing_that_is_answered_is_forgotten(door: RemotingDoor) -> None:
+    """Of what the table lacks only administrators' work is left."""
+    theirs = {code for code in door.front.codes if code not in NEEDS}
+    assert not {code for code in theirs if code.name.startswith(("SEND", "PULL", "POP", "ACK"))}
+    assert Code.SEND_MESSAGE_V2 in NEEDS

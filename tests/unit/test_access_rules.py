@@ -1,0 +1,134 @@
+"""Identities and their rights: patterns, the file that names them, and what is said of a bad one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.access_files import ACCESS, access_file
+
+from horolog.access.file import read_identities, readable_by_others
+from horolog.access.guard import Guard
+from horolog.access.rules import ADMIN, Right, group, topic
+from horolog.errors import ErrorCode, HorologError
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("orders", Right.PUB | Right.SUB),
+        ("orders2", Right.DENY),
+        ("out-a", Right.PUB),
+        ("in-a", Right.SUB),
+        ("in-secret", Right.DENY),
+        ("in-secrets", Right.SUB),
+        ("else", Right.DENY),
+    ],
+)
+def test_the_closest_pattern_decides(tmp_path: Path, name: str, right: Right) -> None:
+    app = read_identities(access_file(tmp_path))["app"]
+    assert app.topics.of(name) == right
+    assert app.topics.of(name) == right  # kept, and the same
+
+
+def test_topics_of_a_group_go_by_the_group(tmp_path: Path) -> None:
+    app = read_identities(access_file(tmp_path))["app"]
+    app.check([topic("%RETRY%app-1", Right.PUB), topic("%DLQ%app-1", Right.SUB)])
+    with pytest.raises(HorologError, match=r"Group:other, SUB is not granted"):
+        app.check([topic("%DLQ%other", Right.SUB)])
+
+
+def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
+    app = read_identities(access_file(tmp_path))["app"]
+    with pytest.raises(HorologError) as met:
+        app.check([group("app-1"), topic("in-a", Right.PUB)])
+    assert met.value.code is ErrorCode.FORBIDDEN
+    assert met.value.field == "topic"
+    assert "User:app has no permission to access Topic:in-a, PUB" in met.value.message
+    with pytest.raises(HorologError, match="administrator"):
+        app.check(ADMIN)
+    read_identities(access_file(tmp_path))["operator"].check([*ADMIN, group("any")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "identities: none"),
+        ("nobody = 1\n", "nobody: unknown"),
+        ("[identities.a]\n", r"identities.a.secret: give either"),
+        ('[identities.a]\nsecret = "short"\n', "identities.a.secret: at least 8 characters"),
+        ('[identities.a]\nsecret = "long-enough"\nrights = 1\n', "identities.a.rights: unknown"),
+        ('[identities.a]\nsecret = "long-enough"\nadmin = 1\n', "identities.a.admin: true or"),
+        (
+            '[identities.a]\nsecret = "long-enough"\ntopics = { "a*b" = "PUB" }\n',
+            r"identities.a.topics.a\*b: a \* is allowed at the end only",
+        ),
+        (
+            '[identities.a]\nsecret = "long-enough"\ngroups = { "g" = "WRITE" }\n',
+            "identities.a.groups.g: 'WRITE' is no right",
+        ),
+        (
+            '[identities.a]\nsecret = "long-enough"\naddresses = ["10.0.0.1/8"]\n',
+            "identities.a.addresses: 10.0.0.1/8",
+        ),
+        ('[identities.a]\nsecret_file = "gone"\n', "secret_file: gone cannot be read"),
+        ('[identities."a/b"]\nsecret = "long-enough"\n', "letters, digits"),
+        ("[identities", "is not TOML"),
+        (
+            '[identities.a]\nsecret = "long-enough"\ntoken = "the-same-token"\n'
+            '[identities.b]\nsecret = "long-enough"\ntoken = "the-same-token"\n',
+            "identities.b.token: another one has it too",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_field_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(HorologError, match=said) as met:
+        read_identities(access_file(tmp_path, text))
+    assert (met.value.code, met.value.field) == (ErrorCode.CONFIG, "--access")
+    assert "long-enough" not in met.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HorologError, match="cannot be read"):
+        read_identities(tmp_path / "none.toml")
+
+
+def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = access_file(tmp_path, '[identities.a]\nsecret_file = "a.secret"\n')
+    (tmp_path / "a.secret").write_text("from-a-file\n")
+    assert read_identities(path)["a"].secret == b"from-a-file"
+
+
+def test_reload_takes_a_good_file_and_keeps_the_old_one_of_a_bad_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = access_file(tmp_path)
+    guard = Guard(path)
+    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    access_file(tmp_path, "[identities.a]\nsecret = 'x'\n")
+    with pytest.raises(HorologError, match="at least 8"):
+        guard.reload()
+    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    access_file(tmp_path, ACCESS.replace("operator-token", "another-token"))
+    guard.reload()
+    with pytest.raises(HorologError, match="nobody's"):
+        guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    assert "can be read by other users" not in caplog.text
+    path.chmod(0o644)
+    assert readable_by_others(path)
+    guard.reload()
+    assert "can be read by other users" in caplog.text
+
+
+def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not by `repr`, not in a refusal, not in the log."""
+    caplog.set_level("DEBUG")
+    guard = Guard(access_file(tmp_path))
+    identity = guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    assert "secret" not in repr(identity)
+    with pytest.raises(HorologError) as met:
+        guard.of_authorization("Basic YXBwOm5vdC1oaXMtc2VjcmV0", "127.0.0.1")
+    assert "secret'" not in met.value.message
+    assert "not-his-secret" not in met.value.message
+    assert "-secret" not in caplog.text
+    assert "token" not in caplog.text
