@@ -75,20 +75,32 @@ REFUSED = [
         lambda d: message("normal", delivery_timestamp=d.due(10)),
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
-    ("fifo", lambda d: message(message_group="g"), pb.NOT_IMPLEMENTED),
-    ("fifo without group", lambda d: message(message_type=pb.FIFO), pb.NOT_IMPLEMENTED),
-    ("fifo to normal", lambda d: message("normal", message_group="g"), pb.NOT_IMPLEMENTED),
+    (
+        "fifo without group",
+        lambda d: message(message_type=pb.FIFO),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "fifo to normal",
+        lambda d: message("normal", message_group="g"),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "group without due time to delay",
+        lambda d: message("delay", message_group="g"),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "group declared as delay, without due time",
+        lambda d: message(message_type=pb.DELAY, message_group="g"),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
     ("transaction", lambda d: message(message_type=pb.TRANSACTION), pb.NOT_IMPLEMENTED),
     ("lite", lambda d: message(message_type=pb.LITE), pb.NOT_IMPLEMENTED),
     (
         "priority with a due time",
         lambda d: message(message_type=pb.PRIORITY, delivery_timestamp=d.due(10)),
         pb.NOT_IMPLEMENTED,
-    ),
-    (
-        "group and due time",
-        lambda d: message(message_group="g", delivery_timestamp=d.due(10)),
-        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
     (
         "fifo and due time",
@@ -133,6 +145,9 @@ def test_limits_themselves_are_allowed(tmp_path) -> None:
             message(user={"k": "v" * (16_384 - 1)}),
             message(delivery_timestamp=door.due(MAX_DELAY_MS)),
             message(delivery_timestamp=door.due(-5_000)),
+            message(message_group="g" * 63),
+            message(message_group="g", delivery_timestamp=door.due(10)),
+            message("delay", message_group="g", delivery_timestamp=door.due(10)),
         ):
             answer = await door.call("SendMessage", sending(made))
             assert answer.status.code == pb.OK, answer.status

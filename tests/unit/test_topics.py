@@ -28,7 +28,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.open_broker import open_engine
 
-UNUSABLE = (TopicType.FIFO, TopicType.TRANSACTION)
+UNUSABLE = tuple(type for type, kinds in ACCEPTED.items() if not kinds)
 
 
 def made(topic: str, type: MessageType = MessageType.NORMAL, **more):
@@ -54,7 +54,7 @@ def test_a_topic_that_takes_nothing_is_not_made(world, type) -> None:
     assert error.code is ErrorCode.NOT_IMPLEMENTED
     assert error.field == "type"
     assert f"{type.value} topics are not supported yet" in error.message
-    assert "normal, delay, mixed" in error.limit
+    assert "normal, fifo, delay, mixed" in error.limit
     assert world.broker.ask(ListTopics()) == []
 
 
@@ -65,14 +65,14 @@ def test_unusable_topics_of_older_directories_open_and_are_listed(world) -> None
         world.reopen()
         views = world.broker.ask(ListTopics())
         assert [(view.name, view.type) for view in views] == [
-            ("fifo", TopicType.FIFO),
-            ("transaction", TopicType.TRANSACTION),
+            ("transaction", TopicType.TRANSACTION)
         ]
-        assert world.broker.ask(CreateTopic("fifo", TopicType.FIFO, 2)).queues == 2, "the same"
-        sent = world.broker.ask(SendMessages("fifo", [made("fifo")]))
+        same = CreateTopic("transaction", TopicType.TRANSACTION, 2)
+        assert world.broker.ask(same).queues == 2, "the same"
+        sent = world.broker.ask(SendMessages("transaction", [made("transaction")]))
         assert sent.refused[0].code is ErrorCode.TYPE_CONFLICT
         assert "it takes no messages" in sent.refused[0].message
-        receive = Receive("g", "fifo", -1, "*", 1, 30_000, False, 0, "c")
+        receive = Receive("g", "transaction", -1, "*", 1, 30_000, False, 0, "c")
         assert world.broker.ask(receive).messages == []
         world.broker.want_checkpoint()
         world.broker.settle()
@@ -90,7 +90,7 @@ def test_a_topic_takes_what_its_type_says_and_nothing_else(world, type, kind) ->
     due_ms = world.clock.wall_ms() + 60_000 if kind is MessageType.DELAY else 0
     sent = world.broker.ask(SendMessages(type.value, [made(type.value, kind, due_ms=due_ms)]))
     assert (0 not in sent.refused) == (kind in ACCEPTED[type])
-    if kind in (MessageType.FIFO, MessageType.TRANSACTION):
+    if kind is MessageType.TRANSACTION:
         assert sent.refused[0].code is ErrorCode.NOT_IMPLEMENTED
 
 

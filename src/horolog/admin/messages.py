@@ -90,13 +90,20 @@ def _new_message(wanted: MessageBody, wall_ms: int) -> NewMessage:
         topic=check_topic(wanted.topic),
         body=wanted.payload(),
         message_id=_IDS.next(wall_ms),
-        type=MessageType.DELAY if due_ms else MessageType.NORMAL,
+        type=_type_of(wanted, due_ms),
         due_ms=due_ms,
         tag=wanted.tag,
         keys=wanted.keys,
+        message_group=wanted.message_group,
         user_properties=wanted.properties,
         born_ms=wall_ms,
     )
+
+
+def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
+    if wanted.message_group is not None:
+        return MessageType.FIFO
+    return MessageType.DELAY if due_ms else MessageType.NORMAL
 
 
 async def find(request: Request) -> Response:

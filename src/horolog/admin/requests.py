@@ -55,6 +55,7 @@ class MessageBody(Body):
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
     tag: str | None = None
     keys: list[str] = []
+    message_group: str | None = None
     properties: dict[str, str] = {}
 
     def payload(self) -> bytes:

@@ -57,6 +57,7 @@ def message_view(layout: bytes) -> dict[str, Any]:
         "topic": stored.topic,
         "tag": found.get(names.TAGS, ""),
         "keys": found.get(names.KEYS, "").split(),
+        "message_group": found.get(names.SHARDING_KEY, ""),
         "properties": {name: text for name, text in found.items() if name not in names.HIDDEN},
         "born_ms": stored.born_ms,
         "deliver_at_ms": due_ms,

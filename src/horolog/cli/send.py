@@ -14,6 +14,7 @@ _FLAGS = {
     "topic": "TOPIC",
     "tag": "--tag",
     "keys": "--key",
+    "message_group": "--message-group",
     "user_properties": "--property",
     "in_ms": "--in",
     "deliver_at_ms": "--at",
@@ -35,6 +36,10 @@ def send(
     key: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="A key; may be repeated.")
     ] = None,
+    message_group: Annotated[
+        str | None,
+        typer.Option(metavar="G", help="Message group: those of one are consumed in order."),
+    ] = None,
     property_: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
@@ -51,6 +56,7 @@ def send(
       horolog send reminders "stand up" --in 90s
       horolog send reminders "boarding" --at 2026-03-08T10:20:00Z --tag gate --key UA1545
       horolog send audit - --property source=cron < report.txt
+      horolog send orders "paid" --message-group order-17
     """
     from horolog.errors import ErrorCode, HorologError
     from horolog.units import parse_duration_ms, parse_time_ms
@@ -64,6 +70,7 @@ def send(
         "in_ms": parse_duration_ms(in_, field="--in") if in_ else None,
         "tag": tag,
         "keys": key or None,
+        "message_group": message_group,
         "properties": _properties(property_ or []),
     }
     with typed_as({**_FLAGS, "delivery_timestamp": "--at" if at else "--in"}):

@@ -7,10 +7,10 @@ from horolog.protocol.commands import MessageType, TopicType
 
 ACCEPTED: dict[TopicType, tuple[MessageType, ...]] = {
     TopicType.NORMAL: (MessageType.NORMAL,),
-    TopicType.FIFO: (),
+    TopicType.FIFO: (MessageType.FIFO,),
     TopicType.DELAY: (MessageType.DELAY,),
     TopicType.TRANSACTION: (),
-    TopicType.MIXED: (MessageType.NORMAL, MessageType.DELAY),
+    TopicType.MIXED: (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY),
 }
 """Types that take nothing are not supported yet.  Older data directories may have such topics, and open."""
 
@@ -29,9 +29,21 @@ def check_can_be_made(type: TopicType) -> None:
         )
 
 
-def refusal(topic: str, type: TopicType, kind: MessageType) -> HorologError | None:
-    """Why a topic does not take a message of that kind; None if it does."""
-    if kind in ACCEPTED[type]:
+def takes(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
+    """Whether a topic takes a message of that kind; one with a message group and a due time is delayed as well."""
+    if kind is MessageType.FIFO and is_timed and MessageType.DELAY in ACCEPTED[type]:
+        return True
+    return kind in ACCEPTED[type]
+
+
+def refusal(
+    topic: str, type: TopicType, kind: MessageType, *, is_timed: bool = False
+) -> HorologError | None:
+    """Why a topic does not take a message of that kind; None if it does.
+
+    is_timed  whether it has a due time
+    """
+    if takes(type, kind, is_timed=is_timed):
         return None
     if kind not in _SUPPORTED:
         return HorologError(

@@ -12,7 +12,7 @@ offset  bytes  field       as sent
 5       1      flags       1: it has KEYS
 6       2      lane        its delay level from 1 on, 0 without one
 8       8      due ms      UTC epoch milliseconds, 0: now; below 0: so many milliseconds after it is stored
-16      4      –           0; the log has the id of the topic here
+16      4      group       `group_code` of its message group, 0 without one; the log has the id of the topic here
 20      4      tags code   Java hash of the tag, 0 without a tag
 24      8      key hash    of (topic, message id)
 ======  =====  ==========  =============================================================================

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
+from horolog.broker.send.group_queues import queues_of_groups
 from horolog.broker.send.repeats import First, Repeats, Reused
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.topics import Topic
@@ -32,6 +33,7 @@ from horolog.protocol.send_commands import HEAD_AS_SENT
 
 _Column = npt.NDArray[np.int64]
 _MESSAGE, _SCHEDULED = np.uint8(Kind.MESSAGE), np.uint8(Kind.SCHEDULED)
+_FIFO, _DELAY = int(MessageType.FIFO), int(MessageType.DELAY)
 _TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
 _TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
 for _type, _kinds in ACCEPTED.items():
@@ -181,7 +183,9 @@ class Sends:
             since = np.where(heads["lane"], self._shard.stamp_ms(wall_ms), wall_ms)
             due = np.where(due < 0, since - due, due)
         queues = queue_ids(raw, at)
-        bad = ~_TAKES[types, heads["kind"]] | (queues >= queue_counts)
+        kinds, groups = heads["kind"], heads["topic"].copy()  # as sent: codes of message groups
+        takes = _TAKES[types, kinds] | (kinds == _FIFO) & (due != 0) & _TAKES[types, _DELAY]
+        bad = ~takes | (queues >= queue_counts)
         bad |= due > wall_ms + self._shard.settings.max_delay_ms
         refused = {}
         for row in bad.nonzero()[0].tolist():
@@ -190,7 +194,10 @@ class Sends:
             )
         if refused:
             _refuse_parts(requests, refused)
+        in_group = (queues < 0) & (groups != 0)
         queues = np.where(queues < 0, (draws + np.arange(len(at))) % queue_counts, queues)
+        if bool(in_group.any()):
+            queues[in_group] = queues_of_groups(groups[in_group], queue_counts[in_group])
         is_later = due > wall_ms
         heads["kind"] = np.where(is_later, _SCHEDULED, _MESSAGE)
         heads["lane"] *= is_later
@@ -203,7 +210,7 @@ class Sends:
     ) -> HorologError:
         """Why a message is refused, of which it is known that it is."""
         topic = next(r.topic for r in requests if row in r.rows)
-        found = refusal(topic.name, topic.type, MessageType(kind))
+        found = refusal(topic.name, topic.type, MessageType(kind), is_timed=due_ms != 0)
         if found is None and queue >= topic.write_queues:
             found = HorologError(
                 ErrorCode.BAD_REQUEST,

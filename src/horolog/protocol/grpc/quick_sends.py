@@ -41,6 +41,7 @@ from horolog.protocol.rocketmq.message import (
     layout_pieces,
     marks_of,
 )
+from horolog.protocol.rocketmq.message_group import group_code
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT
 
@@ -64,6 +65,7 @@ class _Shape(NamedTuple):
 
     types    without a due time, and with one; None: that is refused
     marks    tag, keys and message group, as they are stored
+    group    code of the message group
     trace    the trace context, as it is stored
     size     bytes of tag and keys
     """
@@ -74,6 +76,7 @@ class _Shape(NamedTuple):
     has_keys: bool
     host: str
     marks: bytes
+    group: int
     trace: bytes
     size: int
 
@@ -172,13 +175,12 @@ def _shape(fields: bytes) -> _Shape:
     untimed = _type(system)
     system.delivery_timestamp.seconds = 1
     timed = _type(system)
-    if group is not None or timed is MessageType.FIFO:
-        timed = None
     size = len((tag or "").encode()) + sum(len(key.encode()) for key in keys)
     flag = layout.COMPRESSED if system.body_encoding == pb.GZIP else 0
     marks = marks_of(tag, keys, group).encode()
-    code = tags_code(tag or "")
-    return _Shape((untimed, timed), flag, code, bool(keys), system.born_host, marks, trace, size)
+    code, in_group = tags_code(tag or ""), group_code(group or "")
+    types, host = (untimed, timed), system.born_host
+    return _Shape(types, flag, code, bool(keys), host, marks, in_group, trace, size)
 
 
 def _type(system: pb.SystemProperties) -> MessageType | None:
@@ -374,7 +376,7 @@ def _record(named: tuple[str, bytes, bytes], cut: _Cut, peer: Peer) -> tuple[byt
     named  the topic; its name after its length; and in front of a zero
     """
     message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ = cut
-    (untimed, timed), sys_flag, code, has_keys, host, marks, trace, marks_size = shape
+    (untimed, timed), sys_flag, code, has_keys, host, marks, group, trace, marks_size = shape
     kind = timed if due_ms else untimed
     if kind is None or not 0 < len(body) <= BODY_MAX or user_size + marks_size > PROPERTIES_MAX:
         return None
@@ -384,4 +386,4 @@ def _record(named: tuple[str, bytes, bytes], cut: _Cut, peer: Peer) -> tuple[byt
     pieces = layout_pieces(named[1], body, stored, sys_flag, 0, born_ms, peer, ANY_QUEUE)
     size = RECORD_HEAD_BYTES + HEAD.size + len(body) + len(named[1]) + 2 + len(stored)
     hashed = key_hash_of(named[2], message_id)
-    return HEAD_AS_SENT.pack(size, kind, has_keys, 0, due_ms, 0, code, hashed), *pieces
+    return HEAD_AS_SENT.pack(size, kind, has_keys, 0, due_ms, group, code, hashed), *pieces

@@ -101,12 +101,17 @@ def to_send(
 def type_of(system: pb.SystemProperties) -> MessageType:
     """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
     declared = system.message_type
-    if declared == pb.DELAY and not system.HasField("message_group"):
-        if system.HasField("delivery_timestamp"):
-            return MessageType.DELAY
+    has_group = system.HasField("message_group")
+    if declared == pb.DELAY and not system.HasField("delivery_timestamp"):
         raise HorologError(
             ErrorCode.TYPE_CONFLICT,
             "message_type: DELAY, but there is no delivery_timestamp",
+            field="message_type",
+        )
+    if declared == pb.FIFO and not has_group:
+        raise HorologError(
+            ErrorCode.TYPE_CONFLICT,
+            "message_type: FIFO, but there is no message_group",
             field="message_type",
         )
     if declared == pb.TRANSACTION:
@@ -122,7 +127,7 @@ def type_of(system: pb.SystemProperties) -> MessageType:
         raise HorologError(
             ErrorCode.BAD_REQUEST, f"message_type: unknown type {declared}", field="message_type"
         )
-    if declared == pb.FIFO or system.HasField("message_group"):
+    if has_group:
         return MessageType.FIFO
     return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
 

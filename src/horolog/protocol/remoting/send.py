@@ -29,6 +29,7 @@ from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways, half_message
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import KEY_HASH_SEED, check_body
+from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import (
@@ -45,7 +46,7 @@ _V1 = (
 _V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same, in the short header
 
 _HEAD_BYTES = HEAD_AS_SENT.size
-_NORMAL, _DELAY = int(MessageType.NORMAL), int(MessageType.DELAY)
+_NORMAL, _FIFO, _DELAY = map(int, (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY))
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 _FIXED = (
     HEAD_AS_SENT.size + layout.HEAD.size + 1 + 2
@@ -108,18 +109,18 @@ class _Building:
         middle = (*self._born_host, 0, bytes(4), 0, shared.attempts, 0)
         pieces, sizes = self._pieces, self.sizes
         first = len(sizes)
-        texts, ids, keyed, tags, dues, lanes = wanted
-        codes = map(_tags_code, tags)
-        for body, own_flag, queue_id, born_ms, stored, name, has_keys, code, due_ms, lane in zip(
-            *messages, texts, ids, keyed, codes, dues, lanes, strict=True
-        ):
+        texts, ids, keyed, tags, named, dues, lanes = wanted
+        codes, groups = map(_tags_code, tags), map(_group_code, named)
+        columns = (*messages, texts, ids, keyed, codes, groups, dues, lanes)
+        for row in zip(*columns, strict=True):
+            body, own_flag, queue_id, born, stored, name, has_keys, code, group, due_ms, lane = row
             body_size, stored_size = len(body), len(stored)
             size = fixed + body_size + stored_size
-            kind = _DELAY if due_ms else _NORMAL
+            kind = _FIFO if group else _DELAY if due_ms else _NORMAL
             name_hash = xxh64_intdigest(key + name, KEY_HASH_SEED)
             crc = crc32(body) & 0x7FFFFFFF
             pieces += (
-                pack_head(size, kind, has_keys, lane, due_ms, 0, code, name_hash),
+                pack_head(size, kind, has_keys, lane, due_ms, group, code, name_hash),
                 pack_layout(
                     size - _HEAD_BYTES,
                     layout.MAGIC,
@@ -129,7 +130,7 @@ class _Building:
                     0,
                     0,
                     sys_flag,
-                    born_ms,
+                    born,
                     *middle,
                     body_size,
                 ),
@@ -314,6 +315,17 @@ def _shared(code: int, *given: str | None) -> _Shared:
 
 def _tags_code(tag: bytes) -> int:
     return _known_tag(tag) if len(tag) <= _TAG_CACHED_MAX else tags_code(tag.decode())
+
+
+def _group_code(group: bytes) -> int:
+    if not group:
+        return NO_GROUP
+    return _known_group(group) if len(group) <= _TAG_CACHED_MAX else group_code(group.decode())
+
+
+@lru_cache(maxsize=4_096)
+def _known_group(group: bytes) -> int:
+    return group_code(group.decode())
 
 
 @lru_cache(maxsize=4_096)

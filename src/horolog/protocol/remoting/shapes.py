@@ -9,8 +9,8 @@ are of one shape, the names in their order:
 
     KEYS·…|UNIQ_KEY·(…)|DELAY·(…)|
 
-As a regular expression it reads a message in one go, and what the broker goes by are its groups: id, tag, and the value
-that delays.  Many messages are read with one call, their texts joined.
+As a regular expression it reads a message in one go, and what the broker goes by are its groups: id, tag, message group,
+and the value that delays.  Many messages are read with one call, their texts joined.
 
 A shape knows nothing but the usual: each name once, an id of letters and digits, a plain number, at most one property
 that delays.  What it does not match is read the full way (`wanted`), so shapes change how long a message takes and never
@@ -33,12 +33,13 @@ from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
 _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
 _OF_USE = 1_024  # messages that a shape must have matched to have been worth it
-_ID, _TAGS, _KEYS = b"UNIQ_KEY", b"TAGS", b"KEYS"
+_ID, _TAGS, _KEYS, _GROUP = b"UNIQ_KEY", b"TAGS", b"KEYS", b"__SHARDINGKEY"
 _FULL_WAY = frozenset({b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS"})
 _VALUE = rb"[^\x00-\x02]*"
 _CAUGHT = {
     _ID: rb"([0-9A-Za-z]{1,40})",
     _TAGS: b"(%b)" % _VALUE,
+    _GROUP: b"(%b)" % _VALUE,
     **{name: b"(%b)" % digits for name, digits in PLAIN_DELAYS.items()},
 }
 
@@ -78,9 +79,10 @@ class PropertyShape:
         self._has_id = _ID in names
         self._delay = next((name for name in names if name in PLAIN_DELAYS), b"")
         groups = [name for name in names if name in _CAUGHT]
-        missing = [name for name in (_ID, _TAGS, self._delay) if name not in groups]
-        pattern += rb"()" * len(missing)  # so that there are always three
-        self._id, self._tag, self._due = map((groups + missing).index, (_ID, _TAGS, self._delay))
+        wanted = (_ID, _TAGS, _GROUP, self._delay)
+        missing = [name for name in wanted if name not in groups]
+        pattern += rb"()" * len(missing)  # so that there are always four
+        self._id, self._tag, self._group, self._due = map((groups + missing).index, wanted)
         self._separator = b"" if ends or not names else b"\x02"
         self._expression = re.compile(rb"\x00" + pattern + rb"(?=\x00)")
 
@@ -136,7 +138,7 @@ class PropertyShape:
         if self._delay:
             texts = [text + between + real for text, real in zip(texts, ways.reals, strict=True)]
         keyed = [self._keyed] * len(texts)
-        return Wanted(texts, ids, keyed, columns[self._tag], due_ms, lanes)
+        return Wanted(texts, ids, keyed, columns[self._tag], columns[self._group], due_ms, lanes)
 
 
 class Shapes:

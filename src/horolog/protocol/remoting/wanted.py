@@ -11,7 +11,8 @@ from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
 from horolog.protocol.rocketmq.message import check_id, check_stored_size
 
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
-assert (len(_ID), len(_TAGS)) == (10, 6)
+_GROUP = b"\x02__SHARDINGKEY\x01"
+assert len(_ID) == 10
 _POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
 
 
@@ -30,6 +31,7 @@ class Wanted(NamedTuple):
     ids: Sequence[bytes]
     keyed: Sequence[bool]  # whether there is a property KEYS
     tags: Sequence[bytes]  # empty: none
+    groups: Sequence[bytes]  # message groups; empty: none
     due_ms: Sequence[int]  # as a head says it when it is sent
     lanes: Sequence[int]
 
@@ -40,7 +42,9 @@ class Wanted(NamedTuple):
         return cls(*zip(*found, strict=True))
 
 
-def _read(stored: bytes, ways: Ways, real: bytes) -> tuple[bytes, bytes, bool, bytes, int, int]:
+def _read(
+    stored: bytes, ways: Ways, real: bytes
+) -> tuple[bytes, bytes, bool, bytes, bytes, int, int]:
     if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
         check_stored_size(len(stored))
     marked = b"\x02" + stored
@@ -62,12 +66,18 @@ def _read(stored: bytes, ways: Ways, real: bytes) -> tuple[bytes, bytes, bool, b
         due_ms, lane, marked = due_of(marked, ways.levels, real)
     if len(marked) - 1 > STORED_PROPERTIES_MAX:
         check_stored_size(len(marked) - 1)
-    tag = b""
-    at = marked.rfind(_TAGS)
-    if at >= 0:
-        end = marked.find(b"\x02", at + 1)
-        tag = marked[at + 6 : end] if end >= 0 else marked[at + 6 :]
-    return marked[1:], message_id, _KEYS in marked, tag, due_ms, lane
+    tag, group = _last(marked, _TAGS), _last(marked, _GROUP)
+    return marked[1:], message_id, _KEYS in marked, tag, group, due_ms, lane
+
+
+def _last(marked: bytes, mark: bytes) -> bytes:
+    """The value of the last property of that name; empty if there is none."""
+    at = marked.rfind(mark)
+    if at < 0:
+        return b""
+    at += len(mark)
+    end = marked.find(b"\x02", at)
+    return marked[at:end] if end >= 0 else marked[at:]
 
 
 def half_message() -> HorologError:

@@ -15,6 +15,7 @@ from horolog import limits
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.layout import HEAD, MAGIC
+from horolog.protocol.rocketmq.message_group import group_code
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType, NewMessage
 
@@ -170,12 +171,6 @@ def encode(
                 f"{limits.MESSAGE_GROUP_MAX} bytes",
                 code=ErrorCode.ILLEGAL_MESSAGE_GROUP,
             )
-    if due_ms and (message_group is not None or type is MessageType.FIFO):
-        raise refused(
-            "message_type" if message_group is None else "message_group",
-            "together with a due time; a message is delivered in order or when it is due, not both",
-            code=ErrorCode.TYPE_CONFLICT,
-        )
     if user_properties or keys or tag:
         check_user_properties(user_properties or {}, tag or "", keys)
     check_id(message_id)
@@ -196,7 +191,8 @@ def encode(
     )
     code, hashed = tags_code(tag or ""), key_hash(topic, message_id)
     size = RECORD_HEAD_BYTES + len(packed)
-    head = HEAD_AS_SENT.pack(size, type, bool(keys), 0, due_ms, 0, code, hashed)
+    group = group_code(message_group or "")
+    head = HEAD_AS_SENT.pack(size, type, bool(keys), 0, due_ms, group, code, hashed)
     return NewMessage(head + packed, message_id, due_ms, code, hashed, type, bool(keys))
 
 

@@ -1,0 +1,36 @@
+"""The queue of a message group: a jump consistent hash of its code, as in RocketMQ.
+
+The same group and the same number of queues give the same queue, in every process and version.  With one queue more, of
+n + 1, one group in n + 1 moves, all of them to the new queue; no other group changes its queue.
+
+J. Lamping, E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm (2014).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_FACTOR = np.uint64(2_862_933_555_777_941_757)
+_ONE, _SHIFT = np.uint64(1), np.uint64(33)
+_SCALE = float(1 << 31)
+
+
+def queues_of_groups(
+    codes: npt.NDArray[Any], queue_counts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """A queue below each count, for u32 codes of message groups (`group_code`); a few rounds for all of them together."""
+    assert bool((queue_counts > 0).all()), "topics without a queue"
+    state = codes.astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
+    found = np.zeros(len(codes), np.int64)
+    jumping = np.arange(len(codes))
+    while len(jumping):
+        state = state * _FACTOR + _ONE
+        drawn = ((state >> _SHIFT).astype(np.float64) + 1) / _SCALE
+        following = ((found[jumping] + 1) / drawn).astype(np.int64)
+        goes_on = following < queue_counts[jumping]
+        jumping, state = jumping[goes_on], state[goes_on]
+        found[jumping] = following[goes_on]
+    return found
