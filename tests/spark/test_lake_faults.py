@@ -57,20 +57,20 @@ def test_a_job_that_was_stopped_goes_on(broker, tmp_path, stopped) -> None:
     if stopped != "begun":
         files = write(frozen, plan(frozen.opened(), frozen.from_ms), uri, None)
     if stopped in ("committed", "told"):
-        assert lake_table.commit_files(uri, frozen.log_id, frozen.number, files)
+        assert lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files)
     if stopped == "told":
-        has = lake_table.sum_of(uri, frozen.number)
-        lake_broker.commit(broker.admin, frozen.number, has.rows, has.checksum, uri)
+        has = lake_table.sum_of(uri, frozen.offload_id)
+        lake_broker.commit(broker.admin, frozen.offload_id, has.rows, has.checksum, uri)
     broker.kill()
     broker.restart()
     if stopped == "told":
-        again = lake_broker.commit(broker.admin, frozen.number, has.rows, has.checksum, uri)
+        again = lake_broker.commit(broker.admin, frozen.offload_id, has.rows, has.checksum, uri)
         assert again["already"]
     else:
         done = offload(broker.admin, uri, start + 5 * HOUR_MS)
-        assert (done.number, done.from_ms) == (frozen.number, start)
+        assert (done.number, done.from_ms) == (frozen.offload_id, start)
         assert done.already == (stopped == "committed")
-    assert in_table(uri, frozen.number) == far_of(made, start)
+    assert in_table(uri, frozen.offload_id) == far_of(made, start)
     assert total(broker) == len(made)
     assert broker.admin.get("/v1/offloads")["waiting"] == len(far_of(made, start))
 
@@ -82,13 +82,13 @@ def test_a_table_that_lacks_rows_is_refused_and_nothing_changes(broker, tmp_path
     units = plan(frozen.opened(), frozen.from_ms)
     files = write(frozen, units, uri, None)
     assert len(files) > 1
-    lake_table.commit_files(uri, frozen.log_id, frozen.number, files[1:])
+    lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files[1:])
     with pytest.raises(HorologError, match="the lake has") as refused:
         offload(broker.admin, uri, start)
     assert refused.value.code is ErrorCode.BAD_REQUEST
     assert total(broker) == len(made)
-    assert abort_open(broker.admin, uri) == frozen.number
-    assert in_table(uri, frozen.number) == []
+    assert abort_open(broker.admin, uri) == frozen.offload_id
+    assert in_table(uri, frozen.offload_id) == []
     assert offload(broker.admin, uri, start).rows == len(far_of(made, start))
 
 
@@ -103,7 +103,7 @@ def test_what_is_recalled_while_it_is_copied_does_not_come_back(broker, tmp_path
     done = offload(broker.admin, uri, start)
     assert done.rows == len(far_of(made, start))  # the table has it
     assert total(broker) == len(made) - 1
-    assert len(lake_broker.gone_rows(broker.admin, frozen.number)) == 1
+    assert len(lake_broker.gone_rows(broker.admin, frozen.offload_id)) == 1
     broker.advance(30 * 24 * HOUR_MS)
     assert sorted(receive_all(broker)) == sorted(set(made) - {left_out})
 

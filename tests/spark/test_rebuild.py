@@ -74,7 +74,9 @@ async def _look(path: Path, later_ms: int = 0) -> dict[str, object]:
     lake = await engine.submit(DescribeTier(1 << 50))
     found["lake"] = lake
     for offload in lake.offloads:
-        found["gone", offload.number] = sorted(await engine.submit(ListRecalled(offload.number)))
+        found["gone", offload.offload_id] = sorted(
+            await engine.submit(ListRecalled(offload.offload_id))
+        )
     await engine.stop()
     return found
 
@@ -227,7 +229,7 @@ async def _abort_and_begin_again(path: Path) -> None:
     lake = engine.broker.shard.tier
     assert lake.open is not None
     from_ms, before = lake.open.from_ms, lake.waiting
-    assert await engine.submit(AbortOffload(lake.open.number))
+    assert await engine.submit(AbortOffload(lake.open.offload_id))
     view = await begin(engine, from_ms)
     assert len(await commit(engine, path, view)) == lake.waiting - before > 10
     await engine.stop()

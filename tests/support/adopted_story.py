@@ -138,13 +138,13 @@ async def begin(engine: Engine, from_ms: int, app: str = "job") -> OffloadView:
     view: OffloadView = await engine.submit(BeginOffload(app, from_ms))
     for _ in range(200):
         try:
-            await engine.submit(FreezeOffload(view.number))
+            await engine.submit(FreezeOffload(view.offload_id))
         except HorologError as error:
             assert error.code is ErrorCode.TOO_MANY_REQUESTS
             await engine.advance(10)
             await asyncio.sleep(0)
             continue
-        found: OffloadView = await engine.submit(DescribeOffload(view.number))
+        found: OffloadView = await engine.submit(DescribeOffload(view.offload_id))
         return found
     raise AssertionError("far buffers do not become runs")
 
@@ -171,7 +171,7 @@ def exported(path: Path, view: OffloadView) -> list[Row]:
 async def commit(engine: Engine, path: Path, view: OffloadView) -> list[Row]:
     """Commit a frozen offload."""
     rows = exported(path, view)
-    await engine.submit(CommitOffload(view.number, len(rows), "lake"))
+    await engine.submit(CommitOffload(view.offload_id, len(rows), "lake"))
     return rows
 
 
@@ -193,25 +193,25 @@ async def make_offloaded(path: Path, *, under_way: bool = False) -> None:
     await recall(engine, dues, [1_003, 2_020, 2_080, 6_040])
     aborted = await begin(engine, START_MS + 3 * DAY_MS)
     await recall(engine, dues, [1_004, 2_081])
-    await engine.submit(AbortOffload(aborted.number))
+    await engine.submit(AbortOffload(aborted.offload_id))
     await engine.advance(HOUR_MS)
     first = await begin(engine, START_MS + 4 * DAY_MS)
     await recall(engine, dues, [1_005, 2_082, 6_050, 2_002])
     due = dues[1_006]
     await engine.submit(Reschedule(TOPIC, message_id(1_006), due, START_MS + 9 * DAY_MS))
     rows = await commit(engine, path, first)
-    await recall_in_lake(engine, first.number, rows[5:7], dues)
+    await recall_in_lake(engine, first.offload_id, rows[5:7], dues)
     more = spread(7_000, 40, START_MS + 3 * DAY_MS, 3 * HOUR_MS)
     await adopt(engine, path, "more", 1, [more])
     await engine.advance(2 * HOUR_MS)
     second = await begin(engine, START_MS + 3 * DAY_MS + 5 * HOUR_MS, "other")
-    await recall_in_lake(engine, first.number, rows[20:21], dues)
-    await move_in_lake(engine, first.number, rows[22], START_MS + 4 * HOUR_MS)
-    await move_in_lake(engine, first.number, rows[23], START_MS + 30 * DAY_MS)
+    await recall_in_lake(engine, first.offload_id, rows[20:21], dues)
+    await move_in_lake(engine, first.offload_id, rows[22], START_MS + 4 * HOUR_MS)
+    await move_in_lake(engine, first.offload_id, rows[23], START_MS + 30 * DAY_MS)
     await recall(engine, more, [7_005])
     await commit(engine, path, second)
     await engine.checkpoint()
-    await promote(engine, path, first.number)
+    await promote(engine, path, first.offload_id)
     await engine.advance(5 * HOUR_MS)
     await consume(engine)
     if under_way:
@@ -221,43 +221,43 @@ async def make_offloaded(path: Path, *, under_way: bool = False) -> None:
     await engine.stop()
 
 
-async def recall_in_lake(engine: Engine, number: int, rows: Sequence[Row], dues: Dues) -> None:
+async def recall_in_lake(engine: Engine, offload_id: int, rows: Sequence[Row], dues: Dues) -> None:
     names = {due: message_id(n) for n, due in dues.items()}
     for row in rows:
-        found = (TierRow(number, row.origin, row.row, row.due_ms),)
+        found = (TierRow(offload_id, row.origin, row.row, row.due_ms),)
         told = await engine.submit(
             Recall(
                 TOPIC,
                 names.get(row.due_ms, "gone"),
                 row.due_ms,
-                elsewhere=Elsewhere(found, (number,)),
+                elsewhere=Elsewhere(found, (offload_id,)),
             )
         )
         assert told is not None
 
 
-async def move_in_lake(engine: Engine, number: int, row: Row, new_due_ms: int) -> None:
+async def move_in_lake(engine: Engine, offload_id: int, row: Row, new_due_ms: int) -> None:
     stored = layout.properties_of(memoryview(row.record)[HEAD_BYTES:])
     name = properties.decode(stored)[properties.UNIQ_KEY]
-    found = (TierRow(number, row.origin, row.row, row.due_ms),)
+    found = (TierRow(offload_id, row.origin, row.row, row.due_ms),)
     told = await engine.submit(
         Reschedule(
             TOPIC,
             name,
             row.due_ms,
             new_due_ms,
-            elsewhere=Elsewhere(found, (number,), row.record),
+            elsewhere=Elsewhere(found, (offload_id,), row.record),
         )
     )
     assert told.copies == 1, told
 
 
-async def promote(engine: Engine, path: Path, number: int) -> None:
+async def promote(engine: Engine, path: Path, offload_id: int) -> None:
     """The first hour of the topic comes back, as other messages with the same due time."""
     lake = engine.broker.shard.tier
     topic = engine.broker.shard.topics.get(TOPIC).id
-    hour = lake.first_hour(number, topic)
+    hour = lake.first_hour(offload_id, topic)
     assert hour is not None
-    back = spread(9_000, lake.count(number, hour, topic), hour * HOUR_MS, 1)
-    await adopt(engine, path, Promotion(number, hour, topic).app, hour, [back])
-    assert lake.first_hour(number, topic) != hour
+    back = spread(9_000, lake.count(offload_id, hour, topic), hour * HOUR_MS, 1)
+    await adopt(engine, path, Promotion(offload_id, hour, topic).app, hour, [back])
+    assert lake.first_hour(offload_id, topic) != hour

@@ -46,8 +46,10 @@ def run_offload(session: Any, broker: str, uri: str) -> int:
 def run_promote(session: Any, broker: str, uri: str) -> int:
     """Everything that waits, in a task for each offload and topic: their hours follow each other."""
     _, waiting = lake_broker.hours(AdminClient(broker), TIME_MAX_MS)
-    waiting.sort(key=lambda hour: (hour.number, hour.topic, hour.hour))
-    parts = [list(hours) for _, hours in groupby(waiting, lambda hour: (hour.number, hour.topic))]
+    waiting.sort(key=lambda hour: (hour.offload_id, hour.topic, hour.hour))
+    parts = [
+        list(hours) for _, hours in groupby(waiting, lambda hour: (hour.offload_id, hour.topic))
+    ]
 
     def promote(mine: Iterable[list[TierHour]]) -> Iterable[int]:
         for hours in mine:

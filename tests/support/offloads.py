@@ -44,11 +44,11 @@ def begin(world, from_ms: int, app: str = "a") -> OffloadView:
     for _ in range(50):
         world.clock.advance(10)
         try:
-            world.broker.ask(FreezeOffload(view.number))
+            world.broker.ask(FreezeOffload(view.offload_id))
         except HorologError as error:
             assert error.code is ErrorCode.TOO_MANY_REQUESTS
             continue
-        return world.broker.ask(DescribeOffload(view.number))
+        return world.broker.ask(DescribeOffload(view.offload_id))
     raise AssertionError("far buffers do not become runs")
 
 

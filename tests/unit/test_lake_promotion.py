@@ -54,7 +54,7 @@ def in_lake(world) -> dict[str, tuple[str, int]]:
     view = begin(world, start)
     rows = exported(world, view)
     assert len(rows) == 30
-    world.broker.ask(CommitOffload(view.number, 30, "lake"))
+    world.broker.ask(CommitOffload(view.offload_id, 30, "lake"))
     return told
 
 
@@ -66,7 +66,7 @@ def promote(
     world, hour: TierHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
 ) -> Adopted:
     """As `pipeline.promote` does it."""
-    app = Promotion(hour.number, hour.hour, hour.topic).app
+    app = Promotion(hour.offload_id, hour.hour, hour.topic).app
     answer = world.broker.ask(BeginAdoption(app, hour.hour, hour.topic_name))
     if answer.already:
         return Adopted(True)
@@ -137,7 +137,7 @@ def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:
     with pytest.raises(HorologError, match="2 rows, but 3 wait"):
         promote(world, first, less, inline=False, token="a" * 16)
     assert pending(world) == 30
-    (number,) = {hour.number for hour in hours}
+    (number,) = {hour.offload_id for hour in hours}
     row = TierRow(number, 4_242, 0, due_ms)
     world.broker.ask(Recall(topic, name, due_ms, elsewhere=Elsewhere((row,), (number,))))
     assert world.broker.ask(ListRecalled(number)) == [(4_242, 0)]

@@ -45,7 +45,7 @@ def offloaded(world, count: int = 60) -> dict[str, Any]:
     schedule(world, count)
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     rows = {row.message_id: row for row in frozen_messages(world.broker.place, view)}
-    assert world.broker.ask(CommitOffload(view.number, len(rows), "lake")).waiting == len(rows)
+    assert world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake")).waiting == len(rows)
     return rows
 
 
@@ -211,7 +211,7 @@ def test_nothing_leaves_for_the_lake_under_a_bulk_recall(make_world, monkeypatch
     rows = exported(world, view)
     asked = [
         Answer(RecallMany("t", 0, ALL_MS), 0),
-        Answer(CommitOffload(view.number, len(rows), "lake"), 0),
+        Answer(CommitOffload(view.offload_id, len(rows), "lake"), 0),
     ]
     world.broker.step(asked)
     world.broker.settle()

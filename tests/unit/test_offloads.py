@@ -47,7 +47,7 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
     assert len(rows) == 100
     assert len(set(rows)) == 100
     assert min(row[0] for row in rows) >= view.from_ms
-    done = world.broker.ask(CommitOffload(view.number, len(rows), "lake"))
+    done = world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake"))
     assert (done.stage, done.waiting) == ("lake", 100)
     for _ in range(2):
         assert expected_counts(world) == before
@@ -82,17 +82,17 @@ def test_what_is_recalled_after_the_freeze_is_told(make_world) -> None:
     moved = world.broker.ask(Reschedule("t", "m4", made["m4"][1], made["m4"][1] + 5))
     assert moved.status.value == "RESCHEDULED"
     for _ in range(2):
-        assert exported(world, world.broker.ask(DescribeOffload(view.number))) == rows
-        assert len(world.broker.ask(ListRecalled(view.number))) == 2
+        assert exported(world, world.broker.ask(DescribeOffload(view.offload_id))) == rows
+        assert len(world.broker.ask(ListRecalled(view.offload_id))) == 2
         world.broker.want_checkpoint()
         world.broker.settle()
         world.reopen()
     with pytest.raises(HorologError, match="the broker 49"):
-        world.broker.ask(CommitOffload(view.number, 48, "lake"))
-    done = world.broker.ask(CommitOffload(view.number, 49, "lake"))
+        world.broker.ask(CommitOffload(view.offload_id, 48, "lake"))
+    done = world.broker.ask(CommitOffload(view.offload_id, 49, "lake"))
     assert done.waiting == 47
     assert pending(world) == 57
-    gone = world.broker.ask(ListRecalled(view.number))
+    gone = world.broker.ask(ListRecalled(view.offload_id))
     due_of = {origin: due for due, origin, _, _ in rows}
     assert {due_of[position] for position, _ in gone} == {made["m3"][1], made["m4"][1]}
 
@@ -106,7 +106,7 @@ def test_recalls_of_what_is_in_the_lake_are_refused_unless_the_row_is_named(make
     made = schedule(world, 60)
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     rows = exported(world, view)
-    world.broker.ask(CommitOffload(view.number, len(rows), "lake"))
+    world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake"))
     topic, due_ms = made["m2"]
     for command in (
         Recall(topic, "m2", due_ms),
@@ -120,7 +120,7 @@ def test_recalls_of_what_is_in_the_lake_are_refused_unless_the_row_is_named(make
         assert refused.value.code is ErrorCode.IN_TIER
     assert recall(world, "m0", made).status is RecallStatus.CANCELLED  # still on the disk
     (found,) = [row for row in rows if row[0] == due_ms]
-    there = Elsewhere((TierRow(view.number, found[1], found[2], due_ms),), (view.number,))
+    there = Elsewhere((TierRow(view.offload_id, found[1], found[2], due_ms),), (view.offload_id,))
     named = Recall(topic, "m2", due_ms, elsewhere=there)
     assert world.broker.ask(named).status is RecallStatus.CANCELLED
     assert pending(world) == 58
@@ -128,7 +128,7 @@ def test_recalls_of_what_is_in_the_lake_are_refused_unless_the_row_is_named(make
     assert state_of(world, "m3") is MessageState.IN_TIER
     for _ in range(2):
         assert world.broker.ask(named).status is RecallStatus.NOT_FOUND
-        assert world.broker.ask(ListRecalled(view.number)) == [(found[1], found[2])]
+        assert world.broker.ask(ListRecalled(view.offload_id)) == [(found[1], found[2])]
         world.broker.want_checkpoint()
         world.broker.settle()
         world.reopen(power_cut=True)
@@ -148,15 +148,15 @@ def test_begin_is_refused_or_goes_on(make_world) -> None:
             world.broker.ask(BeginOffload("a", from_ms))
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     again = world.broker.ask(BeginOffload("a", view.from_ms + DAY_MS))
-    assert (again.number, again.from_ms) == (view.number, view.from_ms)
+    assert (again.offload_id, again.from_ms) == (view.offload_id, view.from_ms)
     with pytest.raises(HorologError, match="under way") as refused:
         world.broker.ask(BeginOffload("b", view.from_ms))
     assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
     with pytest.raises(HorologError, match="there is no offload"):
         world.broker.ask(CommitOffload(99, 1, "lake"))
-    assert world.broker.ask(AbortOffload(view.number))
-    assert not world.broker.ask(AbortOffload(view.number))
-    assert begin(world, view.from_ms, "b").number == view.number + 1
+    assert world.broker.ask(AbortOffload(view.offload_id))
+    assert not world.broker.ask(AbortOffload(view.offload_id))
+    assert begin(world, view.from_ms, "b").offload_id == view.offload_id + 1
 
 
 def test_a_commit_that_comes_too_late_is_refused(make_world) -> None:
@@ -166,8 +166,8 @@ def test_a_commit_that_comes_too_late_is_refused(make_world) -> None:
     world.clock.advance(47 * HOUR_MS)
     world.broker.settle()
     with pytest.raises(HorologError, match="less than 3 h"):
-        world.broker.ask(CommitOffload(view.number, 10, "lake"))
-    assert world.broker.ask(AbortOffload(view.number))
+        world.broker.ask(CommitOffload(view.offload_id, 10, "lake"))
+    assert world.broker.ask(AbortOffload(view.offload_id))
     assert pending(world) == 10
 
 
@@ -180,9 +180,9 @@ def test_merges_leave_frozen_runs_alone(make_world) -> None:
         schedule(world, 60, start)
         world.clock.advance(2_000)
         world.broker.settle()
-    now = world.broker.ask(DescribeOffload(view.number))
+    now = world.broker.ask(DescribeOffload(view.offload_id))
     assert [run.path for run in now.runs] == paths
-    done = world.broker.ask(CommitOffload(view.number, 50, "lake"))
+    done = world.broker.ask(CommitOffload(view.offload_id, 50, "lake"))
     assert done.waiting == 50
     assert pending(world) == 600
 
@@ -197,13 +197,16 @@ def test_a_commit_waits_for_what_a_start_has_filed_again(make_world) -> None:
     far = world.broker.shard.delay.far
     assert len(far.buffers) == 1
     far.buffers[0].frozen = True  # as if what was sent last had been frozen, too
-    for command in (CommitOffload(view.number, len(rows), "lake"), FreezeOffload(view.number)):
+    for command in (
+        CommitOffload(view.offload_id, len(rows), "lake"),
+        FreezeOffload(view.offload_id),
+    ):
         with pytest.raises(HorologError) as refused:
             world.broker.ask(command)
         assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
     far.buffers[0].frozen = False
     assert pending(world) == 62
-    assert world.broker.ask(CommitOffload(view.number, len(rows), "lake")).waiting == len(rows)
+    assert world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake")).waiting == len(rows)
     assert pending(world) == 62
 
 
@@ -215,12 +218,12 @@ def story(world, told: dict[str, Any]) -> None:
     world.broker.settle()
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     told["rows"] = exported(world, view)
-    told["number"] = view.number
+    told["number"] = view.offload_id
     schedule(world, 24, 60)
     told["sent"] = 84
     world.broker.want_checkpoint()
     world.broker.settle()
-    world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+    world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
     told["committed"] = True
     for _ in range(3):
         world.clock.advance(11_000)
@@ -251,9 +254,9 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
     if "number" in told and not committed:
         # the lake may have it already, so the same rows must be there to be committed again
         view = begin(world, hour_after(world, 48 * HOUR_MS))
-        assert view.number == told["number"]
+        assert view.offload_id == told["number"]
         assert exported(world, view) == told["rows"]
-        world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+        world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
     if "number" in told:
         assert world.broker.ask(DescribeTier(1 << 50)).waiting == 50
     total = pending(world)

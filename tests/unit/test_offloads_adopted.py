@@ -60,12 +60,12 @@ def adopted_story(world, told: dict[str, Any]) -> None:
     told["sent"] = 49
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     told["rows"] = exported(world, view)
-    told["number"] = view.number
+    told["number"] = view.offload_id
     late = world.broker.ask(Recall("t", "whole4", whole[4]))
     assert late.status is RecallStatus.CANCELLED
     told["sent"] = 48
-    assert exported(world, world.broker.ask(DescribeOffload(view.number))) == told["rows"]
-    world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+    assert exported(world, world.broker.ask(DescribeOffload(view.offload_id))) == told["rows"]
+    world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
     told["committed"] = True
     for _ in range(4):
         world.clock.advance(11_000)
@@ -111,9 +111,9 @@ def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
     if not any(offload.stage == "lake" for offload in lake.offloads):
         assert not told.get("committed")
         view = begin(world, hour_after(world, 48 * HOUR_MS))
-        assert view.number == told["number"]
+        assert view.offload_id == told["number"]
         assert exported(world, view) == told["rows"]
-        world.broker.ask(CommitOffload(view.number, len(told["rows"]), "lake"))
+        world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
     gone = len(world.broker.ask(ListRecalled(told["number"])))
     assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(told["rows"]) - gone
     assert pending(world) == 49 - gone

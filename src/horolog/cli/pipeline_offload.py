@@ -56,9 +56,9 @@ def offload(
     with typed_as(_FLAGS):
         ahead_ms = parse_duration_ms(beyond, field="beyond")
         if abort:
-            number = abort_open(client, lake, app)
-            told = f"Offload {number} is given up." if number else "Nothing is frozen."
-            print_json({"aborted": number}) if as_json else typer.echo(told)
+            offload_id = abort_open(client, lake, app)
+            told = f"Offload {offload_id} is given up." if offload_id else "Nothing is frozen."
+            print_json({"aborted": offload_id}) if as_json else typer.echo(told)
             return
         from_ms = int(client.get("/v1/clock")["wall_ms"]) + ahead_ms
         note = None if as_json else lambda line: typer.echo(line, err=True)

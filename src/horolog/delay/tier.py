@@ -41,14 +41,14 @@ class Step(NamedTuple):
 class Promotion(NamedTuple):
     """An hour of a topic that comes back.  In a log it is an adoption with this name, `app` and version `hour`."""
 
-    number: int  # of the offload with which it went
+    offload_id: int  # of the offload with which it went
     hour: int
     topic: int
 
     @property
     def app(self) -> str:
         """The app under which hours of an offload's topic are promoted, one after the other."""
-        return f"{_APP}:{self.number}:{self.topic}"
+        return f"{_APP}:{self.offload_id}:{self.topic}"
 
     @staticmethod
     def of(app: str, version: int) -> Promotion | None:

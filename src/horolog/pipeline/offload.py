@@ -36,7 +36,7 @@ Note = Callable[[str], None]
 class Offloaded(NamedTuple):
     """What a job did.  `already`: an earlier one had written the table, or even told the broker."""
 
-    number: int
+    number: int  # of the offload
     rows: int
     files: int
     from_ms: int
@@ -63,21 +63,21 @@ def offload(
     if spark is not None:
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
-    tell(f"offload {frozen.number}: {counted(len(frozen.runs), 'run')} frozen")
-    already = lake_table.is_committed(uri, frozen.log_id, frozen.number)
+    tell(f"offload {frozen.offload_id}: {counted(len(frozen.runs), 'run')} frozen")
+    already = lake_table.is_committed(uri, frozen.log_id, frozen.offload_id)
     if not already:
         units = plan(frozen.opened(), frozen.from_ms)
         files = write(frozen, units, uri, spark)
         if not files:
-            admin.post("/v1/offloads/abort", {"number": frozen.number})
-            return Offloaded(frozen.number, 0, 0, frozen.from_ms, uri, False)
-        tell(f"offload {frozen.number}: {counted(len(files), 'file')} written")
-        already = not lake_table.commit_files(uri, frozen.log_id, frozen.number, files)
-    has = lake_table.sum_of(uri, frozen.number)
-    lake_broker.commit(admin, frozen.number, has.rows, has.checksum, uri)
-    tell(f"offload {frozen.number}: {counted(has.rows, 'message')} in the lake")
-    count = len(lake_table.files_of(uri, frozen.number))
-    return Offloaded(frozen.number, has.rows, count, frozen.from_ms, uri, already)
+            admin.post("/v1/offloads/abort", {"number": frozen.offload_id})
+            return Offloaded(frozen.offload_id, 0, 0, frozen.from_ms, uri, False)
+        tell(f"offload {frozen.offload_id}: {counted(len(files), 'file')} written")
+        already = not lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+    has = lake_table.sum_of(uri, frozen.offload_id)
+    lake_broker.commit(admin, frozen.offload_id, has.rows, has.checksum, uri)
+    tell(f"offload {frozen.offload_id}: {counted(has.rows, 'message')} in the lake")
+    count = len(lake_table.files_of(uri, frozen.offload_id))
+    return Offloaded(frozen.offload_id, has.rows, count, frozen.from_ms, uri, already)
 
 
 def table_of(uri: str) -> str:
@@ -91,7 +91,7 @@ def write(
     """Write all units; the files are not yet the table's."""
     if spark is None or not units:
         runs = frozen.opened()
-        made = [_write_one(runs, frozen.number, unit, uri) for unit in units]
+        made = [_write_one(runs, frozen.offload_id, unit, uri) for unit in units]
         return [file for file in made if file is not None]
     with shared_place(uri, "LAKE") as place:
         files = _written_by_tasks(frozen, units, place, spark)
@@ -102,14 +102,14 @@ def write(
 def _written_by_tasks(
     frozen: lake_broker.Frozen, units: Sequence[Unit], place: SharedPlace, spark: SparkSession
 ) -> list[LakeFile]:
-    number, told = frozen.number, spark.sparkContext.broadcast(frozen.runs)
+    offload_id, told = frozen.offload_id, spark.sparkContext.broadcast(frozen.runs)
 
     def task(mine: Iterable[Any]) -> Iterable[Any]:
         place.check()
         runs = [FrozenRun(each) for each in told.value]
         for share in mine:
             for unit in share:
-                file = _write_one(runs, number, Unit(*unit), place.path)
+                file = _write_one(runs, offload_id, Unit(*unit), place.path)
                 if file is not None:
                     yield tuple(file)
 
@@ -135,8 +135,8 @@ def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
     return shares
 
 
-def _write_one(runs: Sequence[FrozenRun], number: int, unit: Unit, uri: str) -> LakeFile | None:
-    return write_unit(runs, unit, uri, lake_table.partition_of(number, unit.day))
+def _write_one(runs: Sequence[FrozenRun], offload_id: int, unit: Unit, uri: str) -> LakeFile | None:
+    return write_unit(runs, unit, uri, lake_table.partition_of(offload_id, unit.day))
 
 
 def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
@@ -148,9 +148,9 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
     for told in admin.get("/v1/offloads")["offloads"]:
         if told["stage"] == "lake" or told["app"] != app:
             continue
-        number = int(told["number"])
-        if admin.post("/v1/offloads/abort", {"number": number})["aborted"]:
-            if lake_table.is_committed(uri, told["log_id"], number):
-                lake_table.forget(uri, "9999", number)
-            return number
+        offload_id = int(told["number"])
+        if admin.post("/v1/offloads/abort", {"number": offload_id})["aborted"]:
+            if lake_table.is_committed(uri, told["log_id"], offload_id):
+                lake_table.forget(uri, "9999", offload_id)
+            return offload_id
     return 0

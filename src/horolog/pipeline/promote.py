@@ -65,11 +65,11 @@ def promote_due(
     tables, waiting = lake_broker.hours(admin, to_ms)
     done = rows = 0
     for hour in waiting:
-        count = promote_hour(broker, tables[hour.number], hour, timeout_ms)
+        count = promote_hour(broker, tables[hour.offload_id], hour, timeout_ms)
         done, rows = done + 1, rows + count
         if note is not None:
             note(
-                f"offload {hour.number}, hour {hour.hour}: {counted(count, 'message')} of {hour.topic_name}"
+                f"offload {hour.offload_id}, hour {hour.hour}: {counted(count, 'message')} of {hour.topic_name}"
             )
     return Promoted(done, rows)
 
@@ -84,7 +84,7 @@ def forget_past(broker: str, keep_ms: int) -> int:
     tables, waiting = lake_broker.hours(admin, now_ms)
     files = 0
     for uri in set(tables.values()):
-        late = [hour.hour * HOUR_MS for hour in waiting if tables[hour.number] == uri]
+        late = [hour.hour * HOUR_MS for hour in waiting if tables[hour.offload_id] == uri]
         if uri and lake_table.has_table(uri):
             files += lake_table.forget(uri, day_of(min([now_ms - keep_ms, *late])))
     return files
@@ -119,7 +119,7 @@ def _still_waiting(broker: str, hour: TierHour) -> TierHour | None:
 
 
 def _promote(broker: str, uri: str, hour: TierHour, timeout_ms: int) -> int:
-    app = Promotion(hour.number, hour.hour, hour.topic).app
+    app = Promotion(hour.offload_id, hour.hour, hour.topic).app
     begun = transaction.begin(broker, app, hour.hour, hour.topic_name, timeout_ms)
     if begun.already:
         return 0
@@ -131,7 +131,7 @@ def _promote(broker: str, uri: str, hour: TierHour, timeout_ms: int) -> int:
             raise _Recalled(
                 ErrorCode.DAMAGED,
                 f"lake: {uri} has {counted(rows, 'message')} of topic {hour.topic_name} for hour {hour.hour} of offload "
-                f"{hour.number}; the broker counts {hour.waiting}",
+                f"{hour.offload_id}; the broker counts {hour.waiting}",
                 field="lake",
             )
         return _commit(begun, hour, files)
@@ -152,12 +152,12 @@ def _commit(begun: Transaction, hour: TierHour, files: list[StagedRun]) -> int:
 
 def _parts(broker: str, uri: str, hour: TierHour) -> Iterator[pa.Table]:
     """Rows to promote, in order, a run's worth at a time; files of the table follow each other."""
-    gone = lake_broker.gone_rows(AdminClient(broker), hour.number, hour.hour)
+    gone = lake_broker.gone_rows(AdminClient(broker), hour.offload_id, hour.hour)
     recalled = set(zip(*(gone[name].to_pylist() for name in gone.column_names), strict=True))
     gathered: list[pa.Table] = []
     rows = size = 0
     last = -1
-    for table in lake_table.rows_of_hour(uri, hour.number, hour.hour, hour.topic):
+    for table in lake_table.rows_of_hour(uri, hour.offload_id, hour.hour, hour.topic):
         kept = _without(table, recalled)
         if not len(kept):
             continue

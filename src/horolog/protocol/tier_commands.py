@@ -28,14 +28,14 @@ class FreezeOffload:
     TOO_MANY_REQUESTS while far buffers are still being written as runs.
     """
 
-    number: int
+    offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
 class CommitOffload:
     """The tier has all rows of the frozen runs, which the caller has compared; gives `OffloadView`."""
 
-    number: int
+    offload_id: int
     rows: int
     uri: str
 
@@ -44,14 +44,14 @@ class CommitOffload:
 class AbortOffload:
     """Thaw what is frozen; gives whether there was something to abort."""
 
-    number: int
+    offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
 class DescribeOffload:
     """One offload, with its frozen runs; gives `OffloadView`."""
 
-    number: int
+    offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,7 +65,7 @@ class DescribeTier:
 class ListRecalled:
     """What was recalled of an offload and hour, so that it is left out; gives list[(position, row)]."""
 
-    number: int
+    offload_id: int
     hour: int | None = None
 
 
@@ -79,7 +79,7 @@ class TellTierProblem:
 class TierRow(NamedTuple):
     """A message as the tier has it."""
 
-    number: int
+    offload_id: int
     position: int  # origin
     row: int
     due_ms: int
@@ -89,7 +89,7 @@ class TierPlace(NamedTuple):
     """Hours of one offload and topic of which something waits, and that somebody asks for."""
 
     uri: str
-    number: int
+    offload_id: int
     topic: int
     hours: list[int]
 
@@ -97,7 +97,7 @@ class TierPlace(NamedTuple):
 class Elsewhere(NamedTuple):
     """What was found of one message where a tier has it.
 
-    looked  numbers of the offloads that were searched
+    looked  offloads that were searched
     record  of one of the rows, as it stands there; only a reschedule needs it
     """
 
@@ -152,7 +152,7 @@ class FrozenView(NamedTuple):
 class OffloadView:
     """An offload: `stage` is sealing, frozen, lake or broken."""
 
-    number: int
+    offload_id: int
     app: str
     from_ms: int
     stage: str
@@ -166,11 +166,16 @@ class OffloadView:
 class TierHour(NamedTuple):
     """What waits of an offload, hour and topic."""
 
-    number: int
+    offload_id: int
     hour: int
     topic: int
     topic_name: str
     waiting: int
+
+    def row(self) -> dict[str, Any]:
+        """As JSON, where the offload is called `number`."""
+        fields = self._asdict()
+        return {"number": fields.pop("offload_id"), **fields}
 
 
 @dataclass(slots=True)

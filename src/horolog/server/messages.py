@@ -92,7 +92,7 @@ async def recall_many(engine: Submits, command: RecallMany) -> RecalledMany:
         if command.dry_run:
             done = RecalledMany(0, 0, 0)
         await tier.recall_rows(command, places, done)
-        looked = tuple(place.number for place in places)
+        looked = tuple(place.offload_id for place in places)
         asked = engine.submit(replace(command, looked=looked))
         here = await _with_count(asked, done.cancelled, tier.name)
         if isinstance(here, LookElsewhere):

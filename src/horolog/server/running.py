@@ -108,11 +108,11 @@ class OffloadMaker(Protocol):
         """Freeze runs; returns when they may be read."""
         ...
 
-    async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
+    async def commit(self, offload_id: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
         """Compare what the tier has with the frozen runs, and cut them."""
         ...
 
-    async def abort(self, number: int) -> bool:
+    async def abort(self, offload_id: int) -> bool:
         """Thaw; whether there was something to abort."""
         ...
 
@@ -120,7 +120,7 @@ class OffloadMaker(Protocol):
         """All offloads, and what waits in the tier in hours that begin before `to_ms`."""
         ...
 
-    async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
+    async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
         """Origins of what was recalled of an offload (and hour)."""
         ...
 

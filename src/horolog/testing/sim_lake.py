@@ -150,37 +150,37 @@ class LakeJobs:
         if mine is None:
             first = now_ms + OFFLOAD_MARGIN_MS + self._random.choice([0, 1, 40, 2_000]) * HOUR_MS
             return f"begin: {self._ask(BeginOffload(_APP, -(-first // HOUR_MS) * HOUR_MS))}"
-        number = mine.number
+        offload_id = mine.offload_id
         if mine.stage == Stage.SEALING.value:
-            return f"freeze {number}: {self._ask(FreezeOffload(number))}"
+            return f"freeze {offload_id}: {self._ask(FreezeOffload(offload_id))}"
         if mine.stage == Stage.BROKEN.value or chance < 0.1:
-            return f"abort {number}: {self._ask(AbortOffload(number))}"
-        sealed = self._ask(FreezeOffload(number))  # as every job asks that goes on
+            return f"abort {offload_id}: {self._ask(AbortOffload(offload_id))}"
+        sealed = self._ask(FreezeOffload(offload_id))  # as every job asks that goes on
         if not isinstance(sealed, OffloadView):
-            return f"{number} is frozen: {sealed}"
-        if number not in self._tables or chance < 0.3:
-            self._tables[number] = self._read(number)
-            return f"{len(self._tables[number])} rows of {number} are in the table"
-        return self._commit(number)
+            return f"{offload_id} is frozen: {sealed}"
+        if offload_id not in self._tables or chance < 0.3:
+            self._tables[offload_id] = self._read(offload_id)
+            return f"{len(self._tables[offload_id])} rows of {offload_id} are in the table"
+        return self._commit(offload_id)
 
-    def _commit(self, number: int) -> str:
-        table, now = self._tables[number], self._read(number)
+    def _commit(self, offload_id: int) -> str:
+        table, now = self._tables[offload_id], self._read(offload_id)
         missing = set(table) - set(now)
         may_be_due_ms = self._history.latest_ms + LAKE_MARGIN_MS
         if set(now) - set(table) or any(each.due_ms > may_be_due_ms for each in missing):
-            raise PromiseBroken(f"P2: what is frozen of offload {number} has changed")
-        done = self._ask(CommitOffload(number, len(table), f"sim:{number}"))
+            raise PromiseBroken(f"P2: what is frozen of offload {offload_id} has changed")
+        done = self._ask(CommitOffload(offload_id, len(table), f"sim:{offload_id}"))
         if isinstance(done, HorologError) and done.field == "rows":
             if not missing:
-                raise PromiseBroken(f"P2: offload {number}: {done.message}")
+                raise PromiseBroken(f"P2: offload {offload_id}: {done.message}")
         elif missing and isinstance(done, OffloadView):
-            raise PromiseBroken(f"P2: offload {number} took away more than is there")
-        return f"commit {number}: {done}"
+            raise PromiseBroken(f"P2: offload {offload_id} took away more than is there")
+        return f"commit {offload_id}: {done}"
 
-    def _read(self, number: int) -> list[LakeMessage]:
-        view = self._ask(DescribeOffload(number))
+    def _read(self, offload_id: int) -> list[LakeMessage]:
+        view = self._ask(DescribeOffload(offload_id))
         if not isinstance(view, OffloadView):
-            return self._tables.get(number, [])
+            return self._tables.get(offload_id, [])
         return frozen_messages(self._broker.place, view)
 
     # --- and back ---------------------------------------------------------------------------------
@@ -188,11 +188,13 @@ class LakeJobs:
     def _first(self, hours: Sequence[TierHour]) -> TierHour:
         """Of one offload and topic the first hour: each is promoted after all before it."""
         one = self._random.choice(hours)
-        return min(hour for hour in hours if (hour.number, hour.topic) == (one.number, one.topic))
+        return min(
+            hour for hour in hours if (hour.offload_id, hour.topic) == (one.offload_id, one.topic)
+        )
 
     def _promote(self, hour: TierHour, now_ms: int) -> str:
-        told = f"promote hour {hour.hour} of offload {hour.number}, topic {hour.topic_name}"
-        gone = self._ask(ListRecalled(hour.number, hour.hour))
+        told = f"promote hour {hour.hour} of offload {hour.offload_id}, topic {hour.topic_name}"
+        gone = self._ask(ListRecalled(hour.offload_id, hour.hour))
         if not isinstance(gone, list):
             return f"{told}: {gone}"
         rows = self._waiting(hour, set(gone))
@@ -207,14 +209,14 @@ class LakeJobs:
                 raise
             return f"{told}: {error.message}"
         if isinstance(done, Adopted) and not done.already:
-            for number, row in enumerate(rows):
-                self._history.sends[row.message_id]["origin"] = done.position + number * 1e-6
+            for place, row in enumerate(rows):
+                self._history.sends[row.message_id]["origin"] = done.position + place * 1e-6
         return f"{told}: {done}"
 
     def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
         return [
             each
-            for each in self._tables[hour.number]
+            for each in self._tables[hour.offload_id]
             if (each.due_ms // HOUR_MS, each.topic) == (hour.hour, hour.topic)
             and each.origin not in gone
         ]
@@ -224,14 +226,14 @@ class LakeJobs:
         topic = self._broker.shard.topics.get(hour.topic_name)
         self._transactions += 1
         token = f"{self._random.randrange(1 << 32):08x}{self._transactions:08x}"
-        app = Promotion(hour.number, hour.hour, hour.topic).app
+        app = Promotion(hour.offload_id, hour.hour, hour.topic).app
         begun = Begun(token, app, hour.hour, hour.topic_name, now_ms)
         made = Transaction(place, begun, topic.id, len(topic.queues))
         made.begin()
         cut = self._random.choice([0, len(rows) // 2])
-        for number, part in enumerate([rows[:cut], rows[cut:]]):
+        for index, part in enumerate([rows[:cut], rows[cut:]]):
             if part:
-                made.claims.append(self._stage(made, f"part-{number}", part))
+                made.claims.append(self._stage(made, f"part-{index}", part))
         done = self._ask(made.prepare(now_ms, inline=self._random.random() < 0.4 and made.is_small))
         if isinstance(done, Adopted) and not done.already:
             made.end()
@@ -264,23 +266,23 @@ class LakeJobs:
         one = self._random.choice(messages)
         message_id, due_ms = one.message_id, one.due_ms
         there = [h for h in view.hours if (h.hour, h.topic) == (due_ms // HOUR_MS, one.topic)]
-        numbers = tuple(hour.number for hour in there)
+        offload_ids = tuple(hour.offload_id for hour in there)
         rows = tuple(
-            TierRow(number, row.position, row.row, due_ms)
-            for number in numbers
-            for row in self._tables[number]
+            TierRow(offload_id, row.position, row.row, due_ms)
+            for offload_id in offload_ids
+            for row in self._tables[offload_id]
             if (row.message_id, row.due_ms) == (message_id, due_ms)
         )
         topic = self._broker.shard.topics.by_id[one.topic].name
         command: Recall | Reschedule
         if self._random.random() < 0.5:
-            command = Recall(topic, message_id, due_ms, elsewhere=Elsewhere(rows, numbers))
+            command = Recall(topic, message_id, due_ms, elsewhere=Elsewhere(rows, offload_ids))
         else:
             new = now_ms + self._random.choice([-1_000, 0, 2_000, HOUR_MS, *_AHEAD_MS])
             while new in self._history.sends[message_id]["dues"]:
                 new += 1
             self._history.reschedule_asked(message_id, new)
-            found = Elsewhere(rows, numbers, one.record if rows else b"")
+            found = Elsewhere(rows, offload_ids, one.record if rows else b"")
             command = Reschedule(topic, message_id, due_ms, new, elsewhere=found)
         answer = Answer(command, now_ms)
         answer.notes["ids"] = {message_id}
@@ -303,14 +305,14 @@ class LakeJobs:
             and window.from_ms < (hour.hour + 1) * HOUR_MS
             and hour.hour * HOUR_MS < window.to_ms
         ]
-        looked = tuple(sorted({hour.number for hour in there}))
+        looked = tuple(sorted({hour.offload_id for hour in there}))
         window = replace(window, looked=looked)
         certain = self._history.certain(window)
         self._history.bulk_lost(window)
-        for number in looked:
+        for offload_id in looked:
             rows = [
-                (number, row.position, row.row, row.topic, row.due_ms)
-                for row in self._tables[number]
+                (offload_id, row.position, row.row, row.topic, row.due_ms)
+                for row in self._tables[offload_id]
                 if row.topic == topic.id and window.from_ms <= row.due_ms < window.to_ms
             ]
             for first in range(0, len(rows), _STEP_ROWS):
@@ -335,4 +337,4 @@ class LakeJobs:
                 raise PromiseBroken(f"P2: {told}")
         for offload in view.offloads:
             if offload.stage != Stage.LAKE.value:
-                self._broker.ask(AbortOffload(offload.number))
+                self._broker.ask(AbortOffload(offload.offload_id))

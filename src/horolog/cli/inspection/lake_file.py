@@ -19,8 +19,8 @@ def read_lake_state(path: Path, content: memoryview, *, limit: int) -> Report:
     counts, gone = tables
     waiting = {row[:3]: row[3] for row in counts.tolist()}
     recalled: dict[tuple[int, int, int], int] = {}
-    for number, _, _, topic, due_ms in gone.tolist():
-        key = number, due_ms // HOUR_MS, topic
+    for offload_id, _, _, topic, due_ms in gone.tolist():
+        key = offload_id, due_ms // HOUR_MS, topic
         recalled[key] = recalled.get(key, 0) + 1
     report.fields |= {"waiting": sum(waiting.values()), "recalled": len(gone), "crc": "ok"}
     report.head = ("OFFLOAD", "HOUR", "TOPIC", "WAITING", "RECALLED")
@@ -32,5 +32,5 @@ def read_lake_state(path: Path, content: memoryview, *, limit: int) -> Report:
     return report
 
 
-def _shown(number: int, hour: int, topic: int) -> tuple[int, str, int]:
-    return number, instant(hour * HOUR_MS)[:16] + "Z", topic
+def _shown(offload_id: int, hour: int, topic: int) -> tuple[int, str, int]:
+    return offload_id, instant(hour * HOUR_MS)[:16] + "Z", topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-Key = tuple[int, int, int]  # (number of the offload, hour, topic)
+Key = tuple[int, int, int]  # (offload, hour, topic)
 _K = TypeVar("_K", bound=Hashable)
 
 
@@ -55,9 +55,9 @@ class LakeCounts:
             self._first = min(self._by_hour, default=None)
         return self._first
 
-    def first_of(self, number: int, topic: int) -> int | None:
+    def first_of(self, offload_id: int, topic: int) -> int | None:
         """The first hour of which something of an offload and topic waits."""
-        hours = (key[1] for key in self._counts if key[0] == number and key[2] == topic)
+        hours = (key[1] for key in self._counts if key[0] == offload_id and key[2] == topic)
         return min(hours, default=None)
 
     def put(self, key: Key, n: int) -> int:

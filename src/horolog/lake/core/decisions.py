@@ -60,29 +60,29 @@ def decide(lake: Lake, host: TierHost, command: TierStep | TierQuestion, wall_ms
     match command:
         case BeginOffload():
             return _begin(lake, host, command, wall_ms)
-        case FreezeOffload(number):
-            return _freeze(lake, host, number, wall_ms)
+        case FreezeOffload(offload_id):
+            return _freeze(lake, host, offload_id, wall_ms)
         case CommitOffload():
             return _commit(lake, host, command, wall_ms)
-        case AbortOffload(number):
-            if not allows(TABLE, lake.stage_of(number), Event.ABORT):
+        case AbortOffload(offload_id):
+            if not allows(TABLE, lake.stage_of(offload_id), Event.ABORT):
                 return False
-            host.append_step(Step({"step": "abort", "number": number}, b""), wall_ms)
+            host.append_step(Step({"step": "abort", "number": offload_id}, b""), wall_ms)
             return True
-        case DescribeOffload(number):
-            return _view(lake, host, _of(lake, number), with_runs=True)
+        case DescribeOffload(offload_id):
+            return _view(lake, host, _of(lake, offload_id), with_runs=True)
         case DescribeTier(to_ms):
             return _lake_view(lake, host, to_ms)
-        case ListRecalled(number, hour):
-            gone = lake.gone_of(_of(lake, number).number, hour)
+        case ListRecalled(offload_id, hour):
+            gone = lake.gone_of(_of(lake, offload_id).offload_id, hour)
             return list(zip(gone["position"].tolist(), gone["row"].tolist(), strict=True))
 
 
-def _of(lake: Lake, number: int) -> Offload:
-    offload = lake.offloads.get(number)
+def _of(lake: Lake, offload_id: int) -> Offload:
+    offload = lake.offloads.get(offload_id)
     if offload is None:
         raise HorologError(
-            ErrorCode.NOT_FOUND, f"number: there is no offload {number}", field="number"
+            ErrorCode.NOT_FOUND, f"number: there is no offload {offload_id}", field="number"
         )
     return offload
 
@@ -100,7 +100,7 @@ def _begin(lake: Lake, host: TierHost, command: BeginOffload, wall_ms: int) -> O
             return _view(lake, host, lake.open)
         raise refused(
             "app",
-            f"offload {lake.open.number} of app {lake.open.app!r} is under way; end or abort it first",
+            f"offload {lake.open.offload_id} of app {lake.open.app!r} is under way; end or abort it first",
             "1 at a time",
             ErrorCode.TOO_MANY_REQUESTS,
         )
@@ -116,37 +116,39 @@ def _begin(lake: Lake, host: TierHost, command: BeginOffload, wall_ms: int) -> O
     return OffloadView(lake.next, app, from_ms, Stage.SEALING.value, log_id=host.log_id)
 
 
-def _freeze(lake: Lake, host: TierHost, number: int, wall_ms: int) -> OffloadView:
-    offload = _of(lake, number)
+def _freeze(lake: Lake, host: TierHost, offload_id: int, wall_ms: int) -> OffloadView:
+    offload = _of(lake, offload_id)
     if offload.stage in (Stage.SEALING, Stage.FROZEN):
-        _check_sealed(host, number)
+        _check_sealed(host, offload_id)
     if allows(TABLE, offload.stage, Event.FREEZE):
-        host.append_step(Step({"step": "frozen", "number": number}, b""), wall_ms)
+        host.append_step(Step({"step": "frozen", "number": offload_id}, b""), wall_ms)
     return _view(lake, host, offload)
 
 
-def _check_sealed(host: TierHost, number: int) -> None:
+def _check_sealed(host: TierHost, offload_id: int) -> None:
     """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
     if is_sealing(host.delay.far):
         raise refused(
             "number",
-            f"offload {number} waits for far buffers to become runs",
+            f"offload {offload_id} waits for far buffers to become runs",
             code=ErrorCode.TOO_MANY_REQUESTS,
         )
 
 
 def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) -> OffloadView:
-    offload = _of(lake, command.number)
+    offload = _of(lake, command.offload_id)
     if offload.stage is Stage.LAKE:
         return _view(lake, host, offload)
     if not allows(TABLE, offload.stage, Event.COMMIT):
-        raise refused("number", f"offload {command.number} is {offload.stage.value}, not frozen")
-    _check_sealed(host, command.number)
+        raise refused(
+            "number", f"offload {command.offload_id} is {offload.stage.value}, not frozen"
+        )
+    _check_sealed(host, command.offload_id)
     if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
         limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
         raise refused(
             "number",
-            f"it is less than {limit} to {instant(offload.from_ms)}, where offload {command.number} "
+            f"it is less than {limit} to {instant(offload.from_ms)}, where offload {command.offload_id} "
             "begins; abort it and begin another one",
             limit,
         )
@@ -156,13 +158,13 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
         raise refused(
             "number", f"{len(counts)} hours times topics; at most {limit} are allowed", limit
         )
-    recalled = len(lake.gone_of(offload.number))
+    recalled = len(lake.gone_of(offload.offload_id))
     has = int(counts["count"].sum()) + recalled
     if has != command.rows:
         raise refused("rows", f"the lake has {command.rows}, the broker {has}")
     fields = {
         "step": "commit",
-        "number": offload.number,
+        "number": offload.offload_id,
         "uri": command.uri,
         "rows": command.rows,
         "adopted": adopted_rows(host.delay.far, offload),
@@ -170,7 +172,7 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
     host.append_step(Step(fields, counts.tobytes()), wall_ms)
     waiting = int(counts["count"].sum())
     return OffloadView(
-        offload.number,
+        offload.offload_id,
         offload.app,
         offload.from_ms,
         Stage.LAKE.value,
@@ -185,9 +187,11 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
 
 
 def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = False) -> OffloadView:
-    waiting = sum(n for number, _, _, n in lake.left(1 << 40) if number == offload.number)
+    waiting = sum(
+        n for offload_id, _, _, n in lake.left(1 << 40) if offload_id == offload.offload_id
+    )
     view = OffloadView(
-        offload.number,
+        offload.offload_id,
         offload.app,
         offload.from_ms,
         offload.stage.value,
@@ -202,7 +206,7 @@ def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = Fal
 
 
 def _runs(lake: Lake, host: TierHost, offload: Offload) -> list[FrozenView]:
-    recalled = lake.gone_of(offload.number)
+    recalled = lake.gone_of(offload.offload_id)
     found = []
     for run in frozen_runs(host.delay.far):
         first, stop = rows_of(run, offload.from_ms)
@@ -220,8 +224,8 @@ def _runs(lake: Lake, host: TierHost, offload: Offload) -> list[FrozenView]:
 
 def _lake_view(lake: Lake, host: TierHost, to_ms: int) -> TierView:
     hours = [
-        TierHour(number, hour, topic, host.topic_name(topic), n)
-        for number, hour, topic, n in lake.left(-(-to_ms // HOUR_MS))
+        TierHour(offload_id, hour, topic, host.topic_name(topic), n)
+        for offload_id, hour, topic, n in lake.left(-(-to_ms // HOUR_MS))
     ]
     offloads = [_view(lake, host, offload) for _, offload in sorted(lake.offloads.items())]
     return TierView(lake.waiting, offloads, hours)

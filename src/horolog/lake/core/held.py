@@ -61,9 +61,9 @@ assert COUNT.itemsize == 24
 
 @dataclass
 class Offload:
-    """One offload.  `number` is never used again."""
+    """One offload; its id is never used again.  A checkpoint calls it `number`."""
 
-    number: int
+    offload_id: int
     app: str
     from_ms: int  # what is due from here on; a whole hour
     stage: Stage = Stage.SEALING
@@ -71,6 +71,17 @@ class Offload:
     rows: int = 0  # that went into the table
     last_hour: int = 0
     position: int = 0  # log position after its commit
+
+    def row(self) -> dict[str, Any]:
+        """What a checkpoint's registry says of it."""
+        fields = asdict(self)
+        return {"number": fields.pop("offload_id"), **fields}
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Offload:
+        """As such a row says."""
+        fields = {**row, "stage": Stage(row["stage"])}
+        return cls(fields.pop("number"), **fields)
 
 
 class Lake:
@@ -105,17 +116,17 @@ class Lake:
 
     def check_invariants(self) -> None:
         """At most one offload is open; what waits or is gone is of an offload that the table has."""
-        stages = {number: offload.stage for number, offload in self.offloads.items()}
+        stages = {offload_id: offload.stage for offload_id, offload in self.offloads.items()}
         assert sum(stage is not Stage.LAKE for stage in stages.values()) <= 1, stages
-        assert all(0 < number < self.next for number in stages), (stages, self.next)
-        for number, offload in self.offloads.items():
-            assert offload.number == number, (offload.number, number)
+        assert all(0 < offload_id < self.next for offload_id in stages), (stages, self.next)
+        for offload_id, offload in self.offloads.items():
+            assert offload.offload_id == offload_id, (offload.offload_id, offload_id)
             assert not offload.from_ms % HOUR_MS, offload.from_ms
             assert (offload.position > 0) == (offload.stage is Stage.LAKE), offload
-        for (number, hour, _), n in self._counts.items():
-            assert n > 0, (number, hour, n)
-            assert stages.get(number) is Stage.LAKE, (number, hour)
-            assert self.offloads[number].from_ms <= hour * HOUR_MS, (number, hour)
+        for (offload_id, hour, _), n in self._counts.items():
+            assert n > 0, (offload_id, hour, n)
+            assert stages.get(offload_id) is Stage.LAKE, (offload_id, hour)
+            assert self.offloads[offload_id].from_ms <= hour * HOUR_MS, (offload_id, hour)
         self._counts.check_invariants()
         assert 0 <= self.version <= self._last, (self.version, self._last)
 
@@ -135,16 +146,16 @@ class Lake:
         return found
 
     def left(self, to_hour: int) -> list[tuple[int, int, int, int]]:
-        """(number, hour, topic, waiting) of the hours before one, ascending."""
+        """(offload, hour, topic, waiting) of the hours before one, ascending."""
         return sorted((*key, n) for key, n in self._counts.items() if key[1] < to_hour)
 
-    def count(self, number: int, hour: int, topic: int) -> int:
+    def count(self, offload_id: int, hour: int, topic: int) -> int:
         """What waits of one offload, hour and topic."""
-        return self._counts.get((number, hour, topic))
+        return self._counts.get((offload_id, hour, topic))
 
-    def first_hour(self, number: int, topic: int) -> int | None:
+    def first_hour(self, offload_id: int, topic: int) -> int | None:
         """The first hour of which something waits."""
-        return self._counts.first_of(number, topic)
+        return self._counts.first_of(offload_id, topic)
 
     def may_hold(self, topic: int, from_ms: int, to_ms: int) -> bool:
         """Whether something of that topic, due in hours of [from_ms, to_ms), waits in the lake."""
@@ -163,50 +174,50 @@ class Lake:
         there[there] = ~self.gone.knows(rows[there])
         return there
 
-    def gone_of(self, number: int, hour: int | None = None) -> npt.NDArray[Any]:
+    def gone_of(self, offload_id: int, hour: int | None = None) -> npt.NDArray[Any]:
         """GONE rows of an offload (and hour)."""
         rows: npt.NDArray[Any] = self.gone.all
-        rows = rows[rows["number"] == number]
+        rows = rows[rows["number"] == offload_id]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
 
     # --- steps --------------------------------------------------------------------------------------
 
-    def stage_of(self, number: int) -> Stage:
-        """How far an offload is; NONE if there is none of that number."""
-        offload = self.offloads.get(number)
+    def stage_of(self, offload_id: int) -> Stage:
+        """How far an offload is; NONE if there is none of that id."""
+        offload = self.offloads.get(offload_id)
         return Stage.NONE if offload is None else offload.stage
 
-    def happened(self, number: int, event: Event) -> None:
+    def happened(self, offload_id: int, event: Event) -> None:
         """An event of the table (`lake.core.stages`) that changes nothing but the stage."""
-        self.offloads[number].stage = after(TABLE, self.stage_of(number), event)
+        self.offloads[offload_id].stage = after(TABLE, self.stage_of(offload_id), event)
 
-    def begin(self, number: int, app: str, from_ms: int, *, is_whole: bool = True) -> None:
+    def begin(self, offload_id: int, app: str, from_ms: int, *, is_whole: bool = True) -> None:
         """An offload is under way; `is_whole`: all that it freezes is filed."""
-        assert self.open is None, (number, self.open)
-        assert number >= self.next, (number, self.next)
+        assert self.open is None, (offload_id, self.open)
+        assert offload_id >= self.next, (offload_id, self.next)
         event = Event.BEGIN if is_whole else Event.BEGIN_UNFILED
-        stage = after(TABLE, self.stage_of(number), event)
-        self.offloads[number] = Offload(number, app, from_ms, stage)
-        self.next = number + 1
+        stage = after(TABLE, self.stage_of(offload_id), event)
+        self.offloads[offload_id] = Offload(offload_id, app, from_ms, stage)
+        self.next = offload_id + 1
 
-    def abort(self, number: int) -> None:
+    def abort(self, offload_id: int) -> None:
         """It is not."""
-        assert after(TABLE, self.stage_of(number), Event.ABORT) is Stage.NONE
-        del self.offloads[number]
-        self._drop_gone(self.gone.all["number"] == number)
+        assert after(TABLE, self.stage_of(offload_id), Event.ABORT) is Stage.NONE
+        del self.offloads[offload_id]
+        self._drop_gone(self.gone.all["number"] == offload_id)
 
     def commit(
-        self, number: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
+        self, offload_id: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
     ) -> None:
         """The table has `rows` of it, of which these (COUNT rows) wait; `position` is after the record."""
-        self.happened(number, Event.COMMIT)
-        offload = self.offloads[number]
+        self.happened(offload_id, Event.COMMIT)
+        offload = self.offloads[offload_id]
         offload.position, offload.uri, offload.rows = position, uri, rows
-        self.take(number, counts)
+        self.take(offload_id, counts)
 
-    def take(self, number: int, counts: npt.NDArray[Any]) -> None:
+    def take(self, offload_id: int, counts: npt.NDArray[Any]) -> None:
         """These (COUNT rows) wait in the lake from here on."""
-        offload = self.offloads[number]
+        offload = self.offloads[offload_id]
         for row in counts.tolist():
             self._counts.put(row[:3], row[3])
         offload.last_hour = int(counts["hour"].max()) if len(counts) else 0
@@ -230,23 +241,23 @@ class Lake:
         self.note_gone(fresh)
         return done
 
-    def promoted(self, number: int, hour: int, topic: int) -> int:
+    def promoted(self, offload_id: int, hour: int, topic: int) -> int:
         """What waited of an hour and topic is in runs again; gives how many that were."""
-        self.happened(number, Event.PROMOTE)
-        n = self._counts.put((number, hour, topic), 0)
+        self.happened(offload_id, Event.PROMOTE)
+        n = self._counts.put((offload_id, hour, topic), 0)
         rows = self.gone.all
-        mine = (rows["number"] == number) & (rows["due_ms"] // HOUR_MS == hour)
+        mine = (rows["number"] == offload_id) & (rows["due_ms"] // HOUR_MS == hour)
         self._drop_gone(mine & (rows["topic"] == topic))
         self.changed = True
         return n
 
     def forget(self, log_start: int) -> None:
         """Drop offloads of which nothing waits any more and that the log does not speak of."""
-        numbers = {key[0] for key, _ in self._counts.items()}
-        for number, offload in list(self.offloads.items()):
-            is_needed = number in numbers or offload.position > log_start
+        offload_ids = {key[0] for key, _ in self._counts.items()}
+        for offload_id, offload in list(self.offloads.items()):
+            is_needed = offload_id in offload_ids or offload.position > log_start
             if allows(TABLE, offload.stage, Event.OVER) and not is_needed:
-                del self.offloads[number]
+                del self.offloads[offload_id]
 
     def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
         if self.gone.drop(rows):
@@ -276,7 +287,7 @@ class Lake:
 
     def registry(self) -> dict[str, Any]:
         """What a checkpoint's registry says."""
-        offloads = [asdict(offload) for offload in self.offloads.values()]
+        offloads = [offload.row() for offload in self.offloads.values()]
         told = {"next": self.next, "version": self.version, "last": self._last}
         return {**told, "offloads": offloads}
 
@@ -286,7 +297,7 @@ class Lake:
         self.version = registry.get("version", 0)
         self._last = registry.get("last", 0)
         for row in registry.get("offloads", []):
-            self.offloads[row["number"]] = Offload(**{**row, "stage": Stage(row["stage"])})
+            self.offloads[row["number"]] = Offload.of(row)
         if not self.version:
             return ""
         if content is None or not self._decode(content):

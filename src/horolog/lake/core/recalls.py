@@ -26,7 +26,7 @@ def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[A
     if command.elsewhere is None:
         return _NONE
     named = [
-        (row.number, row.position, row.row, topic, row.due_ms) for row in command.elsewhere.rows
+        (row.offload_id, row.position, row.row, topic, row.due_ms) for row in command.elsewhere.rows
     ]
     rows = np.array(named, GONE)
     return rows[lake.waits(rows)]
@@ -51,9 +51,9 @@ def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError 
     if not command.looked:
         return _nobody_looked(lake, topic, command.topic, from_ms, to_ms)
     new = (
-        number
-        for number, hour, of_topic, _ in lake.left(-(-to_ms // HOUR_MS))
-        if of_topic == topic and (hour + 1) * HOUR_MS > from_ms and number not in command.looked
+        offload_id
+        for offload_id, hour, of_topic, _ in lake.left(-(-to_ms // HOUR_MS))
+        if of_topic == topic and (hour + 1) * HOUR_MS > from_ms and offload_id not in command.looked
     )
     return _came_meanwhile(next(new, None))
 
@@ -71,12 +71,12 @@ def check_room(lake: Lake, count: int, done: int) -> None:
         )
 
 
-def _came_meanwhile(number: int | None) -> HorologError | None:
-    if number is None:
+def _came_meanwhile(offload_id: int | None) -> HorologError | None:
+    if offload_id is None:
         return None
     return HorologError(
         ErrorCode.TOO_MANY_REQUESTS,
-        f"deliver_at: offload {number} came into the lake meanwhile; try again",
+        f"deliver_at: offload {offload_id} came into the lake meanwhile; try again",
         field="deliver_at",
     )
 

@@ -63,7 +63,7 @@ def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
         for row in run.counts.by_both(offload.from_ms // HOUR_MS):
             key = int(row["hour"]), int(row["topic"])
             counts[key] = counts.get(key, 0) + int(row["count"])
-    rows = [(offload.number, hour, topic, n) for (hour, topic), n in sorted(counts.items())]
+    rows = [(offload.offload_id, hour, topic, n) for (hour, topic), n in sorted(counts.items())]
     return np.array(rows, COUNT)
 
 
@@ -108,7 +108,7 @@ def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) ->
             entries = source.entries(rows)
             entries = entries[entries["due_ms"] >= offload.from_ms]
             gone = np.empty(len(entries), GONE)
-            gone["number"], gone["topic"] = offload.number, entries["topic"]
+            gone["number"], gone["topic"] = offload.offload_id, entries["topic"]
             gone["position"], gone["row"] = entries["origin"], entries["row"]
             gone["due_ms"] = entries["due_ms"]
             lake.note_gone(gone)
@@ -120,25 +120,25 @@ def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_wh
     is_whole  all that lies before it in the log is filed (the disk has not been full)
     """
     far, fields = store.far, step.fields
-    number = fields.get("number", 0)
+    offload_id = fields.get("number", 0)
     match fields["step"]:
         case "begin":
             far.seal()
             _freeze(far, frozen=True)
-            lake.begin(number, fields["app"], fields["from_ms"], is_whole=is_whole)
+            lake.begin(offload_id, fields["app"], fields["from_ms"], is_whole=is_whole)
         case "frozen":
-            lake.happened(number, Event.FREEZE)
+            lake.happened(offload_id, Event.FREEZE)
         case "commit":
-            _cut(store, lake.offloads[number].from_ms)
+            _cut(store, lake.offloads[offload_id].from_ms)
             for (
                 missing
             ) in far.missing:  # a replay: its file went when all of it was handed over or offloaded
                 missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
             _freeze(far, frozen=False)
-            lake.commit(number, fields["uri"], fields["rows"], end, step.counts)
+            lake.commit(offload_id, fields["uri"], fields["rows"], end, step.counts)
         case "abort":
             _freeze(far, frozen=False)
-            lake.abort(number)
+            lake.abort(offload_id)
         case "recalled":
             return lake.recall(step.gone)
     return 0

@@ -73,11 +73,11 @@ class LakeTier(Lake):
 
     def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
         """BAD_REQUEST if an adoption brings not exactly what waits, or an hour before its turn."""
-        number, hour, of_topic = promotion
-        waits = self.count(number, hour, of_topic)
+        offload_id, hour, of_topic = promotion
+        waits = self.count(offload_id, hour, of_topic)
         if of_topic != topic or not waits:
             raise refused("app", f"nothing of {promotion.app}, hour {hour}, waits in the lake")
-        first = self.first_hour(number, of_topic)
+        first = self.first_hour(offload_id, of_topic)
         if first != hour:
             raise refused("version", f"hour {first} must be promoted before hour {hour}")
         if waits != rows:

@@ -16,9 +16,9 @@ COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all that is frozen
 
 
 class Frozen(NamedTuple):
-    """A frozen offload: its number, the log it is of, and its runs as the broker told them."""
+    """A frozen offload: its id, the log it is of, and its runs as the broker told them."""
 
-    number: int
+    offload_id: int
     log_id: str
     from_ms: int
     runs: list[dict[str, Any]]
@@ -36,22 +36,24 @@ def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
     return Frozen(told["number"], told["log_id"], told["from_ms"], told["runs"])
 
 
-def commit(admin: AdminClient, number: int, rows: int, checksum: int, uri: str) -> dict[str, Any]:
+def commit(
+    admin: AdminClient, offload_id: int, rows: int, checksum: int, uri: str
+) -> dict[str, Any]:
     """The lake has it."""
-    body = {"number": number, "rows": rows, "checksum": f"{checksum:016x}", "lake": uri}
+    body = {"number": offload_id, "rows": rows, "checksum": f"{checksum:016x}", "lake": uri}
     return admin.post("/v1/offloads/commit", body, timeout_s=COMMIT_TIMEOUT_S)
 
 
 def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[TierHour]]:
-    """Number → URI of the table, and what waits there in hours that begin before `to_ms`, by number and hour."""
+    """Offload → URI of the table, and what waits there in hours that begin before `to_ms`, by offload and hour."""
     told = admin.get("/v1/offloads", {"to_ms": to_ms})
     tables = {each["number"]: each["lake"] for each in told["offloads"]}
-    return tables, sorted(TierHour(**row) for row in told["hours"])
+    return tables, sorted(TierHour(row.pop("number"), **row) for row in told["hours"])
 
 
-def gone_rows(admin: AdminClient, number: int, hour: int | None = None) -> pa.Table:
+def gone_rows(admin: AdminClient, offload_id: int, hour: int | None = None) -> pa.Table:
     """(origin_position, origin_row) of what was recalled of an offload (and hour)."""
-    told = admin.get(f"/v1/offloads/{number}/recalled", {"hour": hour})
+    told = admin.get(f"/v1/offloads/{offload_id}/recalled", {"hour": hour})
     return gone_table(told["recalled"])
 
 

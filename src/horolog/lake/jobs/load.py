@@ -33,13 +33,13 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
         for _, control in controls_of(stretch, Kind.OFFLOAD):
             step = step_of(*control.content)
             if len(step.counts):
-                number = step.fields["number"]
-                lake.offloads.setdefault(number, Offload(number, "", 0)).stage = Stage.LAKE
-                lake.take(number, step.counts)
+                offload_id = step.fields["number"]
+                lake.offloads.setdefault(offload_id, Offload(offload_id, "", 0)).stage = Stage.LAKE
+                lake.take(offload_id, step.counts)
         for _, control in controls_of(stretch, Kind.ADOPT):
             adoption = Adoption.of(control.position, control.content)
             if adoption.promotion is not None:
-                number, hour, topic = adoption.promotion
-                gone = lake.promoted(number, hour, topic)
+                offload_id, hour, topic = adoption.promotion
+                gone = lake.promoted(offload_id, hour, topic)
                 rows.append((topic, hour * HOUR_MS // 1000, -gone))
     return rows

@@ -45,7 +45,7 @@ class Placed(NamedTuple):
 class Cut(NamedTuple):
     """An offload that was committed, with the log positions of its steps."""
 
-    number: int
+    offload_id: int
     from_ms: int
     begun: int
     frozen: int
@@ -71,17 +71,17 @@ def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
     cuts = []
     for placed in steps:
         fields = placed.step.fields
-        number = fields.get("number", 0)
+        offload_id = fields.get("number", 0)
         match fields["step"]:
             case "begin":
-                begun[number] = placed
+                begun[offload_id] = placed
             case "frozen":
-                frozen[number] = placed.position
+                frozen[offload_id] = placed.position
             case "commit":
-                first = begun[number]
+                first = begun[offload_id]
                 from_ms = int(first.step.fields["from_ms"])
-                at = first.position, frozen[number], placed.position
-                cuts.append(Cut(number, from_ms, *at))
+                at = first.position, frozen[offload_id], placed.position
+                cuts.append(Cut(offload_id, from_ms, *at))
     return cuts
 
 
@@ -113,23 +113,23 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
         elif event.promotion is not None:
             lake.promoted(*event.promotion)
     if lake.open is not None:
-        lake.happened(lake.open.number, Event.MADE_ANEW)
+        lake.happened(lake.open.offload_id, Event.MADE_ANEW)
     return lake
 
 
 def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
     fields = placed.step.fields
-    number = fields.get("number", 0)
+    offload_id = fields.get("number", 0)
     match fields["step"]:
         case "begin":
-            lake.begin(number, fields["app"], fields["from_ms"])
+            lake.begin(offload_id, fields["app"], fields["from_ms"])
         case "frozen":
-            lake.happened(number, Event.FREEZE)
+            lake.happened(offload_id, Event.FREEZE)
         case "commit":
-            lake.note_gone(gone[gone["number"] == number])
-            lake.commit(number, fields["uri"], fields["rows"], placed.end, placed.step.counts)
+            lake.note_gone(gone[gone["number"] == offload_id])
+            lake.commit(offload_id, fields["uri"], fields["rows"], placed.end, placed.step.counts)
         case "abort":
-            lake.abort(number)
+            lake.abort(offload_id)
         case "recalled":
             lake.recall(placed.step.gone)
 
@@ -197,9 +197,9 @@ def _within(cuts: Sequence[Cut], others: Sequence[int]) -> Task:
             chosen = batch.filter(pa.array(mine)).select(
                 ["topic", "origin", "origin_row", "due_ms"]
             )
-            number = pa.array(cut[mine, 0])
+            offload_id = pa.array(cut[mine, 0])
             yield pa.RecordBatch.from_arrays(
-                [number, *chosen.columns], ["number", *chosen.schema.names]
+                [offload_id, *chosen.columns], ["number", *chosen.schema.names]
             )
 
     return within

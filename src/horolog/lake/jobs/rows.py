@@ -130,12 +130,12 @@ class _Index(NamedTuple):
 
 
 def _index(runs: Sequence[FrozenRun], unit: Unit) -> _Index:
-    numbers, rows, dues, positions, origin_rows, sizes = [], [], [], [], [], []
-    for number, frozen in enumerate(runs):
+    run_indexes, rows, dues, positions, origin_rows, sizes = [], [], [], [], [], []
+    for run_index, frozen in enumerate(runs):
         mine = frozen.rows_between(unit.first_hour * HOUR_MS, unit.stop_hour * HOUR_MS)
         entries = frozen.entries(mine)
         position, row = frozen.origins(entries)
-        numbers.append(np.full(len(mine), number, np.int32))
+        run_indexes.append(np.full(len(mine), run_index, np.int32))
         rows.append(mine)
         dues.append(entries["due_ms"])
         positions.append(position)
@@ -143,7 +143,7 @@ def _index(runs: Sequence[FrozenRun], unit: Unit) -> _Index:
         sizes.append(entries["size"].astype(np.int64))
     due_ms = np.concatenate(dues)
     order = np.lexsort((np.concatenate(origin_rows), np.concatenate(positions), due_ms))
-    columns = np.concatenate(numbers), np.concatenate(rows), np.concatenate(sizes)
+    columns = np.concatenate(run_indexes), np.concatenate(rows), np.concatenate(sizes)
     return _Index(columns[0][order], columns[1][order], due_ms[order], columns[2][order])
 
 
@@ -159,20 +159,22 @@ def _batches(runs: Sequence[FrozenRun], index: _Index) -> Iterator[tuple[pa.Reco
 
 
 def _batch(
-    runs: Sequence[FrozenRun], numbers: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
+    runs: Sequence[FrozenRun], run_indexes: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
 ) -> tuple[pa.RecordBatch, int]:
     """A row group and its checksum."""
     records: list[memoryview] = [memoryview(b"")] * len(rows)
     fixed = {name: np.empty(len(rows), dtype) for name, dtype in _FIXED.items()}
-    for number in np.unique(numbers).tolist():
-        at = np.flatnonzero(numbers == number)
-        entries = runs[number].entries(rows[at])
-        position, row = runs[number].origins(entries)
+    for run_index in np.unique(run_indexes).tolist():
+        at = np.flatnonzero(run_indexes == run_index)
+        entries = runs[run_index].entries(rows[at])
+        position, row = runs[run_index].origins(entries)
         for name in ("due_ms", "key", "topic"):
             fixed[name][at] = entries[name]
         fixed["tags"][at] = entries["local"].astype(np.uint32).view(np.int32)
         fixed["position"][at], fixed["row"][at] = position, row
-        for place, record in zip(at.tolist(), runs[number].records(entries, rows[at]), strict=True):
+        for place, record in zip(
+            at.tolist(), runs[run_index].records(entries, rows[at]), strict=True
+        ):
             records[place] = record
     checksum = row_sum(fixed["key"], fixed["due_ms"], fixed["position"], fixed["row"])
     return pa.record_batch(_columns(records, fixed), schema=SCHEMA), checksum

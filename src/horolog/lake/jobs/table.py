@@ -60,9 +60,9 @@ def app_of(log_id: str) -> str:
     return f"horolog-offload:{log_id}"
 
 
-def partition_of(number: int, day: str) -> str:
+def partition_of(offload_id: int, day: str) -> str:
     """Directory of a partition, relative to the table."""
-    return f"number={number}/day={day}"
+    return f"number={offload_id}/day={day}"
 
 
 def open_table(uri: str) -> DeltaTable:
@@ -95,23 +95,23 @@ def has_table(uri: str) -> bool:
     return bool(_delta_table(uri).is_deltatable(uri))
 
 
-def is_committed(uri: str, log_id: str, number: int) -> bool:
+def is_committed(uri: str, log_id: str, offload_id: int) -> bool:
     """Whether the table has that offload already."""
     delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
         return False
     version = delta(uri).transaction_version(app_of(log_id))
-    return version is not None and version >= number
+    return version is not None and version >= offload_id
 
 
-def commit_files(uri: str, log_id: str, number: int, files: Sequence[LakeFile]) -> bool:
+def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFile]) -> bool:
     """Add the files of an offload in one transaction; False if the table has that number already."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction
 
     delta = _delta_table(uri)
-    if is_committed(uri, log_id, number):
+    if is_committed(uri, log_id, offload_id):
         return False
     name = f"horolog log {log_id}"
     delta.create(uri, _TABLE_SCHEMA, mode="ignore", partition_by=PARTITIONS, name=name)
@@ -126,7 +126,7 @@ def commit_files(uri: str, log_id: str, number: int, files: Sequence[LakeFile]) 
         AddAction(
             file.path,
             file.bytes,
-            {"number": str(number), "day": file.day},
+            {"number": str(offload_id), "day": file.day},
             Path(uri, file.path).stat().st_mtime_ns // 1_000_000,
             True,
             json.dumps(
@@ -140,31 +140,31 @@ def commit_files(uri: str, log_id: str, number: int, files: Sequence[LakeFile]) 
         )
         for file in files
     ]
-    once = CommitProperties(app_transactions=[Transaction(app_of(log_id), number)])
+    once = CommitProperties(app_transactions=[Transaction(app_of(log_id), offload_id)])
     try:
         delta(uri).create_write_transaction(
             actions, "append", _TABLE_SCHEMA, PARTITIONS, commit_properties=once
         )
     except (CommitFailedError, DeltaError):
-        if is_committed(uri, log_id, number):
+        if is_committed(uri, log_id, offload_id):
             return False  # somebody else was quicker
         raise
     return True
 
 
-def files_of(uri: str, number: int, *days: str) -> list[str]:
+def files_of(uri: str, offload_id: int, *days: str) -> list[str]:
     """The Parquet files that the table has of an offload, or of some days of it."""
-    filters: list[tuple[str, str, Any]] = [("number", "=", str(number))]
+    filters: list[tuple[str, str, Any]] = [("number", "=", str(offload_id))]
     if days:
         filters.append(("day", "in", list(days)))
     found: list[str] = open_table(uri).file_uris(file_pruning_predicate=filters)
     return sorted(found)
 
 
-def sum_of(uri: str, number: int) -> LakeSum:
+def sum_of(uri: str, offload_id: int) -> LakeSum:
     """Count and checksum of an offload as its files in the table have it."""
     rows = checksum = 0
-    for batch in _scan(files_of(uri, number), _SUMMED, None):
+    for batch in _scan(files_of(uri, offload_id), _SUMMED, None):
         columns = [batch[name].to_numpy() for name in _SUMMED]
         key, due, position, row = columns
         checksum += row_sum(key.view(np.uint64), due, position, row)
@@ -172,29 +172,31 @@ def sum_of(uri: str, number: int) -> LakeSum:
     return LakeSum(rows, checksum & MASK)
 
 
-def rows_of_hour(uri: str, number: int, hour: int, topic: int | None = None) -> Iterator[pa.Table]:
+def rows_of_hour(
+    uri: str, offload_id: int, hour: int, topic: int | None = None
+) -> Iterator[pa.Table]:
     """What an offload has of one hour (and topic), file by file, each in hand-over order."""
     low, high = hour * HOUR_MS, (hour + 1) * HOUR_MS
     chosen = (ds.field("due_ms") >= low) & (ds.field("due_ms") < high)
     if topic is not None:
         chosen &= ds.field("topic_number") == topic
-    for path in files_of(uri, number, day_of(low)):
+    for path in files_of(uri, offload_id, day_of(low)):
         yield from (pa.Table.from_batches([batch]) for batch in _scan([path], None, chosen))
 
 
 def find_rows(
-    uri: str, number: int, topic: int, message_id: str, key: int, due_ms: int
+    uri: str, offload_id: int, topic: int, message_id: str, key: int, due_ms: int
 ) -> list[tuple[int, int]]:
     """Origins (position, row) of a message; some 10 ms, for only row groups of that time are read."""
     chosen = (ds.field("due_ms") == due_ms) & _is_message(topic, message_id, key)
     found: list[tuple[int, int]] = []
-    for batch in _scan(files_of(uri, number, day_of(due_ms)), _ORIGIN, chosen):
+    for batch in _scan(files_of(uri, offload_id, day_of(due_ms)), _ORIGIN, chosen):
         found += zip(*(batch[name].to_pylist() for name in _ORIGIN), strict=True)
     return found
 
 
 def rows_between(
-    uri: str, number: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
+    uri: str, offload_id: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """What an offload has of a topic in [from_ms, to_ms), with that tag unless it is "": (GONE rows, bytes of each).
 
@@ -205,19 +207,19 @@ def rows_between(
     if tag:
         chosen &= ds.field("tag") == tag
     days = sorted({day_of(hour * HOUR_MS) for hour in hours})
-    for batch in _scan(files_of(uri, number, *days), ["due_ms", *_ORIGIN, "record"], chosen):
+    for batch in _scan(files_of(uri, offload_id, *days), ["due_ms", *_ORIGIN, "record"], chosen):
         rows = np.empty(len(batch), GONE)
-        rows["number"], rows["topic"] = number, topic
+        rows["number"], rows["topic"] = offload_id, topic
         for name, column in (("due_ms", "due_ms"), ("position", _ORIGIN[0]), ("row", _ORIGIN[1])):
             rows[name] = batch[column].to_numpy()
         yield rows, pc.binary_length(batch["record"]).to_numpy().astype(np.int64)
 
 
-def find_key(uri: str, number: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:
+def find_key(uri: str, offload_id: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:
     """Messages with this key, due from then on; reads the keys of all of them."""
     chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
     found = []
-    for batch in _scan(files_of(uri, number), ["keys", *_PLACE], chosen):
+    for batch in _scan(files_of(uri, offload_id), ["keys", *_PLACE], chosen):
         keys = batch["keys"]
         same = pc.equal(keys.flatten(), key).to_numpy(zero_copy_only=False)
         rows = np.unique(keys.value_parent_indices().to_numpy()[same])
@@ -226,15 +228,15 @@ def find_key(uri: str, number: int, topic: int, key: str, from_ms: int) -> list[
 
 
 def find_id(
-    uri: str, number: int, topic: int, message_id: str, key: int, from_ms: int
+    uri: str, offload_id: int, topic: int, message_id: str, key: int, from_ms: int
 ) -> list[LakePlace]:
     """Messages with this id (and its hash), due from then on; reads the hashes of all of them."""
     chosen = (ds.field("due_ms") >= from_ms) & _is_message(topic, message_id, key)
-    batches = _scan(files_of(uri, number), _PLACE, chosen)
+    batches = _scan(files_of(uri, offload_id), _PLACE, chosen)
     return [place for batch in batches for place in _places(batch)]
 
 
-def records_of(uri: str, number: int, places: Sequence[LakePlace]) -> list[bytes]:
+def records_of(uri: str, offload_id: int, places: Sequence[LakePlace]) -> list[bytes]:
     """The record of each, in their order; NOT_FOUND if the table has lost one."""
     found: dict[tuple[int, int], bytes] = {}
     of_day: dict[str, list[LakePlace]] = {}
@@ -244,14 +246,14 @@ def records_of(uri: str, number: int, places: Sequence[LakePlace]) -> list[bytes
         chosen = ds.field("due_ms").isin([place.due_ms for place in wanted])
         for at, name in enumerate(_ORIGIN):
             chosen &= ds.field(name).isin([place.origin[at] for place in wanted])
-        for batch in _scan(files_of(uri, number, day), [*_ORIGIN, "record"], chosen):
+        for batch in _scan(files_of(uri, offload_id, day), [*_ORIGIN, "record"], chosen):
             columns = [batch[name].to_pylist() for name in (*_ORIGIN, "record")]
             found |= {(at, row): record for at, row, record in zip(*columns, strict=True)}
     lost = [place for place in places if place.origin not in found]
     if lost:
         raise HorologError(
             ErrorCode.NOT_FOUND,
-            f"lake: offload {number} of {uri} has no longer message {lost[0].message_id}",
+            f"lake: offload {offload_id} of {uri} has no longer message {lost[0].message_id}",
             field="lake",
         )
     return [found[place.origin] for place in places]
@@ -309,9 +311,9 @@ def pending_view(
     return found
 
 
-def forget(uri: str, before_day: str, number: int | None = None) -> int:
+def forget(uri: str, before_day: str, offload_id: int | None = None) -> int:
     """Remove partitions whose day lies before, of one offload or of all; gives how many files went."""
     table = open_table(uri)
-    of_one = "" if number is None else f"number = {number} AND "
+    of_one = "" if offload_id is None else f"number = {offload_id} AND "
     gone = table.delete(f"{of_one}day < '{before_day}'")
     return int(gone.get("num_removed_files", 0))

@@ -69,30 +69,30 @@ class Offloads:
     async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
         """Freeze, or go on with what is frozen; returns when the runs may be read."""
         view: OffloadView = await self._engine.submit(BeginOffload(app, from_ms))
-        _log.info("frozen number=%d app=%s from_ms=%d", view.number, app, view.from_ms)
-        return self.shown(await self._when_sealed(view.number))
+        _log.info("frozen number=%d app=%s from_ms=%d", view.offload_id, app, view.from_ms)
+        return self.shown(await self._when_sealed(view.offload_id))
 
-    async def _when_sealed(self, number: int) -> OffloadView:
+    async def _when_sealed(self, offload_id: int) -> OffloadView:
         """The offload with its runs, once all that is frozen lies in them."""
         for _ in range(_LOOKS_MAX):
             try:
-                await self._engine.submit(FreezeOffload(number))
+                await self._engine.submit(FreezeOffload(offload_id))
             except HorologError as error:
                 if error.code is not ErrorCode.TOO_MANY_REQUESTS:
                     raise
             else:
-                view: OffloadView = await self._engine.submit(DescribeOffload(number))
+                view: OffloadView = await self._engine.submit(DescribeOffload(offload_id))
                 return view
             await asyncio.sleep(_LOOK_S)
         raise HorologError(
             ErrorCode.TOO_MANY_REQUESTS,
-            f"number: far buffers of offload {number} are still being written; try another time",
+            f"number: far buffers of offload {offload_id} are still being written; try another time",
             field="number",
         )
 
-    async def commit(self, number: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
+    async def commit(self, offload_id: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
-        view = await self._when_sealed(number)
+        view = await self._when_sealed(offload_id)
         if view.stage != "lake":
             has = await in_pool(summed, self._told(view.runs, view.log_id))
             if has != (rows, checksum):
@@ -102,14 +102,14 @@ class Offloads:
                     "nothing was changed",
                     field="checksum",
                 )
-            done = await self._engine.submit(CommitOffload(number, rows, uri))
-            _log.info("in the lake number=%d rows=%d lake=%s", number, rows, uri)
+            done = await self._engine.submit(CommitOffload(offload_id, rows, uri))
+            _log.info("in the lake number=%d rows=%d lake=%s", offload_id, rows, uri)
             return {**self.shown(done), "already": False}
         return {**self.shown(view), "already": True}
 
-    async def abort(self, number: int) -> bool:
+    async def abort(self, offload_id: int) -> bool:
         """Thaw; whether there was something to abort."""
-        return bool(await self._engine.submit(AbortOffload(number)))
+        return bool(await self._engine.submit(AbortOffload(offload_id)))
 
     async def show(self, to_ms: int) -> dict[str, Any]:
         """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
@@ -117,18 +117,18 @@ class Offloads:
         return {
             "waiting": view.waiting,
             "offloads": [self.shown(each) for each in view.offloads],
-            "hours": [hour._asdict() for hour in view.hours],
+            "hours": [hour.row() for hour in view.hours],
         }
 
-    async def gone(self, number: int, hour: int | None) -> list[tuple[int, int]]:
+    async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
         """Origins of what was recalled of an offload."""
-        found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(number, hour))
+        found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(offload_id, hour))
         return found
 
     def shown(self, view: OffloadView) -> dict[str, Any]:
         """An offload as JSON; `runs` as `lake.jobs.frozen_run` takes them."""
         return {
-            "number": view.number,
+            "number": view.offload_id,
             "app": view.app,
             "from_ms": view.from_ms,
             "stage": view.stage,

@@ -51,7 +51,7 @@ class _Table(NamedTuple):
     """Where messages of one topic wait, due from `from_ms` on; `gone` are origins of those that were recalled."""
 
     uri: str
-    number: int
+    offload_id: int
     topic: int
     from_ms: int
     gone: frozenset[tuple[int, int]]
@@ -72,7 +72,7 @@ class LakeMessages:
         record = b""
         if isinstance(command, Reschedule):
             record = await in_pool(_record, command, places, rows)
-        return Elsewhere(tuple(rows), tuple(place.number for place in places), record)
+        return Elsewhere(tuple(rows), tuple(place.offload_id for place in places), record)
 
     async def places(self, command: RecallMany) -> list[TierPlace]:
         """Where messages of a window may wait."""
@@ -88,14 +88,14 @@ class LakeMessages:
     async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[TierPlace]:
         """Where messages of a topic wait in the hours of [from_ms, to_ms)."""
         view: TierView = await self._engine.submit(DescribeTier(to_ms))
-        uris = {offload.number: offload.uri for offload in view.offloads}
+        uris = {offload.offload_id: offload.uri for offload in view.offloads}
         hours: dict[tuple[int, int], list[int]] = {}
         for each in view.hours:
             if each.topic_name == topic and (each.hour + 1) * HOUR_MS > from_ms:
-                hours.setdefault((each.number, each.topic), []).append(each.hour)
+                hours.setdefault((each.offload_id, each.topic), []).append(each.hour)
         return [
-            TierPlace(uris[number], number, id_of_topic, found)
-            for (number, id_of_topic), found in sorted(hours.items())
+            TierPlace(uris[offload_id], offload_id, id_of_topic, found)
+            for (offload_id, id_of_topic), found in sorted(hours.items())
         ]
 
     async def _recall_there(
@@ -132,12 +132,12 @@ class LakeMessages:
     async def _tables(self, topic: str) -> list[_Table]:
         """Where messages of a topic wait."""
         return [
-            _Table(uri, number, id_of_topic, min(hours) * HOUR_MS, await self._gone(number))
-            for uri, number, id_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
+            _Table(uri, offload_id, id_of_topic, min(hours) * HOUR_MS, await self._gone(offload_id))
+            for uri, offload_id, id_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
         ]
 
-    async def _gone(self, number: int) -> frozenset[tuple[int, int]]:
-        return frozenset(await self._engine.submit(ListRecalled(number)))
+    async def _gone(self, offload_id: int) -> frozenset[tuple[int, int]]:
+        return frozenset(await self._engine.submit(ListRecalled(offload_id)))
 
 
 def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[TierRow]:
@@ -148,9 +148,9 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
         from horolog.lake.jobs.table import find_rows
 
         return [
-            TierRow(number, position, row, due_ms)
-            for uri, number, topic, _ in places
-            for position, row in find_rows(uri, number, topic, name, key, due_ms)
+            TierRow(offload_id, position, row, due_ms)
+            for uri, offload_id, topic, _ in places
+            for position, row in find_rows(uri, offload_id, topic, name, key, due_ms)
         ]
 
 
@@ -158,13 +158,13 @@ def _record(command: Reschedule, places: Sequence[TierPlace], rows: Sequence[Tie
     """Of the first of these rows; b"" if there are none."""
     if not rows:
         return b""
-    number, position, row, due_ms = rows[0]
-    uri = next(place.uri for place in places if place.number == number)
+    offload_id, position, row, due_ms = rows[0]
+    uri = next(place.uri for place in places if place.offload_id == offload_id)
     with _readable():
         from horolog.lake.jobs.table import LakePlace, records_of
 
         place = LakePlace(command.message_id, due_ms, (position, row))
-        return records_of(uri, number, [place])[0]
+        return records_of(uri, offload_id, [place])[0]
 
 
 def _pieces(
@@ -175,7 +175,7 @@ def _pieces(
     with _readable():
         from horolog.lake.jobs.table import rows_between
 
-        for rows, sizes in rows_between(place.uri, place.number, place.topic, *window):
+        for rows, sizes in rows_between(place.uri, place.offload_id, place.topic, *window):
             for first in range(0, len(rows), LAKE_RECALL_ROWS):
                 piece = slice(first, first + LAKE_RECALL_ROWS)
                 yield rows[piece], sizes[piece]
@@ -185,11 +185,11 @@ def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
     with _readable():
         from horolog.lake.jobs.table import find_id, find_key
 
-        uri, number, topic, from_ms, _ = table
+        uri, offload_id, topic, from_ms, _ = table
         if query.key:
-            return find_key(uri, number, topic, query.key, from_ms)
+            return find_key(uri, offload_id, topic, query.key, from_ms)
         name = query.message_id
-        return find_id(uri, number, topic, name, key_hash(query.topic, name), from_ms)
+        return find_id(uri, offload_id, topic, name, key_hash(query.topic, name), from_ms)
 
 
 def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
@@ -198,7 +198,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
     with _readable():
         from horolog.lake.jobs.table import records_of
 
-        records = records_of(table.uri, table.number, places)
+        records = records_of(table.uri, table.offload_id, places)
     return [
         waiting_view(
             query.topic,

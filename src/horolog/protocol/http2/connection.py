@@ -34,7 +34,7 @@ from horolog.protocol.http2.streams import State, Step, Stream, after
 
 _ENDING_DATA = bytes((Type.DATA, frames.END_STREAM))
 _ENDED = after(State.OPEN, Step.END)
-_SKIPPED_MAX = 64  # gaps in the peer's stream numbers that are remembered
+_SKIPPED_MAX = 64  # gaps in the peer's stream ids that are remembered
 
 
 class Connection:
@@ -145,11 +145,14 @@ class Connection:
         to the frames' own methods, before anything has changed.
         """
         body = data + HEADER_BYTES
-        number = buffer[at + 5 : at + 9]
-        if buffer[at + 4] != frames.END_HEADERS or buffer[data + 3 : body] != _ENDING_DATA + number:
+        id_bytes = buffer[at + 5 : at + 9]
+        if (
+            buffer[at + 4] != frames.END_HEADERS
+            or buffer[data + 3 : body] != _ENDING_DATA + id_bytes
+        ):
             return 0
         size = buffer[data] << 16 | buffer[data + 1] << 8 | buffer[data + 2]
-        stream = int.from_bytes(number, "big")
+        stream = int.from_bytes(id_bytes, "big")
         head = self._heads.known(buffer[at + HEADER_BYTES : data])
         if (
             head is None
@@ -310,7 +313,9 @@ class Connection:
         full = self._limits.window_bytes
         stream.receive_window -= size
         if stream.receive_window <= full // 2:
-            self.out.ready.append(frames.window_update(stream.number, full - stream.receive_window))
+            self.out.ready.append(
+                frames.window_update(stream.stream_id, full - stream.receive_window)
+            )
             stream.receive_window = full
 
     # --- control frames -------------------------------------------------------------------------
@@ -446,7 +451,7 @@ class Connection:
         assert len(self._skipped) <= _SKIPPED_MAX
         assert len(self._block) <= limits.header_pieces
         assert self.closed or bool(self._block) == bool(self._block_stream)
-        assert all(0 < number <= self._last for number in self._streams)
+        assert all(0 < stream_id <= self._last for stream_id in self._streams)
         assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())
         self._heads.check_invariants()
         self.out.check_invariants()

@@ -6,7 +6,7 @@ offset  bytes  field       meaning
 0       3      length      bytes of the payload
 3       1      type        `Type`; others are passed over
 4       1      flags       END_STREAM, END_HEADERS, PADDED, PRIORITY; ACK for SETTINGS and PING
-5       4      stream      its number, the highest bit to be ignored; 0: the connection
+5       4      stream      its id, the highest bit to be ignored; 0: the connection
 ======  =====  ==========  ==========================================================================
 """
 

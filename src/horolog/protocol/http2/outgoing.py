@@ -21,7 +21,7 @@ _TRAILERS = _HEAD | frames.END_STREAM
 class Outgoing:
     """The sending half of a connection.
 
-    streams    open streams by number, shared with the receiving half
+    streams    open streams by id, shared with the receiving half
     ready      frames to be written, in order
     queued     bytes of answers that wait for room
     answered   streams that were answered in whole, ever
@@ -65,11 +65,11 @@ class Outgoing:
         found.state = _ANSWERED
         del self.streams[stream]
         self.answered += 1
-        number = stream.to_bytes(4, "big")
+        id_bytes = stream.to_bytes(4, "big")
         self.ready += (
-            (len(head) << 16 | _HEAD).to_bytes(5, "big"), number, head,
-            (size << 16 | _DATA).to_bytes(5, "big"), number, content,
-            (len(trailers) << 16 | _TRAILERS).to_bytes(5, "big"), number, trailers,
+            (len(head) << 16 | _HEAD).to_bytes(5, "big"), id_bytes, head,
+            (size << 16 | _DATA).to_bytes(5, "big"), id_bytes, content,
+            (len(trailers) << 16 | _TRAILERS).to_bytes(5, "big"), id_bytes, trailers,
         )  # fmt: skip
 
     def send_head(self, stream: int, block: bytes) -> None:
@@ -128,11 +128,13 @@ class Outgoing:
             stream.send_window -= size
             self._window -= size
             self.queued -= size
-            self.ready += (frames.header(size, Type.DATA, 0, stream.number), bytes(piece))
+            self.ready += (frames.header(size, Type.DATA, 0, stream.stream_id), bytes(piece))
         if stream.trailers is not None:
-            self.ready.append(self._head_frame(stream.number, stream.trailers, frames.END_STREAM))
+            self.ready.append(
+                self._head_frame(stream.stream_id, stream.trailers, frames.END_STREAM)
+            )
             if stream.state is State.OPEN:
-                self._leave(stream.number)
+                self._leave(stream.stream_id)
             stream.move(Step.OUR_END)
             self.answered += 1
             self.forget(stream)
@@ -140,7 +142,7 @@ class Outgoing:
     def forget(self, stream: Stream) -> None:
         """It is closed; what waited for room is dropped."""
         assert stream.state is State.CLOSED
-        del self.streams[stream.number]
+        del self.streams[stream.stream_id]
         self.queued -= sum(map(len, stream.queue or ()))
         stream.queue = None
 
@@ -179,7 +181,7 @@ class Outgoing:
     def grow(self, stream: Stream, increment: int) -> None:
         """WINDOW_UPDATE on a stream."""
         if not increment or stream.send_window + increment > frames.WINDOW_MAX:
-            raise StreamFault(stream.number, *_cannot_grow(increment, "stream"))
+            raise StreamFault(stream.stream_id, *_cannot_grow(increment, "stream"))
         stream.send_window += increment
         self._pump_late(stream)
 
@@ -202,7 +204,7 @@ class Outgoing:
     def _pump_late(self, stream: Stream) -> None:
         self._pump(stream)
         if stream.state is State.CLOSED:
-            self.late.append(stream.number)
+            self.late.append(stream.stream_id)
 
     def set_frame_bytes(self, size: int) -> None:
         """MAX_FRAME_SIZE."""

@@ -3,7 +3,7 @@
 A stream is *open* from its HEADERS on; *half-closed* once the peer has said all.  A server that has said all on an
 open stream is done with it: what the peer still says is passed over, so there is no half-closed (local) here.  It could
 ask the peer to stop (RST_STREAM with NO_ERROR), but gRPC's own client may take that for an error of the call.  A
-closed stream is forgotten; what still comes for it is judged by its number alone (`connection`).
+closed stream is forgotten; what still comes for it is judged by its id alone (`connection`).
 
 =============  ===========  ============  ============  ==========  ============
 state          body         end           reset         our end     our reset
@@ -62,16 +62,18 @@ class Stream:
         "begun",
         "expected",
         "got",
-        "number",
         "queue",
         "receive_window",
         "send_window",
         "state",
+        "stream_id",
         "trailers",
     )
 
-    def __init__(self, number: int, send_window: int, receive_window: int, expected: int) -> None:
-        self.number = number
+    def __init__(
+        self, stream_id: int, send_window: int, receive_window: int, expected: int
+    ) -> None:
+        self.stream_id = stream_id
         self.state = State.OPEN
         self.send_window = send_window
         self.receive_window = receive_window
@@ -86,7 +88,7 @@ class Stream:
         to = TABLE[self.state][step]
         if to is REFUSED:
             assert step <= Step.END
-            raise StreamFault(self.number, Code.STREAM_CLOSED, "the request had ended")
+            raise StreamFault(self.stream_id, Code.STREAM_CLOSED, "the request had ended")
         self.state = to
 
     def count(self, size: int, *, ended: bool) -> None:
@@ -96,7 +98,7 @@ class Stream:
             self.got > self.expected or (ended and self.got != self.expected)
         ):
             raise StreamFault(
-                self.number,
+                self.stream_id,
                 Code.PROTOCOL_ERROR,
                 f"content-length says {self.expected} bytes, the body has {self.got}",
             )
