@@ -130,3 +130,28 @@ def test_push_consumer_gets_normal_delayed_and_failed_ones(broker, tmp_path) -> 
     pushed = values(said, "pushed")
     assert sorted(set(pushed)) == ["fail once", "late-0", "late-1", "now-0", "now-1", "now-2"]
     assert pushed.count("fail once") == 2
+
+
+def test_credentials(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text(
+        """
+        [identities.app]
+        secret = "secret-1"
+        topics = { mixed = "PUB|SUB" }
+        groups = { "my-*" = "SUB" }
+        [identities.operator]
+        secret = "secret-of-the-operator"
+        admin = true
+        """
+    )
+    monkeypatch.setenv("HOROLOG_ACCESS_KEY", "operator")
+    monkeypatch.setenv("HOROLOG_SECRET_KEY", "secret-of-the-operator")
+    with BrokerProcess(arguments=[f"--access={path}"]) as broker:
+        for name in ("normal", "mixed"):
+            broker.create_topic(name, type=name)
+        said = Client(broker, "access", tmp_path).run()
+        assert values(said, "received") == ["allowed"]
+        assert all(values(said, "denied") + values(said, "wrong"))
+        assert broker.admin.get("/v1/topics/normal")["queue_offsets"] == [0]
+        assert broker.admin.get("/v1/topics/mixed")["queue_offsets"] == [1]

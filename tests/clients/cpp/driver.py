@@ -56,7 +56,7 @@ def producer(asked: dict[str, Any]) -> bool:
     made = Producer(asked["group"])
     made.set_namesrv_addr(asked["namesrv"])
     if "key" in asked:
-        made.set_session_credentials(asked["key"], "secret-1", "")
+        made.set_session_credentials(asked["key"], asked.get("secret", "secret-1"), "")
     made.start()
     _clients[asked["name"]] = made
     return True
@@ -105,6 +105,8 @@ def push(asked: dict[str, Any]) -> bool:
     )
     made.set_namesrv_addr(asked["namesrv"])
     made.set_instance_name(name)
+    if "key" in asked:
+        made.set_session_credentials(asked["key"], asked.get("secret", "secret-1"), "")
     made.set_thread_count(4)
 
     def taken(message: RecvMessage) -> None:

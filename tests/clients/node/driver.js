@@ -40,7 +40,13 @@ function message(topic, fields) {
 }
 
 function configuration(asked) {
-  return { endpoints: asked.endpoint, namespace: '', logger, sslEnabled: asked.tls };
+  return {
+    endpoints: asked.endpoint,
+    namespace: '',
+    logger,
+    sslEnabled: asked.tls,
+    ...(asked.key && { sessionCredentials: { accessKey: asked.key, accessSecret: asked.secret } }),
+  };
 }
 
 async function start(name, client) {

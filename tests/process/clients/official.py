@@ -43,8 +43,16 @@ def wait(why: str) -> None:
         os._exit(3)
 
 
-def configuration() -> ClientConfiguration:
-    return ClientConfiguration(ENDPOINT, Credentials())
+def configuration(secret: str = "") -> ClientConfiguration:
+    return ClientConfiguration(ENDPOINT, Credentials("app", secret) if secret else Credentials())
+
+
+def said_of(attempt) -> str:
+    try:
+        attempt()
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 def producer(topic: str) -> Producer:
@@ -177,6 +185,24 @@ class Listener(MessageListener):
         return ConsumeResult.SUCCESS
 
 
+def access() -> None:
+    out = Producer(configuration("secret-1"), ["mixed"])
+    out.startup()
+    out.send(message("mixed", "allowed"))
+    simple = SimpleConsumer(
+        configuration("secret-1"), "my-group", {"mixed": FilterExpression("*")}, await_duration=2
+    )
+    simple.startup()
+    for m in receive_all(simple, 1):
+        simple.ack(m)
+        say(received=m.body.decode())
+    say(denied=said_of(lambda: out.send(message("normal", "denied"))))
+    wrong = Producer(configuration("secret-2"), ["mixed"])
+    say(wrong=said_of(lambda: (wrong.startup(), wrong.send(message("mixed", "wrong")))))
+    simple.shutdown()
+    out.shutdown()
+
+
 def push() -> None:
     listener = Listener()
     pushed = PushConsumer(configuration(), "group-push", listener, {"mixed": FilterExpression()})
@@ -193,6 +219,7 @@ def push() -> None:
     out.shutdown()
 
 
-{"normal": normal, "delayed": delayed, "change": change, "recall": recall, "push": push}[SCENARIO]()
+SCENARIOS = (normal, delayed, change, recall, access, push)
+{scenario.__name__: scenario for scenario in SCENARIOS}[SCENARIO]()
 say(end=True)
 os._exit(0)  # the client's threads do not all end

@@ -18,6 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
@@ -57,6 +58,10 @@ public final class Driver {
             ClientConfiguration.newBuilder().setEndpoints(asked.get("endpoint").getAsString());
         if (!asked.get("tls").getAsBoolean()) {
             ClientConfigurationBuilder.class.getMethod("enableSsl", boolean.class).invoke(made, false);
+        }
+        if (asked.has("key")) {
+            made.setCredentialProvider(new StaticSessionCredentialsProvider(
+                asked.get("key").getAsString(), asked.get("secret").getAsString()));
         }
         return made.build();
     }

@@ -104,6 +104,7 @@ public final class Driver {
 
     /** Signs what the client asks, when the test gives a key. */
     static RPCHook hook(JsonObject asked) {
-        return asked.has("key") ? new AclClientRPCHook(new SessionCredentials(text(asked, "key"), "secret-1")) : null;
+        String secret = asked.has("secret") ? text(asked, "secret") : "secret-1";
+        return asked.has("key") ? new AclClientRPCHook(new SessionCredentials(text(asked, "key"), secret)) : null;
     }
 }
