@@ -190,5 +190,8 @@ ADMIN_REQUEST_MAX = (
     26 * MIB
 )  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`
+REDRIVE_MAX = 100_000  # dead letters re-driven by one request: about a second; clients go on
+REDRIVE_RATE_MAX = 1_000_000  # messages a second; more is as good as all at once
+REDRIVE_REFUSALS_TOLD = 100  # of one request, whole; the others are counted
 ADMIN_READ_MAX = 65_536  # messages in one answer of a bulk read
 ADMIN_READ_BYTES = 16 * MIB  # of their records; an answer is made in memory

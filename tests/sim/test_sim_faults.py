@@ -104,7 +104,7 @@ def test_a_garbled_body_is_noticed() -> None:
 
 
 def test_a_simulation_with_rot_flips_bits() -> None:
-    found = Simulation(1, rot=True)
+    found = Simulation(3, rot=True)
     found.run()
     assert found.rot is not None
     assert found.rot.flips

@@ -12,6 +12,8 @@ Everything else is prose.  The vocabulary, on both doors:
     ack TOPIC [group=g]                          everything that was shown to the group and was not failed
     fail "BODY" [group=g]                        wants it again in ten seconds
     bury "BODY" [group=g]                        wants it among the dead letters of the group
+    letters [group=g]                            how many dead letters the group has
+    redrive [group=g] [delay=10m] [rate=10] [to=TOPIC]    sends those that wait once more
     leave TOPIC [group=g]                        the consumer goes away; another one takes its place
     recall "BODY"
     reschedule "BODY" to=+2h
@@ -246,6 +248,22 @@ class Scenario:
     def _bury(self, words: list[str]) -> list[str]:
         self._receiver.bury(*self._taken(words))
         return []
+
+    def _letters(self, words: list[str]) -> list[str]:
+        group = self._name(self._options(words).get("group", "g"))
+        found = self._broker.admin.get(path_of("groups", group, "dead-letters"), {"all": "true"})
+        assert len(found["messages"]) == found["waiting"] + found["redriven"]
+        return [f"{found['waiting']} waiting, {found['redriven']} re-driven"]
+
+    def _redrive(self, words: list[str]) -> list[str]:
+        options = self._options(words)
+        path = path_of("groups", self._name(options.get("group", "g")), "dead-letters", "redrive")
+        wanted: dict[str, Any] = {"rate": int(options["rate"]) if "rate" in options else None}
+        if "delay" in options:
+            wanted["in_ms"] = parse_duration_ms(options["delay"], field="delay")
+        if "to" in options:
+            wanted["to"] = self._name(options["to"])
+        return [f"re-driven {self._broker.admin.post(path, wanted)['redriven']}"]
 
     def _recall(self, words: list[str]) -> list[str]:
         topic, sent = self._sent[words[0]]

@@ -43,6 +43,9 @@ COMMANDS = [
     ["pipeline", "rebuild"],
     ["pipeline", "offload"],
     ["pipeline", "promote"],
+    ["dlq"],
+    ["dlq", "list"],
+    ["dlq", "redrive"],
     ["clock"],
     ["clock", "show"],
     ["clock", "advance"],
@@ -67,7 +70,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     """Groups list their commands instead of an example."""
     shown = CliRunner().invoke(app, [*command, "--help"]).output
     assert "Exit codes: 0 ok" in shown
-    if command not in (["topic"], ["clock"], ["pipeline"]):
+    if command not in (["topic"], ["dlq"], ["clock"], ["pipeline"]):
         assert "  horolog " + " ".join(command) in shown
 
 

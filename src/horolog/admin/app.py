@@ -23,6 +23,7 @@ from horolog.admin import (
     adoptions,
     backup,
     broker,
+    dead_letters,
     messages,
     offloads,
     pending,
@@ -58,6 +59,11 @@ ROUTES = (
     Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
     Route("/v1/receive", messages.receive, methods=["POST"]),
     Route("/v1/ack", messages.ack, methods=["POST"]),
+    Route("/v1/dead-letters", dead_letters.list_groups, methods=["GET"]),
+    Route("/v1/groups/{group}/dead-letters", dead_letters.list_letters, methods=["GET"]),
+    Route(
+        "/v1/groups/{group}/dead-letters/redrive", dead_letters.redrive_letters, methods=["POST"]
+    ),
     Route("/v1/backup", backup.describe_backup, methods=["GET"]),
     Route("/v1/backup", backup.begin_backup, methods=["POST"]),
     Route("/v1/adoptions", adoptions.describe_adoption, methods=["GET"]),

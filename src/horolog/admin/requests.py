@@ -103,6 +103,19 @@ class RescheduleBody(RecallBody):
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
 
 
+class RedriveBody(Body):
+    """POST /v1/groups/{group}/dead-letters/redrive: those with these ids, or all from a place on."""
+
+    to: str | None = None
+    ids: list[str] | None = Field(None, min_length=1, max_length=limits.ADMIN_LIST_MAX)
+    first: str | None = Field(None, alias="from")
+    limit: int = Field(limits.REDRIVE_MAX, ge=1, le=limits.REDRIVE_MAX)
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    rate: int | None = Field(None, ge=1, le=limits.REDRIVE_RATE_MAX)
+    dry_run: bool = False
+
+
 class ReceiveBody(Body):
     """POST /v1/receive.
 

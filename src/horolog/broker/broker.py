@@ -73,6 +73,7 @@ class Broker:
             decisions.recalls.recall_many(effects)
         self._append_controls(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
+        effects.replies += decisions.dead_letters.flush(wall_ms)
         effects.replies += [
             reply for reply in decisions.sends.flush(wall_ms, mono_ms) if reply.token is not NOBODY
         ]

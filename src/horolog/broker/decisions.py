@@ -25,6 +25,7 @@ from horolog.broker.groups import Groups
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recall_decisions import RecallDecisions
+from horolog.broker.send.dead_letters import DeadLetters
 from horolog.broker.send.send_backs import SendBacks
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
@@ -47,6 +48,7 @@ from horolog.protocol.commands import (
     SendMessages,
     Sent,
 )
+from horolog.protocol.dead_letter_commands import CountDeadLetters, ListDeadLetters, Redrive
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
@@ -80,6 +82,7 @@ class Decisions:
         self.groups = Groups(shard, self._records)
         self.sends = Sends(shard, mono_ms)
         self.send_backs = SendBacks(shard, self.groups, self.topics, self.sends, disk)
+        self.dead_letters = DeadLetters(shard, self.groups, disk)
         self.receives = Receives(shard, self.groups, self.send_backs, self._records)
         self.pulls = Pulls(shard, self.groups)
         self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
@@ -98,6 +101,9 @@ class Decisions:
             SendBack: self._send_back,
             SendRetry: self._send_back,
             ForwardToDeadLetters: self._forward,
+            CountDeadLetters: lambda _item, command, _now, _: self.dead_letters.count(command),
+            ListDeadLetters: lambda _item, command, _now, _: self.dead_letters.page(command),
+            Redrive: self._redrive,
             Receive: self._receive,
             Pull: self._pull,
             Ack: self._ack,
@@ -201,6 +207,11 @@ class Decisions:
     def _forward(self, item: Input, command: ForwardToDeadLetters, now: Now, _: Effects) -> object:
         self.offsets.seal()
         return LATER if self.receives.give_up(item.token, command, now) else Sent([], [], [])
+
+    def _redrive(self, item: Input, command: Redrive, now: Now, _: Effects) -> object:
+        """Appended, and answered, later in the turn."""
+        self.dead_letters.add(item.token, command, now)
+        return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
         self.offsets.seal()

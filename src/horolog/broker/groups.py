@@ -56,8 +56,15 @@ class Groups:
                 field="consumer group",
             )
 
+    def id_of_own(self, name: str) -> int:
+        """The id of a group of our own, whose name no client may use."""
+        group_id = self._shard.ready.groups.ids.get(name)
+        return self._put_new(name) if group_id is None else group_id
+
     def _make(self, name: str) -> int:
-        check_group(name)
+        return self._put_new(check_group(name))
+
+    def _put_new(self, name: str) -> int:
         groups = self._shard.ready.groups
         if len(groups.ids) >= GROUPS_MAX:
             raise HorologError(

@@ -16,6 +16,7 @@ from horolog.cli import (
     backup,
     broker,
     clock,
+    dlq,
     inspect,
     message,
     pending,
@@ -81,6 +82,7 @@ register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
 register(app, "inspect", inspect.inspect)
 app.add_typer(topic.app, name="topic")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(clock.app, name="clock")
 app.add_typer(pipeline.app, name="pipeline")
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from horolog.errors import HorologError
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
+from horolog.protocol.dead_letter_commands import DeadLetterCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.send_commands import DescribeLanes as DescribeLanes
@@ -424,4 +425,5 @@ Command = (
     | TierCommand
     | QueueCommand
     | RetryCommand
+    | DeadLetterCommand
 )

@@ -1,7 +1,8 @@
 """5.x consumers that fail, in a simulation: they give messages up, or let the broker do so after a few leases.
 
 Their group acknowledges nothing, so at the end each of its messages is either still to be had or a dead letter: one
-dead letter for each that was given up, and none for any other.
+dead letter for each that was given up, and none for any other.  Somebody re-drives dead letters, to a topic of their
+own: at the end each letter is a message there once if the broker says that it was re-driven, and else not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,22 @@ from collections import Counter
 from random import Random
 from typing import NamedTuple
 
-from horolog.protocol.commands import DescribeTopic, Receive, Received, Sent
+from horolog.limits import HOUR_MS
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeTopic,
+    Receive,
+    Received,
+    Sent,
+    TopicType,
+)
+from horolog.protocol.dead_letter_commands import (
+    BEGINNING,
+    DeadLetterPage,
+    ListDeadLetters,
+    Redrive,
+    Redriven,
+)
 from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties, retry
@@ -19,6 +35,7 @@ from horolog.testing.sim_checks import PromiseBroken
 
 GROUP = "giving-up"
 RETRY_MAX = 1
+AGAIN = "once-more"  # where dead letters are re-driven to
 _DEAD = retry.dead_letter_topic(GROUP)
 
 
@@ -34,11 +51,13 @@ class GivingUp:
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0, 0.05, 0.15])  # of all turns
+        self._share = self._random.choice([0, 0.05, 0.15, 0.3])  # of all turns
         self._broker = broker
         self._held: list[tuple[str, str, _Id]] = []  # topic, handle
         self._asked: dict[str, _Id] = {}  # by handle
         self.certain: set[_Id] = set()  # as answered
+        self.redriven: Counter[str] = Counter()  # message ids, as answered
+        self.latest_ms = 0  # the last due time that was asked for
 
     def wants_turn(self) -> bool:
         """Whether this turn is one of these."""
@@ -48,6 +67,8 @@ class GivingUp:
         self, topics: tuple[str, ...], wall_ms: int, _mono_ms: int
     ) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""
+        if _DEAD in self._broker.shard.topics.by_name and self._random.random() < 0.2:
+            return self._redrive(wall_ms)
         if not self._held or self._random.random() < 0.5:
             topic = self._random.choice(topics)
             command = Receive(GROUP, topic, -1, "*", 8, 10_000, False, 0, GROUP, gives_up=True)
@@ -59,11 +80,27 @@ class GivingUp:
         times = self._random.choice([1, 1, 2])
         return [Answer(forward, wall_ms) for _ in range(times)], f"{GROUP}: {message.message_id}"
 
+    def _redrive(self, wall_ms: int) -> tuple[list[Answer], str]:
+        """Some dead letters, once or twice over, at once or spread over some time."""
+        due_ms = self._random.choice([0, 0, wall_ms, wall_ms + 5_000, wall_ms + 30 * HOUR_MS])
+        command = Redrive(
+            GROUP,
+            AGAIN,
+            limit=self._random.choice([1, 3, 100]),
+            due_ms=due_ms,
+            rate=self._random.choice([0, 1, 7]) if due_ms else 0,
+        )
+        spread_ms = command.limit * 1_000 // command.rate if command.rate else 0
+        self.latest_ms = max(self.latest_ms, due_ms + spread_ms)
+        topic = Answer(CreateTopic(AGAIN, TopicType.MIXED, 1), wall_ms)
+        times = self._random.choice([1, 1, 2])
+        return [topic, *(Answer(command, wall_ms) for _ in range(times))], f"{GROUP}: {command}"
+
     def owns(self, answer: Answer) -> bool:
         """Whether that is an answer to one of these."""
         command = answer.command
-        name = getattr(command, "name", None) if isinstance(command, PutGroup) else None
-        return (name or getattr(command, "group", "")) == GROUP
+        name = getattr(command, "name", "") if isinstance(command, PutGroup | CreateTopic) else ""
+        return name in (GROUP, AGAIN) or getattr(command, "group", "") == GROUP
 
     def noted(self, answer: Answer) -> None:
         """An answer has been released."""
@@ -71,6 +108,8 @@ class GivingUp:
         if isinstance(command, ForwardToDeadLetters) and isinstance(result, Sent):
             if result.origins and not result.refused:  # nothing: retention was faster
                 self.certain.add(self._asked[command.receipt_handle])
+        elif isinstance(command, Redrive) and isinstance(result, Redriven):
+            self.redriven.update(each.message_id for each in result.letters)
         elif isinstance(command, Receive) and isinstance(result, Received):
             self._held += [
                 (command.topic, each.receipt_handle, _id_of(each.layout))
@@ -92,6 +131,29 @@ class GivingUp:
         missing = self.certain - there.keys()
         if len(missing) > dropped and not lost_allowed:
             raise PromiseBroken(f"P2: {sorted(missing)} were given up and are no dead letters")
+        self._check_redriven(dropped, lost_allowed=lost_allowed)
+
+    def _check_redriven(self, dropped: int, *, lost_allowed: bool) -> None:
+        """Two letters may have one message id (`_Id`), so ids are counted."""
+        there: Counter[str] = Counter()
+        if AGAIN not in self._broker.shard.topics.by_name:
+            return
+        command = Receive("final", AGAIN, -1, "*", 32, 600_000, False, 0, "final")
+        while messages := self._broker.ask(command).messages:
+            there.update(_id_of(each.layout).message_id for each in messages)
+        gone = sum(self._broker.ask(DescribeTopic(AGAIN)).min_offsets)
+        told: Counter[str] = Counter()
+        page = DeadLetterPage([], BEGINNING)
+        while page.next is not None:
+            page = self._broker.ask(ListDeadLetters(GROUP, page.next, all=True))
+            told.update(_id_of(each.layout).message_id for each in page.letters if each.redriven)
+        for promise, wrong, excused, why in (
+            ("P2", self.redriven - there, gone, "were re-driven and are not there"),
+            ("P2", told - there, gone, "are said to be re-driven and are not there"),
+            ("P3", there - told, dropped, "are there, and their letters wait, or came twice"),
+        ):
+            if wrong.total() > excused and not lost_allowed:
+                raise PromiseBroken(f"{promise}: {wrong} {why}")
 
 
 def _id_of(stored: bytes) -> _Id:

@@ -325,13 +325,17 @@ def append_messages(
     queues: _Column,
     wall_ms: int,
     adoption: Adoption | None = None,
+    controls: Sequence[bytes] = (),
 ) -> tuple[_Column, _Column]:
     """Append one frame of messages; gives their queue offsets (−1: scheduled) and log positions.
 
     records   of all of them, back to back; `heads` and `queues` take the place of theirs
     adoption  the transaction that these messages are all of; its record comes first
+    controls  other records of the same frame, which come before the messages
     """
-    control = encode_adopt(adoption.fields()) if adoption is not None else b""
+    if adoption is not None:
+        controls = [encode_adopt(adoption.fields()), *controls]
+    control = b"".join(controls)
     body = bytearray(control)
     body += records
     base = shard.log.place(len(body))
@@ -358,7 +362,7 @@ def append_messages(
     )
     if adoption is not None:
         adoption = adoption._replace(position=base)
-    shard.log.append(body, len(heads) + (adoption is not None), wall_ms)
+    shard.log.append(body, len(controls) + len(heads), wall_ms)
     shard.uncommitted.append(
         Applied(
             shard.log.end,

@@ -17,11 +17,13 @@ from typing import NamedTuple
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import Due, Levels, due_of
 from horolog.protocol.rocketmq.message import check_stored_size, key_hash
+from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+LETTER_PREFIXES = (DEAD_LETTER_PREFIX,)  # of all topics that hold dead letters
 FIRST_LEVEL = 3  # 10 s, as RocketMQ's table has it
 _OF_ONE_ATTEMPT = frozenset(
     name.encode()
@@ -59,6 +61,43 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Where messages end that a group has failed on for good."""
     return DEAD_LETTER_PREFIX + group
+
+
+def group_of_letters(topic: str) -> str:
+    """Whose dead letters a topic holds."""
+    return topic.removeprefix(DEAD_LETTER_PREFIX)
+
+
+class Letter(NamedTuple):
+    """What is known of a dead letter, by its properties."""
+
+    topic: str  # where its first attempt failed; "": it does not say
+    message_id: str
+
+
+def letter_of(stored: bytes) -> Letter:
+    """Read a dead letter."""
+    known = properties.decode(layout.topic_and_properties(stored)[1])
+    topic = known.get(properties.DLQ_ORIGIN_TOPIC) or known.get(properties.RETRY_TOPIC, "")
+    message_id = known.get(properties.UNIQ_KEY) or known.get(properties.DLQ_ORIGIN_MESSAGE_ID, "")
+    return Letter(topic, message_id)
+
+
+def redriven(stored: bytes, topic: str, due_ms: int) -> bytes:
+    """The record of a dead letter as a new message of a topic, as it is sent; due then, 0: now.
+
+    Its attempts begin again.  In a retry topic it keeps the name of the topic that clients show.
+    """
+    letter = letter_of(stored)
+    before = layout.topic_and_properties(stored)[1]
+    added: dict[str, str] = {}
+    if topic.startswith(RETRY_PREFIX):
+        added[properties.RETRY_TOPIC] = letter.topic
+    if due_ms:
+        added[properties.TIMER_DELIVER_MS] = str(due_ms)
+    text = b"\x02" + b"".join([*_pieces(before), properties.encode(added)])
+    code = group_code(properties.value_of(before, properties.SHARDING_KEY) or "")
+    return _record_of(stored, topic, letter.message_id, 0, Due(due_ms, 0, text), code)
 
 
 class Failed(NamedTuple):
@@ -124,11 +163,7 @@ def dead(message: Failed) -> bytes:
 def _kept(message: Failed) -> bytes:
     """The properties that a copy has from the message, and those that say whose copy it is."""
     before = layout.topic_and_properties(message.layout)[1]
-    kept = [
-        piece + b"\x02"
-        for piece in before.split(b"\x02")
-        if piece and piece.partition(b"\x01")[0] not in _OF_ONE_ATTEMPT
-    ]
+    kept = _pieces(before)
     added = {
         properties.RETRY_TOPIC: message.topic,
         properties.ORIGIN_MESSAGE_ID: message.origin_id,
@@ -138,11 +173,26 @@ def _kept(message: Failed) -> bytes:
     return b"".join([*kept, properties.encode(added)])
 
 
+def _pieces(before: bytes) -> list[bytes]:
+    """The properties that all copies have."""
+    return [
+        piece + b"\x02"
+        for piece in before.split(b"\x02")
+        if piece and piece.partition(b"\x01")[0] not in _OF_ONE_ATTEMPT
+    ]
+
+
 def _record(message: Failed, topic: str, due: Due) -> bytes:
+    return _record_of(message.layout, topic, message.message_id, message.attempts + 1, due)
+
+
+def _record_of(
+    before: bytes, topic: str, message_id: str, attempts: int, due: Due, code: int = NO_GROUP
+) -> bytes:
     """As it is sent (`send_commands`)."""
     stored = due.text[1:]
     check_stored_size(len(stored))
-    made = layout.readdressed(message.layout, topic, stored, message.attempts + 1, ANY_QUEUE)
+    made = layout.readdressed(before, topic, stored, attempts, ANY_QUEUE)
     tag = properties.value_of(stored, properties.TAGS)
     head = HEAD_AS_SENT.pack(
         HEAD_AS_SENT.size + len(made),
@@ -150,8 +200,8 @@ def _record(message: Failed, topic: str, due: Due) -> bytes:
         properties.value_of(stored, properties.KEYS) is not None,
         due.lane,
         due.due_ms,
-        0,
+        code,
         tags_code(tag or ""),
-        key_hash(topic, message.message_id),
+        key_hash(topic, message_id),
     )
     return head + made

@@ -1,0 +1,155 @@
+"""Dead letters over HTTP: counted, listed, and re-driven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.requests import RedriveBody, query, query_int, read_body
+from horolog.admin.status import error_body
+from horolog.admin.views import iso, message_view
+from horolog.errors import refused
+from horolog.limits import ADMIN_LIST_MAX
+from horolog.protocol.dead_letter_commands import (
+    BEGINNING,
+    CountDeadLetters,
+    DeadLetter,
+    DeadLetterCount,
+    DeadLetterPage,
+    LetterPlace,
+    ListDeadLetters,
+    Redrive,
+)
+from horolog.protocol.rocketmq import layout, retry
+from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.dead_letters import RedriveReport, count_letters, redrive, redrive_ids
+from horolog.units import TIME_MAX_MS
+
+_DIGITS = 18  # of a queue offset, at most
+
+
+async def list_groups(request: Request) -> Response:
+    """GET /v1/dead-letters: all groups that have some."""
+    query(request)
+    counts = await count_letters(engine_of(request))
+    return answer({"groups": [_count_view(each) for each in counts]})
+
+
+async def list_letters(request: Request) -> Response:
+    """GET /v1/groups/{group}/dead-letters: how many, and the oldest of those that wait."""
+    parameters = query(request, "limit", "from", "all")
+    group = check_group(request.path_params["group"])
+    every = parameters.get("all", "false")
+    if every not in ("true", "false"):
+        raise refused("all", f"{every!r} is neither true nor false")
+    first = _place(parameters["from"]) if "from" in parameters else BEGINNING
+    limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
+    engine = engine_of(request)
+    page: DeadLetterPage = await engine.submit(
+        ListDeadLetters(group, first, limit, all=every == "true")
+    )
+    counts: list[DeadLetterCount] = await engine.submit(CountDeadLetters(group=group))
+    count = counts[0] if counts else DeadLetterCount(group, 0, 0)
+    return answer(
+        {
+            **_count_view(count),
+            "messages": [_letter_view(each) for each in page.letters],
+            "next": _place_text(page.next),
+        }
+    )
+
+
+async def redrive_letters(request: Request) -> Response:
+    """POST /v1/groups/{group}/dead-letters/redrive → what became of each, when all of them are done."""
+    wanted = await read_body(request, RedriveBody)
+    group = check_group(request.path_params["group"])
+    engine = engine_of(request)
+    command = Redrive(
+        group,
+        check_topic(wanted.to) if wanted.to else "",
+        _place(wanted.first) if wanted.first is not None else BEGINNING,
+        wanted.limit,
+        due_ms=_due_ms(wanted, engine.clock.wall_ms()),
+        rate=wanted.rate or 0,
+        dry_run=wanted.dry_run,
+    )
+    if command.rate and not command.due_ms:
+        command = replace(command, due_ms=engine.clock.wall_ms())
+    if wanted.ids is None:
+        report = await redrive(engine, command)
+    elif wanted.first is not None:
+        raise refused("ids", "goes with no from: give one of them")
+    else:
+        report = await redrive_ids(engine, command, wanted.ids)
+    return answer(_report_view(report, group, dry_run=wanted.dry_run))
+
+
+def _due_ms(wanted: RedriveBody, wall_ms: int) -> int:
+    if wanted.deliver_at_ms is not None and wanted.in_ms is not None:
+        raise refused("in_ms", "give either deliver_at_ms or in_ms")
+    if wanted.in_ms is not None:
+        return min(wall_ms + wanted.in_ms, TIME_MAX_MS) if wanted.in_ms else 0
+    return wanted.deliver_at_ms or 0
+
+
+def _place(text: str) -> LetterPlace:
+    queue, _, offset = text.partition("-")
+    if not all(part.isascii() and part.isdigit() for part in (queue, offset)):
+        raise refused("from", f"{text[:40]!r} is no place of a dead letter, such as 0-120")
+    return LetterPlace(int(queue[:_DIGITS]), int(offset[:_DIGITS]))
+
+
+def _place_text(place: LetterPlace | None) -> str | None:
+    return None if place is None else f"{place.queue}-{place.offset}"
+
+
+def _count_view(count: DeadLetterCount) -> dict[str, Any]:
+    topic = retry.dead_letter_topic(count.group)
+    return {
+        "group": count.group,
+        "topic": topic,
+        "waiting": count.waiting,
+        "redriven": count.redriven,
+    }
+
+
+def _letter_view(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter in a list: all but its payload, which may be large."""
+    view = message_view(letter.layout)
+    return {
+        "place": _place_text(letter.place),
+        "redriven": letter.redriven,
+        "message_id": view["message_id"],
+        "origin_topic": retry.letter_of(letter.layout).topic,
+        "tag": view["tag"],
+        "keys": view["keys"],
+        "attempts": layout.reconsume_times(letter.layout),
+        "dead_ms": view["store_ms"],
+        "dead": iso(view["store_ms"]),
+        "size_bytes": len(letter.layout),
+    }
+
+
+def _report_view(report: RedriveReport, group: str, *, dry_run: bool) -> dict[str, Any]:
+    refusals = [
+        {"place": _place_text(each.place), "message_id": each.message_id, **error_body(each.error)}
+        for each in report.refusals
+    ]
+    return {
+        "group": group,
+        "redriven": report.redriven,
+        "already": report.already,
+        "refused": report.refused,
+        "refusals": refusals,
+        "unknown": report.unknown,
+        "first_due_ms": report.first_due_ms,
+        "first_due": iso(report.first_due_ms),
+        "last_due_ms": report.last_due_ms,
+        "last_due": iso(report.last_due_ms),
+        "next": _place_text(report.next),
+        "dry_run": dry_run,
+    }

@@ -1,0 +1,189 @@
+"""horolog dlq list | redrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
+from horolog.cli.output import print_json, print_table
+from horolog.units import counted
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
+
+app = typer.Typer(
+    help="List dead letters; send them once more.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+_FLAGS = {
+    "consumer group": "GROUP",
+    "topic": "--to",
+    "to": "--to",
+    "limit": "--limit",
+    "ids": "--id",
+    "in_ms": "--delay",
+    "delivery_timestamp": "--delay",
+    "rate": "--rate",
+}
+_PIECE = 10_000  # dead letters of one request
+
+
+def list_letters(
+    group: Annotated[
+        str, typer.Argument(metavar="[GROUP]", help="Nothing: count those of all groups.")
+    ] = "",
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="Re-driven ones too.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="At most so many.")] = 100,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters of a consumer group that wait, the oldest first; or count those of all groups.
+
+    Examples:
+      horolog dlq list
+      horolog dlq list billing
+      horolog dlq list billing --all --limit 1000
+    """
+    from horolog.admin.client import path_of
+
+    client = connect(admin)
+    if not group:
+        result = client.get(path_of("dead-letters"))
+        if as_json:
+            print_json(result)
+            return
+        names = ("group", "waiting", "redriven")
+        print_table(
+            ("GROUP", "WAITING", "RE-DRIVEN"),
+            [tuple(each[name] for name in names) for each in result["groups"]],
+        )
+        return
+    with typed_as(_FLAGS):
+        wanted = {"limit": limit, "all": "true" if all_ else None}
+        result = client.get(path_of("groups", group, "dead-letters"), wanted)
+    if as_json:
+        print_json(result)
+        return
+    print_table(
+        ("DEAD SINCE", "MESSAGE ID", "FAILED IN", "KEYS", "ATTEMPTS", "RE-DRIVEN"),
+        [_row(each) for each in result["messages"]],
+    )
+    waiting = counted(result["waiting"], "dead letter")
+    typer.echo(f"\n{waiting} of {group} waiting, {result['redriven']} re-driven")
+
+
+def _row(letter: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        letter["dead"],
+        letter["message_id"],
+        letter["origin_topic"],
+        " ".join(letter["keys"]),
+        letter["attempts"],
+        "yes" if letter["redriven"] else "",
+    )
+
+
+def redrive(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Whose dead letters.")],
+    *,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="This one; may be given again.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All that wait.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The N oldest of them.")
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="TOPIC", help="Nothing: back to where each has failed.")
+    ] = "",
+    delay: Annotated[str, typer.Option(metavar="TIME", help="Due so much later.")] = "",
+    rate: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="N a second: due times are that far apart."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> int:
+    """Send dead letters once more, as new messages with their id, keys, tag, body and properties.
+
+    Each is sent once: what was re-driven before is passed over, also after a crash in the middle.  All groups of the
+    topic get them; --to %RETRY%GROUP sends them to that group of 4.x consumers alone.
+
+    Examples:
+      horolog dlq redrive billing --all --dry-run
+      horolog dlq redrive billing --all --delay 10m --rate 100
+      horolog dlq redrive billing --id 7F0000010001 --to repair
+    """
+    from horolog.errors import ErrorCode, HorologError
+    from horolog.units import parse_duration_ms
+
+    if sum((bool(ids), all_, limit is not None)) != 1:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, "--all: give one of --id, --all and --limit", field="--all"
+        )
+    body: dict[str, Any] = {"to": to or None, "rate": rate, "dry_run": dry_run, "ids": ids or None}
+    if delay:
+        body["in_ms"] = parse_duration_ms(delay, field="--delay")
+    with typed_as(_FLAGS):
+        result = _redrive(connect(admin), group, body, limit)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    return Exit.REFUSED if result["refused"] or result["unknown"] else Exit.OK
+
+
+def _redrive(
+    client: AdminClient, group: str, body: dict[str, Any], limit: int | None
+) -> dict[str, Any]:
+    """All pieces of it, one after another; due times go on where those of the piece before end."""
+    from horolog.admin.client import path_of
+
+    path = path_of("groups", group, "dead-letters", "redrive")
+    total: dict[str, Any] = {}
+    left = limit
+    while True:
+        piece = _PIECE if left is None else min(left, _PIECE)
+        result = client.post(path, {**body, "limit": piece})
+        if left is not None:
+            left -= result["redriven"] + result["refused"]
+        for name in ("redriven", "already", "refused", "refusals", "unknown"):
+            result[name] = total.get(name, type(result[name])()) + result[name]
+        result["first_due_ms"] = total.get("first_due_ms") or result["first_due_ms"]
+        result["first_due"] = total.get("first_due") or result["first_due"]
+        if not result["last_due_ms"] and total:
+            result |= {name: total[name] for name in ("last_due_ms", "last_due")}
+        total = result
+        if total["next"] is None or left == 0:
+            return total
+        body["from"] = total["next"]
+        if body["rate"] and total["last_due_ms"]:
+            body.pop("in_ms", None)
+            body["deliver_at_ms"] = total["last_due_ms"] + -(-1_000 // body["rate"])
+
+
+def _print(result: dict[str, Any]) -> None:
+    would = "would be re-driven" if result["dry_run"] else "re-driven"
+    when = f", due {result['first_due']}" if result["first_due"] else ""
+    if result["last_due"] != result["first_due"]:
+        when += f" to {result['last_due']}"
+    typer.echo(f"{would}: {counted(result['redriven'], 'dead letter')}{when}")
+    if result["already"]:
+        typer.echo(f"re-driven before: {result['already']}")
+    for message_id in result["unknown"]:
+        typer.echo(f"no dead letter has the id {message_id}", err=True)
+    for each in result["refusals"]:
+        typer.echo(f"{each['message_id']}: {each['error']['message']}", err=True)
+    if result["refused"]:
+        typer.echo(f"refused: {result['refused']}, which wait on", err=True)
+
+
+register(app, "list", list_letters)
+register(app, "redrive", redrive)

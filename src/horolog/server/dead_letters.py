@@ -1,0 +1,94 @@
+"""Dead letters re-driven in turns: each command of the core takes a frame's worth, and others go on in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from horolog.limits import REDRIVE_REFUSALS_TOLD, TURN_READ_MAX, TURN_TOPICS_MAX
+from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
+from horolog.protocol.dead_letter_commands import (
+    CountDeadLetters,
+    DeadLetterCount,
+    LetterPlace,
+    Redrive,
+    Redriven,
+    RefusedLetter,
+)
+from horolog.protocol.rocketmq.retry import dead_letter_topic
+from horolog.server.messages import Submits
+
+
+@dataclass(slots=True)
+class RedriveReport:
+    """What has become of a re-drive; `next` is where it goes on, None at the end."""
+
+    redriven: int = 0
+    already: int = 0
+    refused: int = 0
+    refusals: list[RefusedLetter] = field(default_factory=list)  # the first of them
+    unknown: list[str] = field(default_factory=list)  # ids that no dead letter has
+    first_due_ms: int = 0
+    last_due_ms: int = 0
+    next: LetterPlace | None = None
+
+    def add(self, done: Redriven) -> None:
+        """A turn's worth."""
+        self.redriven += len(done.letters)
+        self.already += done.already
+        self.refused += len(done.refused)
+        self.refusals += done.refused[: REDRIVE_REFUSALS_TOLD - len(self.refusals)]
+        for due_ms in (each.due_ms for each in done.letters):
+            self.first_due_ms = self.first_due_ms or due_ms
+            self.last_due_ms = due_ms
+        self.next = done.next
+
+
+async def count_letters(engine: Submits) -> list[DeadLetterCount]:
+    """All groups that have dead letters, by name."""
+    found: list[DeadLetterCount] = []
+    after = ""
+    while True:
+        page: list[DeadLetterCount] = await engine.submit(CountDeadLetters(after))
+        found += page
+        if len(page) < TURN_TOPICS_MAX:
+            return found
+        after = page[-1].group
+
+
+async def redrive(engine: Submits, command: Redrive) -> RedriveReport:
+    """All that `command` means, at most its limit; refusals of the whole are raised."""
+    report = RedriveReport()
+    if not command.due_ms and command.rate:
+        raise AssertionError("due times that are spread need a beginning")
+    left, first = command.limit, command.first
+    while left > 0:
+        turn = replace(command, first=first, limit=min(left, TURN_READ_MAX), done=report.redriven)
+        done: Redriven = await engine.submit(turn)
+        report.add(done)
+        left -= len(done.letters) + len(done.refused)
+        if done.next is None:
+            break
+        first = done.next
+    return report
+
+
+async def redrive_ids(engine: Submits, command: Redrive, ids: list[str]) -> RedriveReport:
+    """The same of the dead letters with these message ids."""
+    report = RedriveReport()
+    topic = dead_letter_topic(command.group)
+    for message_id in dict.fromkeys(ids):
+        found: list[FoundMessage] = await engine.submit(FindMessages(topic, message_id))
+        places = tuple(
+            LetterPlace(each.queue_id, each.queue_offset)
+            for each in found
+            if each.state is MessageState.DELIVERED
+        )
+        if not places:
+            report.unknown.append(message_id)
+        while places:
+            turn = replace(command, only=places, limit=TURN_READ_MAX, done=report.redriven)
+            done: Redriven = await engine.submit(turn)
+            report.add(done)
+            places = places[places.index(done.next) :] if done.next is not None else ()
+    report.next = None
+    return report
