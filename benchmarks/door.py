@@ -196,7 +196,7 @@ async def measure(n: int, connections: int) -> None:
         port = int(broker.grpc_endpoint.rpartition(":")[2])
         wait = poll(1)
         beat = "Heartbeat"
-        told = {
+        fields = {
             "streams": await calls(broker, port, n, lambda c, i: c.call(beat, BEAT, "c")),
             "clients": await calls(
                 broker, port, n // 10, lambda c, i: c.call(beat, BEAT, f"host-{i:09d}@1@2")
@@ -205,7 +205,7 @@ async def measure(n: int, connections: int) -> None:
             "resets": await resets(broker, port, 2_000),
             "idle": await idle(broker, port, connections),
         }
-        for name, result in told.items():
+        for name, result in fields.items():
             print(name, json.dumps(result), flush=True)
 
 

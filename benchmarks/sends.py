@@ -131,18 +131,18 @@ def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
         return done
 
     def reply(gathered: list[Any], results: list[Any]) -> int:
-        told = 0
+        written = 0
         for each, sent in zip(gathered, results, strict=True):
             ready = ready_answers(each, sent, SITE)
             if ready is not None:
-                told += len(b"".join(ready))
+                written += len(b"".join(ready))
                 continue
             for asked, answer in each.answers(sent, SITE):
                 assert isinstance(answer, Answer), answer
-                told += len(
+                written += len(
                     frame.encode_answer(asked, answer.status, answer.fields, answer.remark, 0)
                 )
-        return told
+        return written
 
     while turn := list(islice(chunks, _CHUNKS_A_TURN)):
         gathered = []

@@ -83,7 +83,7 @@ def _id(number: int) -> str:
     return f"01AABBCCDDEEFF{number:020X}"
 
 
-async def fill(directory: Path, count: int, told: Any) -> tuple[float, float, int]:
+async def fill(directory: Path, count: int, fill_done: Any) -> tuple[float, float, int]:
     """(seconds to send, seconds to hand over, pending before); `told` is asked in between."""
     shutil.rmtree(directory, ignore_errors=True)
     engine = await open_engine(directory, clock="simulated", flush="os", start_ms=START_MS)
@@ -96,7 +96,7 @@ async def fill(directory: Path, count: int, told: Any) -> tuple[float, float, in
     sent_s = time.perf_counter() - began
     pending = (await engine.submit(CountPending())).total
     await engine.checkpoint()
-    await asyncio.get_running_loop().run_in_executor(None, told)
+    await asyncio.get_running_loop().run_in_executor(None, fill_done)
     began = time.perf_counter()
     await engine.advance(MOMENTS * STEP_MS + 120_000)
     handed_s = time.perf_counter() - began

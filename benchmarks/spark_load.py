@@ -87,7 +87,7 @@ def sends_per_s(broker: BrokerProcess, count: int) -> float:
     broker.create_topic("sent", queues=8)
     due_s = broker.now_ms() // 1000 + 30 * 86_400
     given = [broker.grpc_endpoint, "sent", due_s, count, _THREADS, BODY_BYTES]
-    told = subprocess.run(
+    output = subprocess.run(
         [_CLIENT_PYTHON, _ROOT / "benchmarks" / "client_sends.py", *map(str, given)],
         check=True,
         capture_output=True,
@@ -95,7 +95,7 @@ def sends_per_s(broker: BrokerProcess, count: int) -> float:
         timeout=600,
     )
     assert broker.pending("sent") == count + 1
-    return count / float(told.stdout.splitlines()[-1])
+    return count / float(output.stdout.splitlines()[-1])
 
 
 def measure(

@@ -55,9 +55,9 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what the tests that run for a time have done in it: `record_property("figures", …)`."""
     for report in terminalreporter.getreports("passed"):
-        for name, told in report.user_properties:
+        for name, figure in report.user_properties:
             if name == "figures":
-                terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {told}")
+                terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {figure}")
 
 
 def open_files() -> list[str]:

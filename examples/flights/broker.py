@@ -157,9 +157,9 @@ class Broker(Child):
         """Start it and wait for its ready line."""
         flags = [f"--{name}={port}" for name, port in self._ports.items()]
         await self.start(self._horolog, "serve", f"--data-dir={self.data_dir}", *flags)
-        told = dict(word.split("=", 1) for word in (await self.line()).split() if "=" in word)
-        self._ports.update({name: told[name] for name in self._ports if name in told})
-        self.epoch = told.get("epoch", "?")
+        fields = dict(word.split("=", 1) for word in (await self.line()).split() if "=" in word)
+        self._ports.update({name: fields[name] for name in self._ports if name in fields})
+        self.epoch = fields.get("epoch", "?")
 
     async def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic of scheduled messages, as an operator does."""
@@ -170,9 +170,9 @@ class Broker(Child):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        told, _ = await process.communicate()
+        output, _ = await process.communicate()
         if process.returncode:
-            raise DemoError(f"{' '.join(command)}: {told.decode().strip()}")
+            raise DemoError(f"{' '.join(command)}: {output.decode().strip()}")
 
     async def look(self, topic: str) -> Seen:
         """What the broker says about the topic."""

@@ -27,7 +27,7 @@ class Year(Client):
         self._work_dir_of_it = work_dir
 
     async def result(
-        self, admin: str, data_dir: Path, table: Path, topic: str, told: Callable[[str], None]
+        self, admin: str, data_dir: Path, table: Path, topic: str, note: Callable[[str], None]
     ) -> dict[str, Any]:
         """Run it to its end; `told` hears of its stages."""
         await self.start(
@@ -38,16 +38,16 @@ class Year(Client):
             *("--topic", topic, "--year-topic", YEAR_TOPIC),
         )
         try:
-            return await asyncio.wait_for(self._listen_to_end(told), WITHIN_S)
+            return await asyncio.wait_for(self._listen_to_end(note), WITHIN_S)
         except TimeoutError:
             raise DemoError(f"Spark was not done within {WITHIN_S:.0f} s; see {self.log}") from None
 
-    async def _listen_to_end(self, told: Callable[[str], None]) -> dict[str, Any]:
+    async def _listen_to_end(self, note: Callable[[str], None]) -> dict[str, Any]:
         found: dict[str, Any] = {}
 
         def take(line: dict[str, Any]) -> None:
             if line["kind"] == "stage":
-                told(line["what"])
+                note(line["what"])
             else:
                 found.update(line)
 
@@ -68,10 +68,10 @@ async def table_of(python: Path) -> Path:
         "--table",
         stdout=asyncio.subprocess.PIPE,
     )
-    told, _ = await process.communicate()
+    output, _ = await process.communicate()
     if process.returncode:
         raise DemoError("the flights of the year could not be found; see above")
-    return Path(json.loads(told))
+    return Path(json.loads(output))
 
 
 def compare(found: dict[str, Any], arrived: int, pending: int) -> list[str]:
@@ -89,14 +89,14 @@ def compare(found: dict[str, Any], arrived: int, pending: int) -> list[str]:
         faults.append(f"the audit finds {n} times: {fault}")
     if found["faults"] and not found["counts"]:
         faults.append("the audit finds that the log is damaged")
-    for name, told in (
+    for name, count_of in (
         ("scheduled by Spark", found["loaded"]),
         ("pending, says the broker", pending),
         ("forecast", found["forecast"]),
         ("adopted, says the audit", found["adopted"]),
     ):
-        if told != FLIGHTS:
-            faults.append(f"{told} of {FLIGHTS} flights are {name}")
+        if count_of != FLIGHTS:
+            faults.append(f"{count_of} of {FLIGHTS} flights are {name}")
     return faults
 
 

@@ -133,10 +133,10 @@ class Demo:
         await self.broker.create_topic(YEAR_TOPIC, QUEUES)
         table = await table_of(self._python)
 
-        def told(what: str) -> None:
+        def note(what: str) -> None:
             console.print(f"Spark: {what}", highlight=False)
 
-        found = await self.year.result(self.broker.admin, self.broker.data_dir, table, TOPIC, told)
+        found = await self.year.result(self.broker.admin, self.broker.data_dir, table, TOPIC, note)
         seen = await self.broker.look(YEAR_TOPIC)
         faults = compare(found, len(self.ledger.arrivals), seen.pending)
         show_proof(console, found, faults)
@@ -205,22 +205,22 @@ async def show_progress(demo: Demo, console: Console) -> None:
     """Until cancelled: a live bar on a terminal, else a line now and then."""
     length = demo.last_min - demo.start_min
     if not console.is_terminal:
-        told = ""
+        line = ""
         while True:
-            note = f"  {demo.note}" if demo.note != told else ""
-            told = demo.note
+            note = f"  {demo.note}" if demo.note != line else ""
+            line = demo.note
             console.print(_status(demo) + note, highlight=False, soft_wrap=True)
             await asyncio.sleep(PLAIN_EVERY_S)
     columns = (BarColumn(14), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=length)
-        told = ""
+        line = ""
         while True:
             passed = demo.timeline.minute(time.time()) - demo.start_min
             progress.update(task, completed=min(max(passed, 0), length), description=_status(demo))
-            if demo.note != told:
-                told = demo.note
-                progress.console.print(told, highlight=False)
+            if demo.note != line:
+                line = demo.note
+                progress.console.print(line, highlight=False)
             await asyncio.sleep(0.25)
 
 

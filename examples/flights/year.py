@@ -66,9 +66,9 @@ def calls(spark: SparkSession, csv: Path, year: int) -> DataFrame:
         f.lit("America/New_York"),
     )
     key = f.concat_ws("-", "carrier", "flight", "origin")
-    told = f.concat(key, f.lit(" to "), f.col("dest"), f.lit(": please come to the gate"))
+    text = f.concat(key, f.lit(" to "), f.col("dest"), f.lit(": please come to the gate"))
     return rows.select(
-        told.alias("body"),
+        text.alias("body"),
         (departure - f.expr(f"interval {CALL_BEFORE_MIN} minutes")).alias("deliver_at"),
         f.col("carrier").alias("tag"),
         f.array(key).alias("keys"),

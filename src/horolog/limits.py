@@ -134,7 +134,7 @@ FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
 FRAMES_AHEAD_BYTES = 64 * KIB  # read at once where small frames are read one after another
 DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
 HOLES_READ_MAX = 256  # of one search by store time: some 20 ms
-HOLES_TOLD_MAX = 65_536  # queue offsets that cannot be read, each named once
+HOLES_REPORTED_MAX = 65_536  # queue offsets that cannot be read, each named once
 QUEUE_SEARCH_UNITS = (
     4_096  # damaged units of a queue in a row whose messages are searched for in the log
 )

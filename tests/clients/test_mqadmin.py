@@ -55,8 +55,8 @@ class TestMqadmin(RemotingDriver):
 
         def run(*words: str) -> str:
             at = {"namesrv": running.namesrv_address}
-            told = [*words, "-n", running.namesrv_address]
-            printed = str(driver.ask("mqadmin", words=told, **at))
+            words_given = [*words, "-n", running.namesrv_address]
+            printed = str(driver.ask("mqadmin", words=words_given, **at))
             assert "Exception" not in printed, printed
             return printed
 
@@ -122,9 +122,9 @@ class TestMqadmin(RemotingDriver):
         third = sent[3]
         for command, name in (("queryMsgById", "offset_id"), ("queryMsgByUniqueKey", "id")):
             printed = admin(command, "-t", "orders", "-i", third[name])
-            told = dict(re.findall(r"^([A-Za-z ]+): +(.+)$", printed, re.MULTILINE))
-            assert (told["Topic"], told["Tags"], told["Keys"]) == ("orders", "[T]", "[k3]")
-            assert int(told["Queue Offset"]) == third["offset"]
+            fields = dict(re.findall(r"^([A-Za-z ]+): +(.+)$", printed, re.MULTILINE))
+            assert (fields["Topic"], fields["Tags"], fields["Keys"]) == ("orders", "[T]", "[k3]")
+            assert int(fields["Queue Offset"]) == third["offset"]
             assert "consumerGroup=g, trackType=CONSUMED" in printed
         [row] = rows(admin("queryMsgByKey", "-t", "orders", "-k", "k7"))
         assert row[:3] == [sent[7]["id"], str(sent[7]["queue"]), str(sent[7]["offset"])]

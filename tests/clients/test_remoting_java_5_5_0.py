@@ -28,8 +28,8 @@ class TestJava550(JavaScenarios, DeadLetterScenarios):
         self.producer(driver, still, "setters")
         name = self.push(driver, still, "setters")
         at_ms = still.now_ms() + 20_000
-        told = {"setDelayTimeMs": 20_000, "setDelayTimeSec": 20, "setDeliverTimeMs": at_ms}
-        messages = [{"body": setter, setter: value} for setter, value in told.items()]
+        fields = {"setDelayTimeMs": 20_000, "setDelayTimeSec": 20, "setDeliverTimeMs": at_ms}
+        messages = [{"body": setter, setter: value} for setter, value in fields.items()]
         gone = {"body": "gone", "setDeliverTimeMs": at_ms}
         *_, receipt = self.send(driver, "setters", [*messages, gone])
         recall = {"by": "out-setters", "topic": "setters", "handle": receipt["handle"]}
@@ -37,6 +37,6 @@ class TestJava550(JavaScenarios, DeadLetterScenarios):
         still.advance(19_999)
         self.none_yet(driver, name)
         still.advance(1)
-        self.exactly(driver, list(told), name)
+        self.exactly(driver, list(fields), name)
         with pytest.raises(Refused, match="NOT_FOUND"):
             driver.ask("recall", **recall)

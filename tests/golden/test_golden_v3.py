@@ -71,8 +71,8 @@ def test_groups_with_their_settings(opened) -> None:
     assert set(groups) == {f"{kind}-{p}" for kind in ("forward", "back", "settings") for p in PARTS}
     for part in PARTS:
         settings = groups[f"settings-{part}"].settings
-        told = {"brokerId": 0, "of": part}
-        assert settings == GroupSettings(orderly=True, retry_max=7, attributes=told)
+        fields = {"brokerId": 0, "of": part}
+        assert settings == GroupSettings(orderly=True, retry_max=7, attributes=fields)
         assert groups[f"forward-{part}"].settings == GroupSettings()
         assert groups[f"forward-{part}"].topics == ["golden"]
     ask(opened, PutGroup("new"), NOW_MS)

@@ -66,13 +66,13 @@ class Lanes:
     def send(self, levels: list[int], *, whole: bool) -> None:
         """By level each (0: now), in a batch or one by one."""
         ids = [f"m{next(self.numbers)}" for _ in levels]
-        told = [
+        properties_of = [
             {"UNIQ_KEY": name, **({"DELAY": level} if level else {})}
             for name, level in zip(ids, levels, strict=True)
         ]
-        frames = [send_frame(each) for each in told]
+        frames = [send_frame(each) for each in properties_of]
         if whole:
-            frames = [batch_frame([item(each) for each in told])]
+            frames = [batch_frame([item(each) for each in properties_of])]
         site = Site("broker-a", bytes(8), self.table)
         (gathered,), refused = gather(frames, (bytes(4), 0), site, str, Shapes())
         assert not refused
@@ -122,8 +122,8 @@ class Lanes:
 
     def check(self) -> None:
         del self.done[0]
-        told = self.world.broker.ask(DescribeLanes())
-        assert told == [(lane, n, self.done[lane]) for lane, n in sorted(self.scheduled.items())]
+        view = self.world.broker.ask(DescribeLanes())
+        assert view == [(lane, n, self.done[lane]) for lane, n in sorted(self.scheduled.items())]
         place = {name: at for at, name in enumerate(self.seen)}
         for key, names in self.order.items():
             came = [place[name] for name in names if name in place]
@@ -200,9 +200,9 @@ def test_counts_are_told_to_people_beside_the_checkpoint() -> None:
     lanes.world.broker.settle()
     disk = lanes.world.disk
     file = disk.open("shard-00/delayOffset.json")
-    told = file.read(0, file.size())
-    assert b'"offsetTable":{"1":2,"2":0,"4":0}' in told
-    assert told.startswith(b'{"dataVersion":{"counter":')
+    content = file.read(0, file.size())
+    assert b'"offsetTable":{"1":2,"2":0,"4":0}' in content
+    assert content.startswith(b'{"dataVersion":{"counter":')
     disk.remove("shard-00/delayOffset.json")
     lanes.world.reopen()
     lanes.check()

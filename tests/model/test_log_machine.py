@@ -45,11 +45,11 @@ class LogMachine(RuleBasedStateMachine):
         self.n += 1
         body = self.n.to_bytes(4, "big") * (size // 4 + 1)
         body = body[: min(len(body), SEGMENT - HEADER_BYTES)]
-        foretold = self.log.place(len(body))
-        assert self.log.append(body, 1, self.n) == foretold
-        assert foretold // SEGMENT == (foretold + len(body) - 1) // SEGMENT, "never straddles"
+        position = self.log.place(len(body))
+        assert self.log.append(body, 1, self.n) == position
+        assert position // SEGMENT == (position + len(body) - 1) // SEGMENT, "never straddles"
         self.appended.append(body)
-        self.positions.append(foretold)
+        self.positions.append(position)
 
     @rule(sync=st.booleans())
     def write(self, sync: bool) -> None:

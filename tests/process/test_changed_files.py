@@ -29,7 +29,7 @@ def filled(directory: Path) -> BrokerProcess:
 
 def asked(broker: BrokerProcess) -> list[str]:
     """What a caller is told, of requests that read and write all kinds of files."""
-    told = []
+    answers = []
     receive = {"topic": "t", "group": "g", "limit": 10}
     for call in (
         lambda: broker.admin.post("/v1/receive", receive),
@@ -40,8 +40,8 @@ def asked(broker: BrokerProcess) -> list[str]:
         try:
             call()
         except (HorologError, UnreachableError) as error:
-            told.append(str(error))
-    return told
+            answers.append(str(error))
+    return answers
 
 
 def test_a_data_directory_that_is_moved(tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_data_directory_that_is_moved(tmp_path: Path) -> None:
     home, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     with filled(home) as broker:
         home.rename(elsewhere)
-        told = asked(broker)
+        view = asked(broker)
         assert broker.wait() == 1
         said = broker.stderr()
-        assert not [word for word in PUZZLES if word in said + "".join(told)], said
+        assert not [word for word in PUZZLES if word in said + "".join(view)], said
         assert f"failed {home}" in said, said
         assert "moved while the broker ran?" in said
         elsewhere.rename(home)
@@ -66,10 +66,10 @@ def test_a_file_of_an_hour_that_is_cut(tmp_path: Path, name: str) -> None:
     with filled(tmp_path / "data") as broker:
         (file,) = (tmp_path / "data/shard-00/hours").glob(f"*/{name}")
         os.truncate(file, 7)
-        told = asked(broker)
+        view = asked(broker)
         said = broker.stderr()
-        assert not [word for word in PUZZLES if word in said + "".join(told)], said
-        if not broker.running or told:
+        assert not [word for word in PUZZLES if word in said + "".join(view)], said
+        if not broker.running or view:
             assert name in said
         broker.restart()
         assert broker.pending("t") + 10 >= 10

@@ -162,7 +162,7 @@ def test_the_truth_about_a_reschedule(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["send", "nope", "x", "--in", "1s"], 3, "topic 'nope' does not exist"),
         (["send", "reminders", "x"], 4, "takes delay messages"),
@@ -187,7 +187,7 @@ def test_the_truth_about_a_reschedule(run: Run) -> None:
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
 def test_a_refusal_names_the_flag_and_changes_nothing(
-    refusing_broker: BrokerProcess, arguments: list[str], code: int, told: str
+    refusing_broker: BrokerProcess, arguments: list[str], code: int, message: str
 ) -> None:
     """One sentence on stderr; the broker goes on."""
     ended = commands(refusing_broker)(*arguments)
@@ -195,7 +195,7 @@ def test_a_refusal_names_the_flag_and_changes_nothing(
     assert ended.stdout == ""
     assert ended.stderr.startswith("horolog: ")
     assert ended.stderr.count("\n") == 1
-    assert told in ended.stderr
+    assert message in ended.stderr
     assert refusing_broker.pending() == 0
     assert refusing_broker.admin.get("/healthz")["healthy"] is True
 

@@ -36,19 +36,19 @@ def alive(work_dir: Path) -> list[str]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            output = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
         except OSError:
             continue  # it has ended
-        if os.fsencode(work_dir) in told:
-            found.append(told[:200].replace(b"\0", b" ").decode(errors="replace"))
+        if os.fsencode(work_dir) in output:
+            found.append(output[:200].replace(b"\0", b" ").decode(errors="replace"))
     return found
 
 
 def test_the_day_has_its_published_figures() -> None:
-    told = subprocess.run(
+    output = subprocess.run(
         [CLIENT_PYTHON, FLIGHTS / "day.py"], check=True, capture_output=True, timeout=WITHIN_S
     )
-    flights = json.loads(told.stdout)
+    flights = json.loads(output.stdout)
     delays = [flight["delay_min"] for flight in flights if flight["delay_min"] is not None]
     assert len(flights) == 979
     assert len({flight["key"] for flight in flights}) == 979
@@ -61,15 +61,15 @@ def test_the_day_has_its_published_figures() -> None:
 def test_three_hours_of_the_demo_add_up(tmp_path: Path) -> None:
     running = demo(tmp_path / "demo", "--hours", "14-17")
     try:
-        told, _ = running.communicate(timeout=WITH_SPARK_S)
+        output, _ = running.communicate(timeout=WITH_SPARK_S)
     finally:
         running.kill()
-    assert running.returncode == 0, told
-    assert "Everything adds up." in told
-    assert "The audit agrees with the consumer." in told
-    report = told.splitlines()[-1].removeprefix("report: ")
+    assert running.returncode == 0, output
+    assert "Everything adds up." in output
+    assert "The audit agrees with the consumer." in output
+    report = output.splitlines()[-1].removeprefix("report: ")
     assert "No fault" in Path(report).read_text(encoding="utf-8")
-    assert "killed with SIGKILL" in told
+    assert "killed with SIGKILL" in output
     assert alive(tmp_path) == []
 
 
@@ -80,9 +80,9 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert running.stdout is not None
         first = [running.stdout.readline() for _ in range(2)]  # the second: all processes run
         running.send_signal(signal.SIGINT)
-        told, _ = running.communicate(timeout=WITHIN_S)
+        output, _ = running.communicate(timeout=WITHIN_S)
     finally:
         running.kill()
-    assert running.returncode == 130, "".join(first) + told
-    assert "interrupted" in told
+    assert running.returncode == 130, "".join(first) + output
+    assert "interrupted" in output
     assert alive(tmp_path) == []

@@ -18,9 +18,9 @@ def test_what_a_4x_client_has_stored_is_there_after_a_crash() -> None:
     """Messages, progress of groups, and ids that name the broker's address."""
     with BrokerProcess() as broker:
         with RemotingClient(broker.namesrv_address) as namesrv:
-            told = namesrv.json(Code.GET_BROKER_CLUSTER_INFO)["brokerAddrTable"]["broker-a"]
-            assert told["brokerAddrs"] == {"0": broker.broker_address}
-        with RemotingClient(told["brokerAddrs"]["0"]) as client:
+            answer = namesrv.json(Code.GET_BROKER_CLUSTER_INFO)["brokerAddrTable"]["broker-a"]
+            assert answer["brokerAddrs"] == {"0": broker.broker_address}
+        with RemotingClient(answer["brokerAddrs"]["0"]) as client:
             sent = client.done(Code.SEND_MESSAGE_V2, sending(), b"kept")
             client.done(
                 Code.SEND_MESSAGE_V2, sending(properties={"TIMER_DELAY_SEC": "60"}), b"later"

@@ -143,7 +143,7 @@ def test_a_port_of_another_broker(horolog_broker: BrokerProcess, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--flush", "never"], "'--flush'"),
         (["--clock", "sundial"], "'--clock'"),
@@ -155,7 +155,7 @@ def test_a_port_of_another_broker(horolog_broker: BrokerProcess, tmp_path: Path)
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_a_flag_that_is_no_good(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_a_flag_that_is_no_good(tmp_path: Path, arguments: list[str], message: str) -> None:
     """Exit code 2; not even the directory is made."""
     ended = subprocess.run(
         [*installed_command(), "serve", "--data-dir", str(tmp_path / "data"), *arguments],
@@ -166,7 +166,7 @@ def test_a_flag_that_is_no_good(tmp_path: Path, arguments: list[str], told: str)
     )
     assert ended.returncode == 2
     assert ended.stdout == ""
-    assert told in ended.stderr
+    assert message in ended.stderr
     assert not (tmp_path / "data").exists()
 
 

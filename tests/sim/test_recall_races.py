@@ -45,7 +45,7 @@ class Message:
         self.dues = [due_ms]
         self.acked = False
         self.unknown = False  # an answer that would say what became of it was lost
-        self.told: list[tuple[int, str]] = []  # (due time, status), as answered
+        self.answers: list[tuple[int, str]] = []  # (due time, status), as answered
         self.asked = False  # somebody wants it recalled or moved
         self.seen: list[int] = []  # due times of the copies that were received
 
@@ -187,9 +187,11 @@ class Races:
             Receive("g", "t", -1, "*", 32, 600_000, False, 0, "c")
         ).messages:
             for m in messages:
-                told = properties.decode(layout.decode(m.layout).properties)
-                message = self.messages[told["UNIQ_KEY"]]  # what is of a former round came too late
-                message.seen.append(int(told["TIMER_DELIVER_MS"]))
+                decoded = properties.decode(layout.decode(m.layout).properties)
+                message = self.messages[
+                    decoded["UNIQ_KEY"]
+                ]  # what is of a former round came too late
+                message.seen.append(int(decoded["TIMER_DELIVER_MS"]))
             self.broker.ask(Ack("g", "t", [m.receipt_handle for m in messages]))
 
     # --- what was said --------------------------------------------------------------------------
@@ -213,21 +215,21 @@ class Races:
     def _note(self, command: Recall | Reschedule, result, message: Message) -> None:
         status = result.status.value
         self.counts[status] += 1
-        message.told.append((command.due_ms, status))
+        message.answers.append((command.due_ms, status))
         if result.status is RescheduleStatus.RESCHEDULED:
             message.due_ms = result.due_ms
 
     def _check(self) -> None:
         for message in self.messages.values():
-            for due, status in message.told:
-                why = f"{message.id} was {status} at {due}, {message.told}; seen {message.seen}"
+            for due, status in message.answers:
+                why = f"{message.id} was {status} at {due}, {message.answers}; seen {message.seen}"
                 if status == RecallStatus.CANCELLED:
                     assert not message.seen, why
                 elif status == RecallStatus.ALREADY_DELIVERED:
                     assert due in message.seen, why
                 else:  # not there, or not there any more
                     assert due not in message.seen, why
-            cancelled = any(status == RecallStatus.CANCELLED for _, status in message.told)
+            cancelled = any(status == RecallStatus.CANCELLED for _, status in message.answers)
             if message.acked and not cancelled and not message.unknown:
                 assert message.seen, f"{message.id} was acknowledged and is not seen"
             if self.idempotent:

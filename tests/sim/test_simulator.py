@@ -15,14 +15,14 @@ from horolog.testing.simulator import main, run_seed
 def seeds(capsys, *options: str) -> str:
     """What the simulator's command says of seeds that all end well."""
     found = main(list(options))
-    told = capsys.readouterr().out
-    assert found == 0, told
-    return told.strip()
+    output = capsys.readouterr().out
+    assert found == 0, output
+    return output.strip()
 
 
 def test_promises_hold_for_half_a_minute_of_seeds(capsys, record_property) -> None:
-    told = seeds(capsys, "--seeds", "300", "--seconds", "30", "--at-least", "100")
-    record_property("figures", told)
+    output = seeds(capsys, "--seeds", "300", "--seconds", "30", "--at-least", "100")
+    record_property("figures", output)
 
 
 def test_promises_hold_on_the_real_disk(tmp_path) -> None:
@@ -38,8 +38,8 @@ def test_promises_hold_on_the_real_disk(tmp_path) -> None:
 def test_promises_hold_for_three_minutes_of_seeds(capsys, record_property) -> None:
     """The first of the 10 000 below, at least 500."""
     limits = ("--seconds", "180", "--at-least", "500")
-    told = seeds(capsys, "--seeds", "10000", "--first", "1000", *limits)
-    record_property("figures", told)
+    output = seeds(capsys, "--seeds", "10000", "--first", "1000", *limits)
+    record_property("figures", output)
 
 
 @pytest.mark.full
@@ -60,8 +60,8 @@ def test_only_those_whose_bits_flipped_are_missing(seed) -> None:
 def test_only_those_whose_bits_flipped_are_missing_for_two_minutes(capsys, record_property) -> None:
     """The first of the 1 000 below, at least 150."""
     limits = ("--seconds", "120", "--at-least", "150")
-    told = seeds(capsys, "--rot", "--seeds", "1000", "--first", "1000", *limits)
-    record_property("figures", told)
+    output = seeds(capsys, "--rot", "--seeds", "1000", "--first", "1000", *limits)
+    record_property("figures", output)
 
 
 @pytest.mark.full

@@ -58,7 +58,7 @@ def test_every_fault_is_found_and_named(spark, clean, tmp_path):
     with Surgery(path, copy) as log:
         handed = log.records(Kind.HANDED)
         now = log.newest_ms
-        told = {"lost": handed[3], "early": handed[11], "late": handed[17]}
+        fields = {"lost": handed[3], "early": handed[11], "late": handed[17]}
         log.blank(handed[3])  # a hand-over of which only the control record is left
         log.store_at(handed[11], handed[11].due_ms - 1)
         log.store_at(handed[17], handed[17].due_ms + 3_600_000)
@@ -85,7 +85,7 @@ def test_every_fault_is_found_and_named(spark, clean, tmp_path):
         "never_scheduled": 1,
         "after_recall": 1,
     }
-    assert rows["lost"]["due_ms"] == told["lost"].due_ms
+    assert rows["lost"]["due_ms"] == fields["lost"].due_ms
     assert rows["early"]["late_ms"] == -1
     assert rows["duplicate"]["hand_overs"] == 2
     assert rows["duplicate"]["message_id"].startswith("01AA")

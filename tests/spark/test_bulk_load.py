@@ -167,13 +167,13 @@ def test_the_command_loads_a_csv(spark, broker, tmp_path, capsys, monkeypatch) -
     assert "is a number without a unit" in capsys.readouterr().err
     base += ["--deliver-at-unit", "ms"]
     assert run([*base, "--deliver-at", "at"]) == 4
-    told = "1 of 11 may not become messages (deliver_at: 'soon' is no time)"
-    assert told in capsys.readouterr().err
+    text = "1 of 11 may not become messages (deliver_at: 'soon' is no time)"
+    assert text in capsys.readouterr().err
     more = ["--deliver-at", "at", "--tag", "`group`", "--property", "who=user"]
     more += ["--rejects", str(tmp_path / "bad")]
     assert run([*base, *more]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["rejected"]) == (10, 1)
+    text = json.loads(capsys.readouterr().out)
+    assert (text["rows"], text["rejected"]) == (10, 1)
     broker.advance("1h")
     messages = received(broker, "t")
     assert [json.loads(message["body"])["user"] for message in messages] == [
@@ -227,7 +227,7 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (["x.csv"], 3, "FILE: "),
         (["x.txt"], 2, "'x.txt' has none of the extensions .csv, .parquet, .pq"),
@@ -238,12 +238,12 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
         (["x.csv", "--conf", "spark.jars"], 2, "--conf: 'spark.jars' is not NAME=VALUE"),
     ],
 )
-def test_wrong_flags_are_named(spark, monkeypatch, capsys, arguments, code, told) -> None:
+def test_wrong_flags_are_named(spark, monkeypatch, capsys, arguments, code, expected) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     command = ["pipeline", "load", *arguments, "--topic", "t", "--deliver-at", "at"]
     assert run(command) == code
     error = capsys.readouterr().err
-    assert told in error
+    assert expected in error
     assert error.count("\n") == 1
 
 
@@ -301,9 +301,9 @@ def test_the_guides_csv_is_loaded_but_for_its_bad_dates(
     assert "3 of 6 may not become messages" in capsys.readouterr().err
     assert broker.pending("mail") == 0
     assert run([*words, "--admin", broker.admin_url, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["rejected"]) == (3, 3)
-    assert sorted(pq.read_table(told["rejects"]).column("reason").to_pylist()) == [
+    output = json.loads(capsys.readouterr().out)
+    assert (output["rows"], output["rejected"]) == (3, 3)
+    assert sorted(pq.read_table(output["rejects"]).column("reason").to_pylist()) == [
         "deliver_at: '2023-13-45' is no time",
         "deliver_at: 'not a date' is no time",
         "deliver_at: is null",
@@ -339,12 +339,12 @@ def test_other_rows_under_the_same_job_id_are_refused(spark, broker, tmp_path) -
     assert (again.already, again.rows) == (True, 0)
     options = {"broker": broker.admin_url, "topic": "t", "jobId": "march", "deliverAtUnit": "ms"}
     bad.repartition(2).write.format("horolog").options(**options).mode("append").save()
-    told = r"'march' has committed version 0 as 't: 41 rows, sum \w{16}', and this is '"
-    with pytest.raises(HorologError, match=told + "t: 40 rows, sum"):
+    text = r"'march' has committed version 0 as 't: 41 rows, sum \w{16}', and this is '"
+    with pytest.raises(HorologError, match=text + "t: 40 rows, sum"):
         load(df, broker, job_id="march")
-    with pytest.raises(HorologError, match=told + "u: 41 rows, sum"):
+    with pytest.raises(HorologError, match=text + "u: 41 rows, sum"):
         bulk_load(bad, broker=broker.admin_url, topic="u", job_id="march", deliver_at_unit="ms")
     with pytest.raises(PySparkException) as refused:
         df.write.format("horolog").options(**options).mode("append").save()
-    assert re.search(told + "t: 40 rows", sentence_of(refused.value))
+    assert re.search(text + "t: 40 rows", sentence_of(refused.value))
     assert broker.pending() == 40

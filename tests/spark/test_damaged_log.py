@@ -76,9 +76,9 @@ def test_a_topic_of_files_goes_on_after_damage_only_if_it_may(data_dir, how, kno
 def test_damage_is_told_where_it_is_passed_over(data_dir, caplog) -> None:
     hurt(data_dir, "page", 0.2)
     read_all(data_dir, lossy=True)
-    told = " ".join(caplog.messages)
-    assert "cannot be read" in told
-    assert "is passed over" in told
+    text = " ".join(caplog.messages)
+    assert "cannot be read" in text
+    assert "is passed over" in text
 
 
 def test_a_unit_that_points_elsewhere_is_damage_too(data_dir) -> None:

@@ -92,9 +92,9 @@ def test_pieces_hold_what_the_messages_are(runs, monkeypatch, topic) -> None:
     assert pieces.latestOffset(offset, ReadMaxRows(1_000)) == end
     unpack = pickle.loads(pickle.dumps(DueMessages()))
     want = [b for part in messages.partitions(offset, end) for b in messages.read(part)]
-    told = [b for part in pieces.partitions(offset, end) for b in pieces.read(part)]
-    got = list(unpack(iter(told)))
-    assert sum(int(r["stop"] - r["first"]) for b in told for r in b.to_pylist()) == end["rows"]
+    rows = [b for part in pieces.partitions(offset, end) for b in pieces.read(part)]
+    got = list(unpack(iter(rows)))
+    assert sum(int(r["stop"] - r["first"]) for b in rows for r in b.to_pylist()) == end["rows"]
     schema = unpack.schema
     assert (
         pa.Table.from_batches(got, schema).to_pylist()
@@ -109,12 +109,12 @@ def test_pieces_of_a_lake_and_of_damaged_rows(runs, tmp_path, monkeypatch) -> No
     for place in (runs, as_lake(runs, tmp_path / "lake")):
         pieces = DueStream({"path": str(place), "rows": "pieces"}, PIECE_SCHEMA)
         offset = pieces.initialOffset()
-        told = [
+        rows = [
             batch
             for part in pieces.partitions(offset, pieces.latestOffset(offset, None))
             for batch in pieces.read(part)
         ]
-        found = [row for batch in DueMessages()(iter(told)) for row in batch["body"].to_pylist()]
+        found = [row for batch in DueMessages()(iter(rows)) for row in batch["body"].to_pylist()]
         bodies.append(sorted(map(numbered, found)))
     assert bodies == [list(range(3_000))] * 2
 

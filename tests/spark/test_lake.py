@@ -178,12 +178,12 @@ def test_what_is_in_the_lake_is_found_and_recalled_by_key(broker, tmp_path) -> N
     assert look_up(broker, id="m0") == [("m0", "recalled")]
     with pytest.raises(HorologError, match="is known"):
         look_up(broker, id="m9")
-    told = broker.admin.post("/v1/recall/key", by_key)
-    assert told["cancelled"] == 3
-    assert [each["message_id"] for each in told["results"]] == ["m1", "m2", "m3"]
+    answer = broker.admin.post("/v1/recall/key", by_key)
+    assert answer["cancelled"] == 3
+    assert [each["message_id"] for each in answer["results"]] == ["m1", "m2", "m3"]
     assert refused(broker, "/v1/recall/key", by_key) is ErrorCode.NOT_FOUND
-    told = broker.admin.post("/v1/recall/key", {**by_key, "key": "a"})
-    assert told["cancelled"] == len(told["results"]) == 2  # s0 in the lake, s2 here
+    answer = broker.admin.post("/v1/recall/key", {**by_key, "key": "a"})
+    assert answer["cancelled"] == len(answer["results"]) == 2  # s0 in the lake, s2 here
     assert look_up(broker, key="d") == [("m1", "recalled"), ("m2", "recalled"), ("m3", "recalled")]
     assert total(broker) == 1
     broker.advance(30 * 24 * HOUR_MS)

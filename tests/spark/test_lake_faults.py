@@ -261,8 +261,8 @@ def test_the_commands(broker, tmp_path) -> None:
         return ended.stdout
 
     uri = str(tmp_path / "lake")
-    told = orjson.loads(run("offload", uri, "--beyond", "48h", "--master", "local[1]", "--json"))
-    assert told["rows"] == broker.admin.get("/v1/offloads")["waiting"] > 4
+    answer = orjson.loads(run("offload", uri, "--beyond", "48h", "--master", "local[1]", "--json"))
+    assert answer["rows"] == broker.admin.get("/v1/offloads")["waiting"] > 4
     assert run("offload", uri, "--abort") == "Nothing is frozen.\n"
-    assert run("promote", "--ahead", "20d").startswith(f"{told['rows']} messages of ")
+    assert run("promote", "--ahead", "20d").startswith(f"{answer['rows']} messages of ")
     assert total(broker) == len(made)

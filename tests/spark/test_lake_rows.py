@@ -177,7 +177,7 @@ def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) ->
 
 def test_adopted_runs_have_the_origins_of_their_adoption(tmp_path) -> None:
     write_run(tmp_path, "0000000003", [START_MS + i for i in range(10)])
-    told = {
+    fields = {
         "path": str(tmp_path / "runs" / "0000000003.run"),
         "log_id": f"{LOG_ID:016x}",
         "first": 2,
@@ -185,7 +185,7 @@ def test_adopted_runs_have_the_origins_of_their_adoption(tmp_path) -> None:
         "position": 77,
         "first_row": 100,
     }
-    each = FrozenRun(told)
+    each = FrozenRun(fields)
     positions, rows = each.origins(each.entries(each.rows_between(0, 1 << 60)))
     assert positions.tolist() == [77] * 8
     assert rows.tolist() == [100] * 8  # rows of these entries are 0; in adopted runs 0, 1, 2 …

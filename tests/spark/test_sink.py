@@ -96,7 +96,7 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("select", "more", "told"),
+    ("select", "more", "expected"),
     [
         (["1L as deliver_at"], {}, "column 'body': is required; there are deliver_at"),
         (["'b' as body"], {}, "column 'deliver_at': is required; there are body"),
@@ -112,12 +112,12 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
         (["'b' as body", "1L as deliver_at"], {"broker": "x"}, "option 'broker': 'x' is not a URL"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_before_any_job(spark, shared_broker, select, more, told) -> None:
+def test_what_is_wrong_is_said_before_any_job(spark, shared_broker, select, more, expected) -> None:
     tracker = spark.sparkContext.statusTracker()
     before = tracker.getJobIdsForGroup(None)
     with pytest.raises(AnalysisException) as refused:
         write(spark.range(1).selectExpr(*select), shared_broker, **more)
-    assert told in sentence_of(refused.value)
+    assert expected in sentence_of(refused.value)
     assert tracker.getJobIdsForGroup(None) == before
 
 
@@ -128,7 +128,7 @@ def test_a_topic_is_not_overwritten(spark, shared_broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "deliver_at", "told"),
+    ("body", "deliver_at", "expected"),
     [
         ("''", "{now} + id", "body: empty; at least 1 byte is needed; partition 0, row 0: body="),
         ("'b'", "null", "deliver_at: is null; partition 0, row 0: body=b"),
@@ -138,7 +138,7 @@ def test_a_topic_is_not_overwritten(spark, shared_broker) -> None:
     ],
 )
 def test_a_bad_value_ends_the_write_and_nothing_is_scheduled(
-    spark, shared_broker, body, deliver_at, told
+    spark, shared_broker, body, deliver_at, expected
 ) -> None:
     df = spark.range(2).selectExpr(
         f"{body} as body",
@@ -146,5 +146,5 @@ def test_a_bad_value_ends_the_write_and_nothing_is_scheduled(
     )
     with pytest.raises(PySparkException) as refused:
         write(df.coalesce(1), shared_broker)
-    assert told in sentence_of(refused.value)
+    assert expected in sentence_of(refused.value)
     assert shared_broker.pending("t") == 0

@@ -74,12 +74,13 @@ def test_a_new_checkpoint_under_the_same_name_is_refused(spark, broker, tmp_path
     run(spark, broker, source, first, txnAppId="mine")  # a repeat
     with pytest.raises(StreamingQueryException) as refused:
         run(spark, broker, source, tmp_path / "second", txnAppId="mine")
-    told = sentence_of(refused.value)
+    sentence = sentence_of(refused.value)
     ids = [
         json.loads((tmp_path / name / "metadata").read_text())["id"] for name in ("first", "second")
     ]
     assert (
-        f"'mine' has committed version 0 as 'query {ids[0]}', and this is 'query {ids[1]}'" in told
+        f"'mine' has committed version 0 as 'query {ids[0]}', and this is 'query {ids[1]}'"
+        in sentence
     )
     run(spark, broker, source, tmp_path / "third", txnAppId="other")
     assert broker.pending("t") == 10

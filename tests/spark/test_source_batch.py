@@ -190,8 +190,8 @@ def test_refusals_come_before_any_job(spark, filled, schema: str, options, says:
 
 
 def test_a_data_directory_of_a_newer_format_is_refused(tmp_path) -> None:
-    told = {"format": 2, "log_id": "0f", "shards": 1, "clock": "system", "segment_bytes": 65_536}
-    (tmp_path / "meta").write_text(json.dumps(told))
+    fields = {"format": 2, "log_id": "0f", "shards": 1, "clock": "system", "segment_bytes": 65_536}
+    (tmp_path / "meta").write_text(json.dumps(fields))
     given = {"path": str(tmp_path), "topic": "t"}
     with pytest.raises(
         HorologError, match=r"option 'path': .*format 2; this horolog reads format 1"

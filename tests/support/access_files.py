@@ -47,14 +47,14 @@ def grpc_headers(
     """Headers of a 5.x client; its secret is the right one unless one is given."""
     key = (secret or SECRETS[access_key]).encode()
     signature = hmac.new(key, date.encode(), hashlib.sha1).hexdigest()
-    told = signature.upper() if upper else signature
+    signed_as = signature.upper() if upper else signature
     return [
         ("x-mq-client-id", f"client-of-{access_key}"),
         ("x-mq-language", "JAVA"),
         ("x-mq-date-time", date),
         (
             "authorization",
-            f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={told}",
+            f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signed_as}",
         ),
     ]
 
@@ -63,8 +63,8 @@ def signed(
     fields: dict[str, str], body: bytes, access_key: str, secret: str = ""
 ) -> dict[str, str]:
     """Fields of a 4.x client's request with its key and signature."""
-    told = {**fields, "AccessKey": access_key}
-    content = "".join(told[name] for name in sorted(told)).encode() + body
+    named = {**fields, "AccessKey": access_key}
+    content = "".join(named[name] for name in sorted(named)).encode() + body
     key = (secret or SECRETS[access_key]).encode()
     digest = hmac.new(key, content, hashlib.sha1).digest()
-    return {**told, "Signature": base64.b64encode(digest).decode()}
+    return {**named, "Signature": base64.b64encode(digest).decode()}

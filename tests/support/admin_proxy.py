@@ -36,11 +36,11 @@ class AdminProxy:
                     connection.close()
                     return answer.status, content
 
-                told = hook(self.path, forward)
+                answer = hook(self.path, forward)
                 self.close_connection = True
-                if told is None:
+                if answer is None:
                     return
-                status, content = told
+                status, content = answer
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(content)))

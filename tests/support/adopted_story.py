@@ -152,18 +152,18 @@ async def begin(engine: Engine, from_ms: int, app: str = "job") -> OffloadView:
 def exported(path: Path, view: OffloadView) -> list[Row]:
     """What a job would write into the table."""
     found = []
-    for told in view.runs:
-        directory, _, name = told.path.rpartition("/")
+    for frozen in view.runs:
+        directory, _, name = frozen.path.rpartition("/")
         run = Run.open(Disk(path), directory, name.removesuffix(".run"), view.log_id)
-        rows = np.arange(told.first, told.stop)
-        if told.gone:
-            bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
+        rows = np.arange(frozen.first, frozen.stop)
+        if frozen.gone:
+            bits = np.unpackbits(np.frombuffer(frozen.gone, np.uint8), bitorder="little")
             rows = rows[bits[: len(rows)] == 0]
         entries = run.entries(rows)
         for entry, record in zip(entries, run.records(entries), strict=True):
             origin, row = int(entry["origin"]), int(entry["row"])
-            if told.adopted is not None:
-                origin, row = told.adopted[0], row + told.adopted[1]
+            if frozen.adopted is not None:
+                origin, row = frozen.adopted[0], row + frozen.adopted[1]
             found.append(Row(int(entry["due_ms"]), origin, row, int(entry["key"]), bytes(record)))
     return sorted(found)
 
@@ -225,7 +225,7 @@ async def recall_in_lake(engine: Engine, offload_id: int, rows: Sequence[Row], d
     names = {due: message_id(n) for n, due in dues.items()}
     for row in rows:
         found = (TierRow(offload_id, row.origin, row.row, row.due_ms),)
-        told = await engine.submit(
+        answer = await engine.submit(
             Recall(
                 TOPIC,
                 names.get(row.due_ms, "gone"),
@@ -233,14 +233,14 @@ async def recall_in_lake(engine: Engine, offload_id: int, rows: Sequence[Row], d
                 elsewhere=Elsewhere(found, (offload_id,)),
             )
         )
-        assert told is not None
+        assert answer is not None
 
 
 async def move_in_lake(engine: Engine, offload_id: int, row: Row, new_due_ms: int) -> None:
     stored = layout.properties_of(memoryview(row.record)[HEAD_BYTES:])
     name = properties.decode(stored)[properties.UNIQ_KEY]
     found = (TierRow(offload_id, row.origin, row.row, row.due_ms),)
-    told = await engine.submit(
+    answer = await engine.submit(
         Reschedule(
             TOPIC,
             name,
@@ -249,7 +249,7 @@ async def move_in_lake(engine: Engine, offload_id: int, row: Row, new_due_ms: in
             elsewhere=Elsewhere(found, (offload_id,), row.record),
         )
     )
-    assert told.copies == 1, told
+    assert answer.copies == 1, answer
 
 
 async def promote(engine: Engine, path: Path, offload_id: int) -> None:

@@ -30,9 +30,9 @@ def run_available(frame: Any, sink: Any, place: Path) -> list[int]:
 
 def _threads(session: Any) -> str:
     """The stacks of the threads that run queries and tasks."""
-    told = []
+    names = []
     for each in session._jvm.java.lang.Thread.getAllStackTraces().entrySet().toArray():
         name = each.getKey().getName()
         if name.startswith(("stream execution", "Executor task", "serve-", "Thread-")):
-            told.append("\n  ".join([name, *map(str, each.getValue())]))
-    return "\n".join(told)
+            names.append("\n  ".join([name, *map(str, each.getValue())]))
+    return "\n".join(names)

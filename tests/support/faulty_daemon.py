@@ -33,11 +33,11 @@ def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[st
     """Settings of a session whose workers are to have the fault; none without one."""
     if fault == "none":
         return {}
-    told = {"FAULT": fault, "FOLDER": folder, "BROKER": broker, "JOB": job}
+    fields = {"FAULT": fault, "FOLDER": folder, "BROKER": broker, "JOB": job}
     return {
         "spark.python.daemon.module": "faulty_daemon",
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
-        **{f"spark.executorEnv.HOROLOG_{name}": text for name, text in told.items()},
+        **{f"spark.executorEnv.HOROLOG_{name}": text for name, text in fields.items()},
         **({"spark.cores.max": "1"} if fault == "lingers" else {}),
     }
 

@@ -122,9 +122,9 @@ def _changed(random: Random, raw: bytes) -> bytes:
     return bytes(found)
 
 
-def mutated(random: Random, told: list[bytes]) -> list[bytes]:
+def mutated(random: Random, pieces: list[bytes]) -> list[bytes]:
     """The story with some faults, after its greeting mostly."""
-    found = list(told)
+    found = list(pieces)
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         if len(found) < 2:
             break

@@ -93,14 +93,14 @@ class RemotingScenarios(RemotingDriver):
         self.producer(driver, still, "timers")
         name = self.push(driver, still, "timers")
         at_ms = still.now_ms() + 20_000
-        told = {
+        fields = {
             "sec": {"TIMER_DELAY_SEC": "20"},
             "ms": {"TIMER_DELAY_MS": "20000"},
             "deliver": {"TIMER_DELIVER_MS": str(at_ms)},
             "start": {"__STARTDELIVERTIME": str(at_ms)},
             "past": {"TIMER_DELIVER_MS": "1"},
         }
-        self.send(driver, "timers", [{"body": b, "reserved": r} for b, r in told.items()])
+        self.send(driver, "timers", [{"body": b, "reserved": r} for b, r in fields.items()])
         both = {"body": "level", "level": 3, "reserved": {"TIMER_DELAY_SEC": "3600"}}
         self.send(driver, "timers", [both])
         self.exactly(driver, ["past"], name)
@@ -109,7 +109,7 @@ class RemotingScenarios(RemotingDriver):
         still.advance(at_ms - still.now_ms() - 1)
         self.none_yet(driver, name, 2)
         still.advance(1)
-        self.exactly(driver, [*told, "level"], name)
+        self.exactly(driver, [*fields, "level"], name)
 
     def test_due_times_by_the_machines_clock_are_never_early(
         self, driver: Driver, running: BrokerProcess

@@ -215,10 +215,12 @@ class RemotingSide:
         }  # fmt: skip
         named = [(m["body"].encode(), self._properties(m)) for m in messages]
         if len(messages) == 1:
-            [(body, told)] = named
-            answer = self._call(Code.SEND_MESSAGE_V2, fields | {"i": stored(told)}, body)
+            [(body, message_properties)] = named
+            answer = self._call(
+                Code.SEND_MESSAGE_V2, fields | {"i": stored(message_properties)}, body
+            )
         else:
-            items = b"".join(item(told, body) for body, told in named)
+            items = b"".join(item(message_properties, body) for body, message_properties in named)
             answer = self._call(Code.SEND_BATCH_MESSAGE, fields, items)
         assert len(answer.fields["msgId"].split(",")) == len(messages)
         handles = answer.fields.get("recallHandle", "").split(",")
@@ -227,13 +229,13 @@ class RemotingSide:
 
     @staticmethod
     def _properties(fields: dict[str, Any]) -> dict[str, str]:
-        told = {"UNIQ_KEY": uuid.uuid4().hex.upper(), **fields["properties"]}
+        named = {"UNIQ_KEY": uuid.uuid4().hex.upper(), **fields["properties"]}
         names = {"tag": "TAGS", "level": "DELAY", "sec": "TIMER_DELAY_SEC", "ms": "TIMER_DELAY_MS"}
         names |= {"due": "TIMER_DELIVER_MS", "start": "__STARTDELIVERTIME"}
-        told |= {name: str(fields[word]) for word, name in names.items() if word in fields}
+        named |= {name: str(fields[word]) for word, name in names.items() if word in fields}
         if "keys" in fields:
-            told["KEYS"] = fields["keys"].replace(",", " ")
-        return told
+            named["KEYS"] = fields["keys"].replace(",", " ")
+        return named
 
     def receive(self, topic: str, group: str, filter: str) -> list[Shown]:
         retry = f"%RETRY%{group}"
@@ -310,14 +312,14 @@ class RemotingSide:
 
     @staticmethod
     def _shown(message: layout.Stored, place: tuple[str, str, int]) -> Shown:
-        told = properties.decode(message.properties)
+        decoded = properties.decode(message.properties)
         return Shown(
             message.body.decode(),
-            told["UNIQ_KEY"],
-            told.get("TAGS", ""),
-            told.get("KEYS", "").split(),
-            {name: value for name, value in told.items() if not properties.is_hidden(name)},
-            int(told.get("TIMER_DELIVER_MS", 0)),
+            decoded["UNIQ_KEY"],
+            decoded.get("TAGS", ""),
+            decoded.get("KEYS", "").split(),
+            {name: value for name, value in decoded.items() if not properties.is_hidden(name)},
+            int(decoded.get("TIMER_DELIVER_MS", 0)),
             message.reconsume_times + 1,
             (place, message),
         )

@@ -26,7 +26,7 @@ from horolog.server.call import Call
 from horolog.server.door import Door, Intake
 from horolog.server.http2_link import Http2Link
 
-_TOLD = ("x-one", "x-two", "x-long", "x-empty")
+_ECHOED = ("x-one", "x-two", "x-long", "x-empty")
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
 UNKNOWN_STATUS = 99
 
@@ -36,8 +36,8 @@ def path(name: str) -> str:
 
 
 def _echo(message: bytes, get: Callable[[str], str]) -> bytes:
-    told = "|".join(f"{name}={get(name)}" for name in _TOLD)
-    return told.encode() + b"\n" + message[::-1]
+    text = "|".join(f"{name}={get(name)}" for name in _ECHOED)
+    return text.encode() + b"\n" + message[::-1]
 
 
 def _many(message: bytes) -> tuple[list[bytes], int, str]:
@@ -154,8 +154,8 @@ class _Theirs(grpc.GenericRpcHandler):
         return None
 
     async def _echo(self, message: bytes, context: Any) -> bytes:
-        told = dict(context.invocation_metadata())
-        return _echo(message, lambda name: told.get(name, ""))
+        fields = dict(context.invocation_metadata())
+        return _echo(message, lambda name: fields.get(name, ""))
 
     async def _fail(self, message: bytes, context: Any) -> bytes:
         status, why = json.loads(message)

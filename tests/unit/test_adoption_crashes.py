@@ -106,9 +106,9 @@ def take_all(world, group: str = "g") -> list[str]:
     while messages := world.broker.ask(command).messages:
         for message in messages:
             stored = layout.decode(message.layout)
-            told = properties.decode(stored.properties)
-            assert int(told.get("TIMER_DELIVER_MS", "0")) <= stored.store_ms, "P1"
-            got.append(told["UNIQ_KEY"])
+            decoded = properties.decode(stored.properties)
+            assert int(decoded.get("TIMER_DELIVER_MS", "0")) <= stored.store_ms, "P1"
+            got.append(decoded["UNIQ_KEY"])
         world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
     return got
 

@@ -292,8 +292,8 @@ def test_a_file_that_could_not_be_handed_over_is_refused(
 ) -> None:
     async def use(api: Api) -> None:
         begun = await api.begin()
-        told = {"log_id": int(begun["log_id"], 16), "topic": 1, "queues": 2, **MADE[fault]}
-        claim = write_adopted(Disk(Path(begun["staging"])), "", "a", messages(begun), **told)
+        sent = {"log_id": int(begun["log_id"], 16), "topic": 1, "queues": 2, **MADE[fault]}
+        claim = write_adopted(Disk(Path(begun["staging"])), "", "a", messages(begun), **sent)
         body = {
             "app": "load", "version": 1, "topic": "t", "token": begun["token"],
             "files": [claim._asdict()],
@@ -313,8 +313,8 @@ def test_what_is_due_too_late_is_refused(tmp_path: Path) -> None:
         files = [stage(begun, "a", late)]
         body = {"app": "load", "version": 1, "topic": "t", "token": begun["token"], "files": files}
         status, error = await api.ask("POST", "/v1/adoptions/commit", body)
-        told = (status, error["code"], error["field"])
-        assert told == (400, "illegal_delivery_time", "files.0.last_ms")
+        sent = (status, error["code"], error["field"])
+        assert sent == (400, "illegal_delivery_time", "files.0.last_ms")
 
     serve(tmp_path / "data", use)
 
@@ -325,8 +325,8 @@ def test_commits_at_the_same_time_are_one(tmp_path: Path) -> None:
         for _ in range(2):
             begun = await api.begin()
             files = [stage(begun, "a", messages(begun))]
-            told = {"app": "load", "version": 1, "topic": "t", "token": begun["token"]}
-            bodies += [{**told, "files": files}] * 2
+            sent = {"app": "load", "version": 1, "topic": "t", "token": begun["token"]}
+            bodies += [{**sent, "files": files}] * 2
         done = await asyncio.gather(*(api.post("commit", **body) for body in bodies))
         assert sorted(each["already"] for each in done) == [False, True, True, True]
         assert await api.pending() == 3

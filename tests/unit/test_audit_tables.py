@@ -47,7 +47,7 @@ def test_percentiles_are_those_of_the_sorted_values(seed: int) -> None:
 
 
 def test_tables_have_names_and_add_up() -> None:
-    told = sums(
+    shown = sums(
         ("topic", -1, 0, 40, 0, 1, 40, '{"number":1,"name":"old","type":"delay","queues":1}'),
         ("topic", -1, 0, 90, 0, 1, 90, '{"number":1,"name":"calls","type":"delay","queues":2}'),
         ("group", -1, 0, 120, 0, 1, 120, '{"number":1,"name":"gates"}'),
@@ -60,36 +60,36 @@ def test_tables_have_names_and_add_up() -> None:
         ("ack", 1, 0, 1, 0, 8, 0, ""),
         ("HANDED", 7, 5, 0, 0, 1, 3, ""),
     )
-    totals = totals_table(told).to_pylist()
+    totals = totals_table(shown).to_pylist()
     assert [row["topic"] for row in totals] == ["calls", "topic 7"]
     assert (totals[0]["scheduled"], totals[0]["handed_over"]) == (10, 8)
-    lateness, histogram = lateness_table(told)
+    lateness, histogram = lateness_table(shown)
     (hour,) = lateness.to_pylist()
     assert (hour["p50_ms"], hour["p99_ms"], hour["max_ms"]) == (0, 30, 31)
     assert hour["hour_ms"] == 5 * 3_600_000
     assert histogram["hand_overs"].to_pylist() == [7, 1]
-    funnel = [(row["attempt"], row["messages"]) for row in funnel_table(told).to_pylist()]
+    funnel = [(row["attempt"], row["messages"]) for row in funnel_table(shown).to_pylist()]
     assert funnel == [(0, 8), (1, 8), (2, 2)]
-    assert told.newest_due_ms == 18_000_500
+    assert shown.newest_due_ms == 18_000_500
 
 
 def test_a_promotion_is_not_scheduled_twice() -> None:
     adopt = '{"app":"promote:1:1","version":5}'
-    told = sums(
+    shown = sums(
         ("SCHEDULED", 1, 5, 0, 0, 10, 0, ""),
         ("ADOPTED", 1, 5, 700, 0, 10, 0, ""),
         ("ADOPTED", 1, 5, 900, 0, 3, 0, ""),
         ("adopt", -1, 0, 700, 0, 1, 700, adopt),
         ("adopt", -1, 0, 900, 0, 1, 900, '{"app":"load","version":0}'),
     )
-    (row,) = totals_table(told).to_pylist()
+    (row,) = totals_table(shown).to_pylist()
     assert (row["scheduled"], row["adopted"]) == (10, 3)
 
 
 def test_an_empty_log_has_empty_tables() -> None:
-    told = sums(("frames", -1, 0, 0, 0, 0, 0, ""))
-    lateness, histogram = lateness_table(told)
-    assert (len(lateness), len(histogram), len(totals_table(told))) == (0, 0, 0)
+    shown = sums(("frames", -1, 0, 0, 0, 0, 0, ""))
+    lateness, histogram = lateness_table(shown)
+    assert (len(lateness), len(histogram), len(totals_table(shown))) == (0, 0, 0)
 
 
 def test_what_a_page_shows_is_escaped() -> None:

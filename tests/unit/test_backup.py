@@ -101,33 +101,33 @@ def stored(backup: Path) -> dict[str, tuple[int, int]]:
 
 def test_a_restored_backup_is_the_broker_as_it_was(tmp_path: Path) -> None:
     """Pending, delivered and acknowledged messages; what came later is not in it."""
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
 
     async def story(engine: Engine) -> None:
         await ready(engine)
         await schedule(engine, "a", 200)
         await engine.advance(100_000)
-        told["taken"] = await take_all(engine)
+        fields["taken"] = await take_all(engine)
         await schedule(engine, "late", 20, in_ms=5 * 3_600_000)
         await engine.advance(5_000)
-        told["pending"] = await pending(engine)
+        fields["pending"] = await pending(engine)
         view = await back_up(engine, tmp_path / "backup")
         assert view.state is BackupState.DONE
         assert (view.files_done, view.bytes_done) == (view.files, view.bytes)
         await schedule(engine, "lost", 3)
         await engine.advance(10_000_000)
-        told["all"] = await take_all(engine)
+        fields["all"] = await take_all(engine)
 
     run(tmp_path / "data", story)
     restore(tmp_path / "backup", tmp_path / "copy")
 
     async def again(engine: Engine) -> None:
-        assert await pending(engine) == told["pending"]
+        assert await pending(engine) == fields["pending"]
         assert engine.report[-1].startswith("recovery row 1:")
         await engine.advance(10_000_000)
         lost = {f"lost-{i}" for i in range(3)}
-        assert isinstance(told["all"], list)
-        assert await take_all(engine) == [each for each in told["all"] if each not in lost]
+        assert isinstance(fields["all"], list)
+        assert await take_all(engine) == [each for each in fields["all"] if each not in lost]
 
     run(tmp_path / "copy", again)
 
@@ -334,11 +334,13 @@ def test_a_backup_over_http(tmp_path: Path) -> None:
             begun = await client.post("/v1/backup", json={"directory": str(tmp_path / "backup")})
             assert begun.status_code == 202
             assert begun.json()["result"]["number"] == 1
-            while (told := (await client.get("/v1/backup")).json()["result"])["state"] == "running":
+            while (answer := (await client.get("/v1/backup")).json()["result"])[
+                "state"
+            ] == "running":
                 await asyncio.sleep(0)
-            assert (told["state"], told["error"]) == ("done", None)
-            assert told["position"] > 0
-            assert told["made"].endswith("Z")
+            assert (answer["state"], answer["error"]) == ("done", None)
+            assert answer["position"] > 0
+            assert answer["made"].endswith("Z")
             for body, status, field in (
                 ({"directory": "b"}, 400, "directory"),
                 ({"directory": str(tmp_path / "data")}, 403, "directory"),

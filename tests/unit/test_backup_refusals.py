@@ -89,11 +89,11 @@ def test_directories_that_are_refused(tmp_path: Path) -> None:
             "/a\0b": "cannot be used",
         }.items():
             assert engine.backups is not None
-            with pytest.raises(HorologError, match=r"^directory: ") as told:
+            with pytest.raises(HorologError, match=r"^directory: ") as refused:
                 await engine.backups.begin(directory)
-            assert why in told.value.message
-            assert told.value.field == "directory"
-            assert not told.value.fatal
+            assert why in refused.value.message
+            assert refused.value.field == "directory"
+            assert not refused.value.fatal
         assert engine.backups.view().state is BackupState.NONE
         assert [path.name for path in full.iterdir()] == ["notes.txt"]
 
@@ -107,9 +107,9 @@ def test_one_backup_at_a_time(tmp_path: Path) -> None:
         await ready(engine)
         assert engine.backups is not None
         await engine.backups.begin(str(tmp_path / "a"))
-        with pytest.raises(HorologError, match="under way") as told:
+        with pytest.raises(HorologError, match="under way") as refused:
             await engine.backups.begin(str(tmp_path / "b"))
-        assert told.value.code is ErrorCode.TOO_MANY_REQUESTS
+        assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
         with pytest.raises(HorologError, match="in use by process"):
             open_backup(tmp_path / "a")
 
@@ -244,9 +244,9 @@ def test_restore_finds_every_flipped_bit(tmp_path: Path) -> None:
             broken = bytearray(whole)
             broken[at] ^= 1 << random.randrange(8)
             path.write_bytes(broken)
-            with pytest.raises(HorologError, match=path.name) as told:
+            with pytest.raises(HorologError, match=path.name) as refused:
                 restore(tmp_path / "backup", tmp_path / "copy")
-            assert told.value.code is ErrorCode.DAMAGED
+            assert refused.value.code is ErrorCode.DAMAGED
             assert [p.name for p in (tmp_path / "copy").iterdir()] == ["lock"]
         path.write_bytes(whole[:-1])
         with pytest.raises(HorologError, match="bytes, not"):

@@ -81,9 +81,9 @@ def seen(world) -> set[str]:
             Receive("g", topic, -1, "*", 32, 600_000, False, 0, "c")
         ).messages:
             for m in messages:
-                told = properties.decode(layout.decode(m.layout).properties)
-                assert told["UNIQ_KEY"] not in got
-                got.add(told["UNIQ_KEY"])
+                decoded = properties.decode(layout.decode(m.layout).properties)
+                assert decoded["UNIQ_KEY"] not in got
+                got.add(decoded["UNIQ_KEY"])
     return got
 
 

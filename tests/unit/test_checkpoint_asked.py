@@ -79,7 +79,7 @@ def test_who_waits_is_told_when_the_engine_ends(tmp_path: Path) -> None:
 def test_jobs_run_in_order_and_tell_how_they_ended() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        jobs, done, told = Jobs("t", loop), [], loop.create_future()
+        jobs, done, failed = Jobs("t", loop), [], loop.create_future()
         failure = BaseException("a panic")
 
         def fail() -> None:
@@ -87,8 +87,8 @@ def test_jobs_run_in_order_and_tell_how_they_ended() -> None:
             raise failure
 
         jobs.submit(lambda: done.append("first"), done.append)
-        jobs.submit(fail, told.set_result)
-        assert await told is failure
+        jobs.submit(fail, failed.set_result)
+        assert await failed is failure
         assert done in (["first", "second", None], ["first", None, "second"])
         jobs.stop()
 

@@ -104,7 +104,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["serve", "--flush", "never"],
@@ -151,7 +151,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_usage_error_is_one_sentence_that_names_the_flag(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, nothing on stdout, one line on stderr."""
     assert run(arguments) == Exit.USAGE
@@ -159,7 +159,7 @@ def test_a_usage_error_is_one_sentence_that_names_the_flag(
     assert shown.out == ""
     assert shown.err.startswith("horolog: ")
     assert shown.err.count("\n") == 1
-    assert told.lower() in shown.err.lower()
+    assert message.lower() in shown.err.lower()
 
 
 @pytest.mark.parametrize(

@@ -69,20 +69,20 @@ def test_a_bad_value_names_its_source(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("grpc_port = 99999", "grpc_port in "),
         ("colour = 1", "no setting 'colour'"),
         ("grpc_port = ", "is not TOML"),
     ],
 )
-def test_a_bad_file_is_explained(tmp_path: Path, content: str, told: str) -> None:
+def test_a_bad_file_is_explained(tmp_path: Path, content: str, message: str) -> None:
     """Key and file, unknown keys, and what is no TOML."""
     file = tmp_path / "horolog.toml"
     file.write_text(content)
     with pytest.raises(HorologError) as caught:
         load({}, config_file=file, environment={})
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert str(file) in caught.value.message
 
 

@@ -41,9 +41,9 @@ def names(layouts) -> list[str]:
     found = []
     for each in layouts:
         stored = layout.decode(each)
-        told = properties.decode(stored.properties)["UNIQ_KEY"]
-        assert stored.body == b"%03d" % int(told[1:]) * 40, "garbled"
-        found.append(told)
+        decoded = properties.decode(stored.properties)["UNIQ_KEY"]
+        assert stored.body == b"%03d" % int(decoded[1:]) * 40, "garbled"
+        found.append(decoded)
     return found
 
 
@@ -74,6 +74,6 @@ def test_a_delay_file_cut_while_running_ends_nothing(any_world, part, delay_ms) 
         ask(Ack("g", "t", [each.receipt_handle for each in found]))
     assert set(got) >= {f"m{i}" for i in range(1, n // 2 - 1)}
     if len(got) < n - 2:
-        told = ask(DescribeBroker()).problems
-        assert told
-        assert not any("unpack" in each for each in told)
+        view = ask(DescribeBroker()).problems
+        assert view
+        assert not any("unpack" in each for each in view)

@@ -97,8 +97,8 @@ def test_a_backup_copies_what_is_there_and_says_what_is_damaged(
     assert view.damaged[0].startswith("shard-00/log/00000000000000000000.log at ")
     manifest = manifest_of(tmp_path / "backup")
     assert manifest.damaged[0].position == damage.first
-    told = sum(int(each.what.split()[0]) for each in manifest.damaged)
-    assert told == damage.bytes
+    size = sum(int(each.what.split()[0]) for each in manifest.damaged)
+    assert size == damage.bytes
     restore(tmp_path / "backup", tmp_path / "restored")
     assert verify(tmp_path / "restored").hole_bytes == damage.bytes
 

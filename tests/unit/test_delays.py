@@ -15,8 +15,8 @@ REAL = b"REAL_TOPIC\x01t\x02REAL_QID\x013\x02"
 KNOWN = {"UNIQ_KEY": "id", "TAGS": "a"}
 
 
-def due(**told: object):
-    stored = properties.encode({**KNOWN, **{name: str(value) for name, value in told.items()}})
+def due(**expected: object):
+    stored = properties.encode({**KNOWN, **{name: str(value) for name, value in expected.items()}})
     return due_of(b"\x02" + stored, LEVELS, REAL)
 
 
@@ -48,7 +48,7 @@ def test_a_table_can_have_days_and_one_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "due_ms", "lane"),
+    ("expected", "due_ms", "lane"),
     [
         ({}, 0, 0),
         ({"DELAY": 1}, -1_000, 1),
@@ -68,8 +68,8 @@ def test_a_table_can_have_days_and_one_level() -> None:
         ({"NODELAY": 3, "xTIMER_DELAY_SEC": 4}, 0, 0),
     ],
 )
-def test_when_it_is_due(told, due_ms, lane) -> None:
-    found = due(**told)
+def test_when_it_is_due(expected, due_ms, lane) -> None:
+    found = due(**expected)
     assert (found.due_ms, found.lane) == (due_ms, lane)
 
 
@@ -83,10 +83,10 @@ def test_the_first_one_counts_in_whatever_order_they_stand(order, count) -> None
     found = due(**dict.fromkeys(given_, 2))
     first = min(given_, key=ORDER.index)
     assert found.due_ms == EACH.get(first, 2)
-    told = kept(found)
-    assert told["REAL_TOPIC"] == "t"
-    assert told["REAL_QID"] == "3"
-    gone = {name for name in given_ if name not in told}
+    shown = kept(found)
+    assert shown["REAL_TOPIC"] == "t"
+    assert shown["REAL_QID"] == "3"
+    gone = {name for name in given_ if name not in shown}
     assert gone == ({n for n in given_ if n.startswith("TIMER_")} if "DELAY" in given_ else set())
 
 

@@ -95,7 +95,7 @@ def test_verify_counts_rows_passed_over(disk, late) -> None:
     file = disk.open(f"runs/a.state.{row['version']:010d}", create=True)
     file.write(0, state)
     findings = Findings()
-    reading = Reading(disk, findings, quick=True, told=lambda what, done, total: None)
+    reading = Reading(disk, findings, quick=True, report=lambda what, done, total: None)
     balance, start = Balance(0), 1 << 40  # the log has none of them any more
     check_run(
         reading,

@@ -32,7 +32,7 @@ def test_what_agrees_has_no_fault(proof: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "arrived", "pending", "told"),
+    ("fields", "arrived", "pending", "message"),
     [
         ({}, 854, 336_776, "the consumer saw 854"),
         ({}, 855, 336_775, "336775 of 336776 flights are pending"),
@@ -42,10 +42,10 @@ def test_what_agrees_has_no_fault(proof: Any) -> None:
     ],
 )
 def test_what_does_not_agree_is_told(
-    proof: Any, fields: dict[str, object], arrived: int, pending: int, told: str
+    proof: Any, fields: dict[str, object], arrived: int, pending: int, message: str
 ) -> None:
     (fault,) = proof.compare(found(**fields), arrived, pending)
-    assert told in fault
+    assert message in fault
 
 
 def test_every_call_of_the_year_is_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,9 +95,9 @@ def test_offsets_and_sizes_of_a_table_add_up(title: str) -> None:
     assert all(size == of_type for _, size, of_type in table)
     assert table[0][0] == 0
     assert all(at + size == after for (at, size, _), (after, _, _) in pairwise(table))
-    told = re.search(r"(\d+) bytes", section(title))
-    assert told is not None
-    assert int(told[1]) == table[-1][0] + table[-1][1]
+    described = re.search(r"(\d+) bytes", section(title))
+    assert described is not None
+    assert int(described[1]) == table[-1][0] + table[-1][1]
 
 
 @pytest.mark.parametrize("title", STRUCTS)
@@ -129,9 +129,9 @@ def test_fields_of_a_backup_manifest() -> None:
     made = manifest.Manifest(1, 1, "", 0, 0, 0, 0, files, damaged)
     fields = orjson.loads(manifest.encode_manifest(made))
     assert [row[0].strip("`") for row in rows("Backup manifest", 3)] == list(fields)
-    told = [row[0].strip("`") for row in rows("Backup manifest", 2)]
-    assert told[-10:-6] == list(fields["files"][0])
-    assert told[-5:] == list(fields["damaged"][0])
+    found = [row[0].strip("`") for row in rows("Backup manifest", 2)]
+    assert found[-10:-6] == list(fields["files"][0])
+    assert found[-5:] == list(fields["damaged"][0])
     assert f"format {manifest.FORMAT}:" in section("Backup manifest")
     assert f"`{manifest.number_name(3)}/" in section("Backup manifest")
 
@@ -179,9 +179,9 @@ def test_parts_of_a_run() -> None:
 def test_parts_of_a_run_state() -> None:
     found = [types_in(row) for _, row in rows("Run state", 2)]
     assert found == [types_of(far_state.GONE), ["u8"]]
-    told = section("Run state").replace("\n", " ")
+    described = section("Run state").replace("\n", " ")
     for kind in far_state.MAPPED_STATES:
-        assert f"{kind.value} {kind.name.lower()}" in told
+        assert f"{kind.value} {kind.name.lower()}" in described
 
 
 def test_parts_of_a_key_index_chunk() -> None:
@@ -194,15 +194,15 @@ def test_parts_of_a_key_index_chunk() -> None:
     ]
     size = key_rows.HEADER_BYTES + (key_rows.ROW_BYTES + 4) * head.capacity + 2 * 4 + 4
     assert size == key_rows.sealed_bytes(head.capacity)
-    told = section("Key index chunk")
-    assert f"at most {key_index.CHUNK_ROWS:,}".replace(",", " ") in told
-    assert f"one for {key_rows.BLOCK:,} heads".replace(",", " ") in told
+    described = section("Key index chunk")
+    assert f"at most {key_index.CHUNK_ROWS:,}".replace(",", " ") in described
+    assert f"one for {key_rows.BLOCK:,} heads".replace(",", " ") in described
     assert f"(seed {USER_KEY_SEED})" in section("Key index row")
 
 
 def test_fields_of_a_quarantine_note() -> None:
-    told = [row[0].strip("`") for row in rows("Quarantine note", 3)]
-    assert told == [name for name in quarantine.Note._fields if name != "place"]
+    found = [row[0].strip("`") for row in rows("Quarantine note", 3)]
+    assert found == [name for name in quarantine.Note._fields if name != "place"]
     assert f"`{quarantine.NOTE}`" in section("Quarantine note")
 
 

@@ -137,7 +137,7 @@ async def _talk(
         )
 
 
-async def told(channel: grpc.aio.Channel, step: Step, waits: Waits) -> tuple[Any, ...]:
+async def answer_to(channel: grpc.aio.Channel, step: Step, waits: Waits) -> tuple[Any, ...]:
     """What the client sees of one call."""
     more = {
         "metadata": step.metadata,
@@ -176,7 +176,7 @@ async def hear(server: Server, story: Story) -> list[list[tuple[Any, ...]]]:
         await channel.channel_ready()
         heard = []
         for group in story:
-            heard.append(await asyncio.gather(*(told(channel, step, waits) for step in group)))
+            heard.append(await asyncio.gather(*(answer_to(channel, step, waits) for step in group)))
             await waits.until_none()
         return heard
 

@@ -29,11 +29,11 @@ def test_a_producer_may_send_full_bodies_and_retries_with_an_exponential_policy(
         client_type=pb.PRODUCER,
         publishing=pb.Publishing(topics=[pb.Resource(name="t")], max_body_size=1 << 27),
     )
-    told = merged_settings(sent, "JAVA")
-    assert told.publishing.max_body_size == BODY_MAX
-    assert told.publishing.validate_message_type
-    assert list(told.publishing.topics) == [pb.Resource(name="t")]
-    policy = told.backoff_policy
+    settings = merged_settings(sent, "JAVA")
+    assert settings.publishing.max_body_size == BODY_MAX
+    assert settings.publishing.validate_message_type
+    assert list(settings.publishing.topics) == [pb.Resource(name="t")]
+    policy = settings.backoff_policy
     assert policy.max_attempts == 3
     assert policy.exponential_backoff == pb.ExponentialBackoff(
         initial=Duration(nanos=10_000_000), max=Duration(seconds=1), multiplier=2
@@ -43,14 +43,14 @@ def test_a_producer_may_send_full_bodies_and_retries_with_an_exponential_policy(
 
 @pytest.mark.parametrize("language", ["JAVA", "PYTHON", "GO", ""])
 def test_a_push_consumer_gets_the_ladder_of_delays(language) -> None:
-    told = merged_settings(consumer(pb.PUSH_CONSUMER), language)
-    ladder = [pause.seconds for pause in told.backoff_policy.customized_backoff.next]
+    settings = merged_settings(consumer(pb.PUSH_CONSUMER), language)
+    ladder = [pause.seconds for pause in settings.backoff_policy.customized_backoff.next]
     assert (len(ladder), ladder[0], ladder[-1]) == (18, 1, 7200)
     assert ladder == sorted(ladder)
-    assert told.backoff_policy.max_attempts == 17
-    assert told.subscription.long_polling_timeout.seconds == 20
-    assert told.subscription.receive_batch_size == 32
-    assert not told.subscription.fifo
+    assert settings.backoff_policy.max_attempts == 17
+    assert settings.subscription.long_polling_timeout.seconds == 20
+    assert settings.subscription.receive_batch_size == 32
+    assert not settings.subscription.fifo
 
 
 def test_the_node_client_gets_the_only_policy_it_knows() -> None:
@@ -69,11 +69,11 @@ def test_a_simple_consumer_keeps_its_polling_time() -> None:
 
 def test_what_the_client_said_of_itself_is_given_back() -> None:
     sent = consumer(pb.PUSH_CONSUMER)
-    told = merged_settings(sent, "PYTHON")
+    settings = merged_settings(sent, "PYTHON")
     for name in ("client_type", "request_timeout", "access_point", "user_agent"):
-        assert getattr(told, name) == getattr(sent, name)
-    assert told.subscription.group == sent.subscription.group
-    assert told.metric == pb.Metric(on=False)
+        assert getattr(settings, name) == getattr(sent, name)
+    assert settings.subscription.group == sent.subscription.group
+    assert settings.metric == pb.Metric(on=False)
 
 
 ADVERTISED = {

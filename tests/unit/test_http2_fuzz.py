@@ -100,11 +100,11 @@ class Peer:
 def run(seed: int) -> int:
     """One connection; gives how many frames it has taken."""
     random = Random(seed)
-    told = mutated(random, story(random))
+    shown = mutated(random, story(random))
     if random.random() < 0.05:
-        told.append(random.randbytes(random.randrange(400)))
+        shown.append(random.randbytes(random.randrange(400)))
     peer, taken, now_ms = Peer(random), 0, 0
-    for piece in chunks(random, b"".join(told)):
+    for piece in chunks(random, b"".join(shown)):
         peer.take(piece, now_ms)
         taken += len(piece)
         now_ms += random.choice((0, 0, 1, 50))
@@ -112,7 +112,7 @@ def run(seed: int) -> int:
             break
     peer.take(b"", now_ms)
     frames, at = 0, 0
-    for each in told:
+    for each in shown:
         at += len(each)
         frames += at <= taken
     return frames
@@ -141,8 +141,8 @@ def test_requests_are_the_same_in_one_piece_and_byte_by_byte(seed) -> None:
     Frames of a call that is refused already may end a connection sooner when they come later.
     """
     random = Random(seed)
-    told = story(random, calls=20)
-    raw = b"".join(mutated(random, told) if seed % 2 else told)
+    shown = story(random, calls=20)
+    raw = b"".join(mutated(random, shown) if seed % 2 else shown)
     asked = []
     for size in (len(raw), 1):
         calls = Calls(frozenset({b"/toy.Toy/Talk"}))

@@ -116,8 +116,8 @@ def test_a_disk_that_stalls_does_not_fill_memory(size: int) -> None:
             acks = [engine.submit(ACK) for _ in range(100)]
             assert not ends(acks)
         await asyncio.gather(*acks, return_exceptions=True)
-        told = await asyncio.gather(*after, *sent, return_exceptions=True)
-        stored = [answer for answer in told if not isinstance(answer, HorologError)]
+        answers = await asyncio.gather(*after, *sent, return_exceptions=True)
+        stored = [answer for answer in answers if not isinstance(answer, HorologError)]
         assert len(stored) >= taken
         assert (await engine.submit(DescribeTopic("t"))).queue_offsets == [len(stored)]
         await engine.stop()

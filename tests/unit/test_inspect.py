@@ -183,7 +183,7 @@ def test_an_hour(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "told"),
+    ("name", "at", "text"),
     [
         ("delay.idx", 9, "bad entry check sums"),
         ("delay.log", 60, "not verified"),
@@ -191,11 +191,11 @@ def test_an_hour(tmp_path: Path) -> None:
         (run_name(0, 2), 33, "not intact"),
     ],
 )
-def test_a_flipped_bit_in_an_hour(tmp_path: Path, name: str, at: int, told: str) -> None:
+def test_a_flipped_bit_in_an_hour(tmp_path: Path, name: str, at: int, text: str) -> None:
     """Every file says so itself; of the log, its index does."""
     write_hour(tmp_path)
     flip(tmp_path / name, at)
-    assert told in inspect(tmp_path / name).problems[0]
+    assert text in inspect(tmp_path / name).problems[0]
 
 
 def test_checkpoint_queue_and_meta(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "told"),
+    ("name", "at", "text"),
     [
         ("RUN_STATE", 40, "not intact"),
         ("LAKE_STATE", 0, "not intact"),
@@ -286,13 +286,13 @@ def test_run_state_key_index_note_and_manifest(tmp_path: Path) -> None:
         ("manifest.json", 40, "not an intact manifest"),
     ],
 )
-def test_a_flipped_bit_beside_messages(tmp_path: Path, name: str, at: int, told: str) -> None:
+def test_a_flipped_bit_beside_messages(tmp_path: Path, name: str, at: int, text: str) -> None:
     """Every file says so itself."""
     write_far_and_keys(tmp_path)
     names = {"RUN_STATE": RUN_STATE, "LAKE_STATE": LAKE_STATE, "sealed": chunk_name(0)}
     path = tmp_path / names.get(name, name)
     flip(path, at)
-    assert told in inspect(path).problems[0]
+    assert text in inspect(path).problems[0]
 
 
 @pytest.mark.parametrize("name", ["meta", NOTE, MANIFEST_NAME])

@@ -45,17 +45,17 @@ def made(topic: str, name: str, due_ms: int):
 def in_lake(world) -> dict[str, tuple[str, int]]:
     """Three messages of two topics in each of five hours, beginning three days ahead, all in the lake."""
     start = hour_after(world, 3 * DAY_MS)
-    told: dict[str, tuple[str, int]] = {}
+    sent: dict[str, tuple[str, int]] = {}
     for i in range(30):
-        told[f"m{i}"] = ("tu"[i % 2], start + i // 6 * HOUR_MS + i * 1_000)
+        sent[f"m{i}"] = ("tu"[i % 2], start + i // 6 * HOUR_MS + i * 1_000)
     for topic in "tu":
-        batch = [made(topic, name, due) for name, (of, due) in told.items() if of == topic]
+        batch = [made(topic, name, due) for name, (of, due) in sent.items() if of == topic]
         world.broker.ask(SendMessages(topic, batch))
     view = begin(world, start)
     rows = exported(world, view)
     assert len(rows) == 30
     world.broker.ask(CommitOffload(view.offload_id, 30, "lake"))
-    return told
+    return sent
 
 
 def waiting(world) -> list[TierHour]:
@@ -63,7 +63,7 @@ def waiting(world) -> list[TierHour]:
 
 
 def promote(
-    world, hour: TierHour, told: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
+    world, hour: TierHour, sent: dict[str, tuple[str, int]], *, inline: bool, token: str = ""
 ) -> Adopted:
     """As `pipeline.promote` does it."""
     app = Promotion(hour.offload_id, hour.hour, hour.topic).app
@@ -81,7 +81,7 @@ def promote(
     )
     mine = [
         made(topic, name, due)
-        for name, (topic, due) in told.items()
+        for name, (topic, due) in sent.items()
         if topic == hour.topic_name and due // HOUR_MS == hour.hour
     ]
     transaction.begin()
@@ -109,30 +109,30 @@ def take_all(world) -> list[str]:
 @pytest.mark.parametrize("inline", [False, True])
 def test_counts_never_change_and_all_come_once(make_world, inline) -> None:
     world = open_world(make_world)
-    told = in_lake(world)
+    sent = in_lake(world)
     counts = world.broker.ask(CountPending()).rows
     for hour in waiting(world):
-        assert promote(world, hour, told, inline=inline).rows == hour.waiting == 3
+        assert promote(world, hour, sent, inline=inline).rows == hour.waiting == 3
         assert world.broker.ask(CountPending()).rows == counts
-        assert promote(world, hour, told, inline=inline).already
+        assert promote(world, hour, sent, inline=inline).already
     assert waiting(world) == []
     world.reopen(power_cut=True)
     assert world.broker.ask(CountPending()).rows == counts
     world.clock.advance(4 * DAY_MS)
     world.broker.settle()
-    assert sorted(take_all(world)) == sorted(told)
+    assert sorted(take_all(world)) == sorted(sent)
     assert pending(world) == 0
 
 
 def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:
     world = open_world(make_world)
-    told = in_lake(world)
+    sent = in_lake(world)
     hours = waiting(world)
     later = next(hour for hour in hours if hour.hour > hours[0].hour)
     with pytest.raises(HorologError, match="must be promoted before"):
-        promote(world, later, told, inline=True)
-    name, (topic, due_ms) = next(iter(told.items()))
-    less = {other: row for other, row in told.items() if other != name}
+        promote(world, later, sent, inline=True)
+    name, (topic, due_ms) = next(iter(sent.items()))
+    less = {other: row for other, row in sent.items() if other != name}
     first = next(hour for hour in hours if hour.topic_name == topic)
     with pytest.raises(HorologError, match="2 rows, but 3 wait"):
         promote(world, first, less, inline=False, token="a" * 16)
@@ -148,9 +148,9 @@ def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:
     assert pending(world) == 29
 
 
-def story(world, told: dict[str, tuple[str, int]], done: list[TierHour]) -> None:
+def story(world, sent: dict[str, tuple[str, int]], done: list[TierHour]) -> None:
     for i, hour in enumerate(waiting(world)):
-        promote(world, hour, told, inline=i % 3 == 0)
+        promote(world, hour, sent, inline=i % 3 == 0)
         done.append(hour)
         if i % 2:
             world.broker.want_checkpoint()
@@ -159,23 +159,23 @@ def story(world, told: dict[str, tuple[str, int]], done: list[TierHour]) -> None
 
 def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
-    told = in_lake(world)
+    sent = in_lake(world)
     counts = world.broker.ask(CountPending()).rows
     done: list[Any] = []
     with killed_at(world.disk, nth):
-        story(world, told, done)
+        story(world, sent, done)
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     assert world.broker.ask(CountPending()).rows == counts
     left_over = waiting(world)
     assert not {hour[:3] for hour in done} & {hour[:3] for hour in left_over}
     for hour in left_over:
-        promote(world, hour, told, inline=False, token=f"{nth:08x}{hour.topic}{hour.hour:07x}")
+        promote(world, hour, sent, inline=False, token=f"{nth:08x}{hour.topic}{hour.hour:07x}")
     assert world.broker.ask(CountPending()).rows == counts
     assert waiting(world) == []
     world.clock.advance(4 * DAY_MS)
     world.broker.settle()
-    assert sorted(take_all(world)) == sorted(told)
+    assert sorted(take_all(world)) == sorted(sent)
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(2, marks=pytest.mark.slow)])
@@ -183,9 +183,9 @@ def kill_at(make_world, nth: int, power_cut: bool) -> None:
 def test_killed_at_every_change(make_world, power_cut, step) -> None:
     """Kills at even changes, power cuts at odd ones; a part of them here, all of them where there is time."""
     world = open_world(make_world)
-    told = in_lake(world)
+    sent = in_lake(world)
     with changes_of(world.disk) as seen:
-        story(world, told, [])
+        story(world, sent, [])
     assert len(seen) > 100
     for nth in range(power_cut, len(seen), step):
         kill_at(make_world, nth, power_cut)

@@ -53,8 +53,8 @@ def move(row, new_due_ms: int, record: bytes | None = None) -> Reschedule:
     """The command for one row of offload 1."""
     place = TierRow(1, row.position, row.row, row.due_ms)
     topic = "tu"[int(row.message_id[1:]) % 2]
-    told = row.record if record is None else record
-    found = Elsewhere((place,), (1,), told)
+    content = row.record if record is None else record
+    found = Elsewhere((place,), (1,), content)
     return Reschedule(topic, row.message_id, row.due_ms, new_due_ms, elsewhere=found)
 
 
@@ -224,19 +224,19 @@ def test_nothing_leaves_for_the_lake_under_a_bulk_recall(make_world, monkeypatch
     assert world.broker.ask(RecallMany("t", 0, ALL_MS, dry_run=True, looked=(1,))).matched == 0
 
 
-def story(world, told: dict[str, Any]) -> None:
+def story(world, noted: dict[str, Any]) -> None:
     """Moves into near hours, the far store and the present, and a bulk recall; `told`: what was acknowledged."""
-    told["rows"] = rows = offloaded(world, 24)
+    noted["rows"] = rows = offloaded(world, 24)
     now = world.clock.wall_ms()
     for name, new_ms in (("m2", now + HOUR_MS), ("m3", now + 40 * DAY_MS), ("m4", now)):
-        told["asked"] = name
+        noted["asked"] = name
         world.broker.ask(move(rows[name], new_ms))
-        told["moved"] = name
+        noted["moved"] = name
         world.broker.want_checkpoint()
         world.broker.settle()
-    told["asked"] = "many"
+    noted["asked"] = "many"
     world.broker.ask(RecallRows(gone_rows([rows["m5"], rows["m8"]])))
-    told["moved"] = "many"
+    noted["moved"] = "many"
     world.broker.want_checkpoint()
     world.broker.settle()
 
@@ -261,22 +261,22 @@ def test_killed_at_every_change(make_world, power_cut) -> None:
 
 def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
-    told: dict[str, Any] = {}
+    noted: dict[str, Any] = {}
     with killed_at(world.disk, nth):
-        story(world, told)
+        story(world, noted)
     world.reopen(power_cut=power_cut)
     world.broker.settle()
-    if "asked" not in told:
+    if "asked" not in noted:
         return
     gone = set(world.broker.ask(ListRecalled(1)))
-    done = ORDER.index(told["moved"]) + 1 if "moved" in told else 0
-    rows = told["rows"]
+    done = ORDER.index(noted["moved"]) + 1 if "moved" in noted else 0
+    rows = noted["rows"]
     for at, name in enumerate(ORDER):
         names = ["m5", "m8"] if name == "many" else [name]
         are_gone = {rows[each].origin in gone for each in names}
         assert len(are_gone) == 1
         is_gone = are_gone.pop()
-        if at < done or at >= ORDER.index(told["asked"]) + 1:
+        if at < done or at >= ORDER.index(noted["asked"]) + 1:
             assert is_gone == (at < done)
         if name == "many":
             assert pending(world) == 24 - (2 if is_gone else 0) - ("m4" in moved_of(gone, rows))

@@ -80,9 +80,9 @@ def ids(messages) -> list[str]:
     found = []
     for each in messages:
         stored = layout.decode(each.layout)
-        told = properties.decode(stored.properties)["UNIQ_KEY"]
-        assert stored.body.startswith(b"%06d" % int(told[1:])), "garbled"
-        found.append(told)
+        decoded = properties.decode(stored.properties)["UNIQ_KEY"]
+        assert stored.body.startswith(b"%06d" % int(decoded[1:])), "garbled"
+        found.append(decoded)
     return found
 
 

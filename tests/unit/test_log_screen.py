@@ -96,10 +96,10 @@ def test_only_what_is_settled_once_is_cleared(plan, monkeypatch) -> None:
     random = Random(5)
     rows, wanted = [], set()
     for number in range(4_000):
-        told, is_fine = story(number, random)
-        rows += told
+        events, is_fine = story(number, random)
+        rows += events
         if not is_fine:
-            wanted.add(told[0][2])
+            wanted.add(events[0][2])
     random.shuffle(rows)
     stretches = [rows_of(rows[first : first + 300]) for first in range(0, len(rows), 300)]
     monkeypatch.setattr(log_screen, "read_part", lambda plan, part: stretches)

@@ -255,7 +255,7 @@ def test_a_key_index_that_is_bad_is_made_anew_from_the_log(world, harm: str) -> 
     assert states(broker, "after") == ["delivered"]
     broker.want_checkpoint()
     broker.settle()
-    told = len(broker.reports)
+    reports = len(broker.reports)
     world.reopen()
-    assert not any("key index" in line for line in broker.reports[told:])
+    assert not any("key index" in line for line in broker.reports[reports:])
     assert states(broker, "m0-0") == ["delivered"]

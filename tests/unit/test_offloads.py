@@ -210,21 +210,21 @@ def test_a_commit_waits_for_what_a_start_has_filed_again(make_world) -> None:
     assert pending(world) == 62
 
 
-def story(world, told: dict[str, Any]) -> None:
+def story(world, noted: dict[str, Any]) -> None:
     """Offload with a recall in between, checkpoints everywhere; `told` holds what was acknowledged."""
     schedule(world, 60)
-    told["sent"] = 60
+    noted["sent"] = 60
     world.broker.want_checkpoint()
     world.broker.settle()
     view = begin(world, hour_after(world, 48 * HOUR_MS))
-    told["rows"] = exported(world, view)
-    told["number"] = view.offload_id
+    noted["rows"] = exported(world, view)
+    noted["number"] = view.offload_id
     schedule(world, 24, 60)
-    told["sent"] = 84
+    noted["sent"] = 84
     world.broker.want_checkpoint()
     world.broker.settle()
-    world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
-    told["committed"] = True
+    world.broker.ask(CommitOffload(view.offload_id, len(noted["rows"]), "lake"))
+    noted["committed"] = True
     for _ in range(3):
         world.clock.advance(11_000)
         world.broker.want_checkpoint()
@@ -240,24 +240,24 @@ def changes_of_story(make_world) -> int:
 
 def kill_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
-    told: dict[str, Any] = {}
+    noted: dict[str, Any] = {}
     with killed_at(world.disk, nth):
-        story(world, told)
+        story(world, noted)
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     lake = world.broker.ask(DescribeTier(1 << 50))
-    assert world.broker.ask(CountPending()).total == pending(world) >= told.get("sent", 0)
+    assert world.broker.ask(CountPending()).total == pending(world) >= noted.get("sent", 0)
     committed = [offload for offload in lake.offloads if offload.stage == "lake"]
-    if told.get("committed"):
+    if noted.get("committed"):
         assert len(committed) == 1
     assert lake.waiting == (50 if committed else 0)
-    if "number" in told and not committed:
+    if "number" in noted and not committed:
         # the lake may have it already, so the same rows must be there to be committed again
         view = begin(world, hour_after(world, 48 * HOUR_MS))
-        assert view.offload_id == told["number"]
-        assert exported(world, view) == told["rows"]
-        world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
-    if "number" in told:
+        assert view.offload_id == noted["number"]
+        assert exported(world, view) == noted["rows"]
+        world.broker.ask(CommitOffload(view.offload_id, len(noted["rows"]), "lake"))
+    if "number" in noted:
         assert world.broker.ask(DescribeTier(1 << 50)).waiting == 50
     total = pending(world)
     world.reopen(power_cut=True)
@@ -274,8 +274,8 @@ def test_killed_at_every_change(make_world, power_cut) -> None:
 
 def test_a_rebuild_from_the_log_comes_to_the_same(make_world) -> None:
     world = open_world(make_world)
-    told: dict[str, Any] = {}
-    story(world, told)
+    noted: dict[str, Any] = {}
+    story(world, noted)
     counts = expected_counts(world)
     world.disk.crash(power_cut=False)
     for name in world.disk.list("shard-00/checkpoint"):

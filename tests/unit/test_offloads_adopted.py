@@ -46,7 +46,7 @@ def adopt(world, name: str, dues: list[int]) -> None:
     transaction.end()
 
 
-def adopted_story(world, told: dict[str, Any]) -> None:
+def adopted_story(world, noted: dict[str, Any]) -> None:
     """One adopted run that goes as a whole, one that goes in part, and a recall in each."""
     now = world.clock.wall_ms()
     whole = [now + 4 * DAY_MS + i * HOUR_MS for i in range(10)]
@@ -54,19 +54,19 @@ def adopted_story(world, told: dict[str, Any]) -> None:
     adopt(world, "whole", whole)
     adopt(world, "parts", parts)
     schedule(world, 30)
-    told["sent"] = 51
+    noted["sent"] = 51
     for name, due in (("whole3", whole[3]), ("parts9", parts[9])):
         assert world.broker.ask(Recall("t", name, due)).status is RecallStatus.CANCELLED
-    told["sent"] = 49
+    noted["sent"] = 49
     view = begin(world, hour_after(world, 48 * HOUR_MS))
-    told["rows"] = exported(world, view)
-    told["number"] = view.offload_id
+    noted["rows"] = exported(world, view)
+    noted["number"] = view.offload_id
     late = world.broker.ask(Recall("t", "whole4", whole[4]))
     assert late.status is RecallStatus.CANCELLED
-    told["sent"] = 48
-    assert exported(world, world.broker.ask(DescribeOffload(view.offload_id))) == told["rows"]
-    world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
-    told["committed"] = True
+    noted["sent"] = 48
+    assert exported(world, world.broker.ask(DescribeOffload(view.offload_id))) == noted["rows"]
+    world.broker.ask(CommitOffload(view.offload_id, len(noted["rows"]), "lake"))
+    noted["committed"] = True
     for _ in range(4):
         world.clock.advance(11_000)
         world.broker.want_checkpoint()
@@ -75,10 +75,10 @@ def adopted_story(world, told: dict[str, Any]) -> None:
 
 def test_adopted_runs_go_too(make_world) -> None:
     world = open_world(make_world)
-    told: dict[str, Any] = {}
-    adopted_story(world, told)
+    noted: dict[str, Any] = {}
+    adopted_story(world, noted)
     assert pending(world) == 48
-    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(told["rows"]) - 1
+    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(noted["rows"]) - 1
     for i in range(5):
         schedule(world, 2, 1_000 + 2 * i)
         world.clock.advance(11_000)
@@ -99,23 +99,23 @@ def test_adopted_runs_go_too(make_world) -> None:
 
 def kill_adopted_at(make_world, nth: int, power_cut: bool) -> None:
     world = open_world(make_world)
-    told: dict[str, Any] = {"sent": 0}
+    noted: dict[str, Any] = {"sent": 0}
     with killed_at(world.disk, nth):
-        adopted_story(world, told)
+        adopted_story(world, noted)
     world.reopen(power_cut=power_cut)
     world.broker.settle()
     assert world.broker.ask(DescribeBroker()).problems == []
-    if "number" not in told:
+    if "number" not in noted:
         return
     lake = world.broker.ask(DescribeTier(1 << 50))
     if not any(offload.stage == "lake" for offload in lake.offloads):
-        assert not told.get("committed")
+        assert not noted.get("committed")
         view = begin(world, hour_after(world, 48 * HOUR_MS))
-        assert view.offload_id == told["number"]
-        assert exported(world, view) == told["rows"]
-        world.broker.ask(CommitOffload(view.offload_id, len(told["rows"]), "lake"))
-    gone = len(world.broker.ask(ListRecalled(told["number"])))
-    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(told["rows"]) - gone
+        assert view.offload_id == noted["number"]
+        assert exported(world, view) == noted["rows"]
+        world.broker.ask(CommitOffload(view.offload_id, len(noted["rows"]), "lake"))
+    gone = len(world.broker.ask(ListRecalled(noted["number"])))
+    assert world.broker.ask(DescribeTier(1 << 50)).waiting == len(noted["rows"]) - gone
     assert pending(world) == 49 - gone
 
 

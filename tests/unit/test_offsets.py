@@ -67,12 +67,12 @@ def test_offsets_are_kept(any_world, broker) -> None:
 
 def test_what_is_refused_changes_nothing(broker) -> None:
     broker.ask(commit(4))
-    for offsets, told in (
+    for offsets, message in (
         ({0: 11}, "offset: 11; queue 0 of topic 't' takes offsets from 0 to 10"),
         ({0: -1}, "offset: -1; queue 0 of topic 't' takes offsets from 0 to 10"),
         ({0: 5, 1: 0}, "queue: 1; topic 't' has the queues 0 to 0"),
     ):
-        with pytest.raises(HorologError, match=told) as refused:
+        with pytest.raises(HorologError, match=message) as refused:
             broker.ask(CommitOffsets("g", "t", offsets))
         assert refused.value.code is ErrorCode.BAD_REQUEST
         assert refused.value.field in ("offset", "queue")
@@ -160,8 +160,8 @@ def test_commits_of_a_turn_are_one_record_and_stay_in_order(world) -> None:
             if body[at + KIND_AT] == Kind.OFFSETS:
                 payloads.append(decode_offsets(bytes(body[at + ENVELOPE_BYTES : at + size])))
             at += size
-    told = [(p.group, p.committed.tolist()) for p in payloads]
-    assert told == [
+    committed = [(p.group, p.committed.tolist()) for p in payloads]
+    assert committed == [
         (1, [(0, 2), (1, 1), (2, 1)]),
         (2, [(0, 1), (1, 1), (2, 1)]),
         (3, [(0, 2)]),

@@ -107,9 +107,9 @@ def test_everything_that_takes_a_place_refuses_a_bucket(call, what, tmp_path, mo
 def test_commands_name_the_flag(words, flag, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["pipeline", *words]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(
+    output = capsys.readouterr().err
+    assert output.startswith(
         f"horolog: {flag}: 's3a://bucket/lake' s3a: is not supported; it must be"
     )
-    assert told.count("\n") == 1
+    assert output.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

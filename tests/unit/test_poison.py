@@ -17,12 +17,12 @@ CONSUMERS = pb.Settings(
 @pytest.mark.parametrize("language", ["JAVA", "HTTP"])
 def test_attempts_end_where_settings_say(tmp_path, language) -> None:
     """It comes again as often as clients are told, however often it failed, and then is a dead letter."""
-    told = merged_settings(CONSUMERS, language).backoff_policy.max_attempts
+    settings = merged_settings(CONSUMERS, language).backoff_policy.max_attempts
 
     async def story(door: Door) -> None:
         await door.call("SendMessage", sending(message()))
         attempts = []
-        for _ in range(told):
+        for _ in range(settings):
             system = (await door.receive())[1].message.system_properties
             attempts.append(system.delivery_attempt)
             failed = pb.ChangeInvisibleDurationRequest(
@@ -33,7 +33,7 @@ def test_attempts_end_where_settings_say(tmp_path, language) -> None:
             )
             assert (await door.call("ChangeInvisibleDuration", failed)).status.code == pb.OK
             await door.engine.advance(1_000)
-        assert attempts == list(range(1, told + 1))
+        assert attempts == list(range(1, settings + 1))
         frames = await door.receive()
         assert [f.status.code for f in frames if f.HasField("status")] == [pb.MESSAGE_NOT_FOUND]
         waiting = Duration(seconds=10)

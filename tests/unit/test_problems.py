@@ -38,10 +38,10 @@ def test_what_is_met_often_is_listed_and_told_once() -> None:
         problems += ["b", Problem("c of 1", key="c")]
     problems.append(Problem("c of 2", key="c"))
     assert list(problems) == ["a", "b", "c of 2"]
-    assert problems.take_untold() == ["a", "b", "c of 1"]
+    assert problems.take_unreported() == ["a", "b", "c of 1"]
     problems.append("a")
-    assert problems.take_untold() == []
-    assert again(problems).take_untold() == ["a", "b", "c of 2"], "once in every life"
+    assert problems.take_unreported() == []
+    assert again(problems).take_unreported() == ["a", "b", "c of 2"], "once in every life"
 
 
 def test_the_list_is_bounded_and_says_what_it_leaves_out() -> None:
@@ -54,7 +54,7 @@ def test_the_list_is_bounded_and_says_what_it_leaves_out() -> None:
         f"more than {PROBLEMS_MAX} problems: 5 that were met after them are not listed"
     )
     assert max(len(text) for text in problems) == PROBLEM_TEXT_MAX
-    assert len(problems.take_untold()) == PROBLEMS_MAX + 1
+    assert len(problems.take_unreported()) == PROBLEMS_MAX + 1
     assert list(again(problems)) == list(problems)
     gone = again(problems)
     for key in list(gone._listed):
@@ -80,7 +80,7 @@ def test_a_repair_is_counted_and_told_but_no_problem() -> None:
     problems.repaired("two were repaired", 2)
     problems.remove("x")
     assert list(problems) == []
-    assert problems.take_untold() == ["two are lost", "two were repaired"]
+    assert problems.take_unreported() == ["two are lost", "two were repaired"]
     assert again(problems).repairs == 2
 
 

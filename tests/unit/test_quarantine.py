@@ -131,11 +131,11 @@ def test_row_12_quarantines_the_hour_and_serves_the_rest(make_world) -> None:
     damage_state(world, world.due)
     world.reopen()
     assert "recovery row 12" in world.broker.reports[-1]
-    told = view(world)
-    assert told.pending == 34
-    assert len(told.problems) == 1
-    assert "10 of 14 messages due" in told.problems[0]
-    assert "are quarantined" in told.problems[0]
+    shown = view(world)
+    assert shown.pending == 34
+    assert len(shown.problems) == 1
+    assert "10 of 14 messages due" in shown.problems[0]
+    assert "are quarantined" in shown.problems[0]
     aside = f"shard-00/hours/quarantined-{world.due // HOUR:010d}"
     assert {"delay.log", "delay.idx", "note.json"} <= set(world.disk.list(aside))
     assert world.broker.ask(Recall("t", "young-due0", world.due)).status is RecallStatus.NOT_FOUND
@@ -257,10 +257,10 @@ def test_row_12_can_be_killed_at_any_effect_and_begins_again(make_world) -> None
             world.broker.open()
             checkpoint(world)
         world.reopen(power_cut=after % 2 == 0)
-        told = view(world)
-        assert told.pending == 34, after
-        assert len(told.problems) == 1, after
-        assert "10 of 14 messages" in told.problems[0]
+        shown = view(world)
+        assert shown.pending == 34, after
+        assert len(shown.problems) == 1, after
+        assert "10 of 14 messages" in shown.problems[0]
         aside = [name for name in names(world, "hours") if name.startswith("quarantined-")]
         assert len(aside) == 1, after
         if not life.killed:
@@ -297,10 +297,10 @@ def test_row_12_a_far_buffer_or_run(make_world, kind, both) -> None:
         damage_state(world, world.due)
     world.reopen()
     assert "recovery row 12" in world.broker.reports[-1]
-    told = view(world)
+    shown = view(world)
     lost = "10 of 15 messages due" if kind == "buffer" else "10 of 10 messages due"
-    assert lost in " ".join(told.problems)
-    assert told.pending == (24 if both else 34)
+    assert lost in " ".join(shown.problems)
+    assert shown.pending == (24 if both else 34)
     aside = [name for name in names(world, "runs") if name.startswith("quarantined-")]
     assert aside == [f"quarantined-{bad.removesuffix('.run')}"]
     for _ in range(3):

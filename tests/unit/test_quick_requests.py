@@ -109,8 +109,8 @@ def decided(make, request) -> object:
             )
         )
     assert at == len(columns.records)
-    told = {i: (e.code, e.message, e.field, e.limit) for i, e in refused.items()}
-    return command.topic, records, told
+    fields = {i: (e.code, e.message, e.field, e.limit) for i, e in refused.items()}
+    return command.topic, records, fields
 
 
 def compare(raw: bytes) -> bool:

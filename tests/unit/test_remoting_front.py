@@ -35,10 +35,10 @@ def heartbeat(client_id: str, group: str = "g", topic: str = "orders", **more: o
 def changes(client: RemotingClient) -> list[str]:
     """Groups that the broker has told to have changed; whatever it says before the next answer is there then."""
     client.call(Code.GET_BROKER_CLUSTER_INFO)
-    told, client.pushed = client.pushed, []
-    assert all(frame.code == Code.NOTIFY_CONSUMER_IDS_CHANGED for frame in told)
-    assert all(frame.is_one_way for frame in told)
-    return [frame.fields["consumerGroup"] for frame in told]
+    pushed, client.pushed = client.pushed, []
+    assert all(frame.code == Code.NOTIFY_CONSUMER_IDS_CHANGED for frame in pushed)
+    assert all(frame.is_one_way for frame in pushed)
+    return [frame.fields["consumerGroup"] for frame in pushed]
 
 
 # --- dispatch ---------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def test_a_route_is_compact_json_with_the_address_that_was_dialled(tmp_path: Pat
 
 def test_an_advertised_name_is_in_routes(tmp_path: Path) -> None:
     with remoting_door(tmp_path, advertised="broker.internal") as door, door.client() as client:
-        told = client.json(Code.GET_BROKER_CLUSTER_INFO)
-        assert told == {
+        answer = client.json(Code.GET_BROKER_CLUSTER_INFO)
+        assert answer == {
             "brokerAddrTable": {
                 "broker-a": {
                     "brokerAddrs": {"0": f"broker.internal:{door.broker[1]}"},
@@ -152,8 +152,8 @@ def test_routes_of_topics_that_are_not_there(tmp_path: Path) -> None:
 )
 def test_routes_that_clients_expect(tmp_path: Path, topic: str, queues: int, perm: int) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
-        (told,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["queueDatas"]
-        assert (told["readQueueNums"], told["perm"]) == (queues, perm)
+        (answer,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["queueDatas"]
+        assert (answer["readQueueNums"], answer["perm"]) == (queues, perm)
 
 
 def test_without_auto_creation_there_is_no_topic_to_make_others_after(tmp_path: Path) -> None:
@@ -174,11 +174,11 @@ def test_members_of_a_group_are_told_of_changes(tmp_path: Path) -> None:
         with door.client() as two:
             two.done(Code.HEART_BEAT, body=heartbeat("two"))
             assert one.push().fields == {"consumerGroup": "g"}
-            told = two.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
-            assert sorted(told["consumerIdList"]) == ["one", "two"]
+            answer = two.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+            assert sorted(answer["consumerIdList"]) == ["one", "two"]
         assert one.push().fields == {"consumerGroup": "g"}  # the connection of the other has ended
-        told = one.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
-        assert told == {"consumerIdList": ["one"]}
+        answer = one.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+        assert answer == {"consumerIdList": ["one"]}
         one.done(
             Code.UNREGISTER_CLIENT,
             {"clientID": "one", "producerGroup": "", "consumerGroup": "g"},
@@ -215,8 +215,8 @@ def test_a_heartbeat_of_the_cpp_client(tmp_path: Path) -> None:
 def test_a_tool_may_say_that_it_is_there(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.HEART_BEAT, body=heartbeat("c", "TOOLS_CONSUMER"))
-        told = client.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "TOOLS_CONSUMER"})
-        assert told == {"consumerIdList": ["c"]}
+        answer = client.json(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "TOOLS_CONSUMER"})
+        assert answer == {"consumerIdList": ["c"]}
 
 
 @pytest.mark.parametrize(

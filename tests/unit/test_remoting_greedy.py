@@ -150,12 +150,12 @@ def test_an_advertised_host_is_a_name_or_an_address(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "message"),
     [("broker.internal", "broker.internal:1"), ("10.0.0.1", "10.0.0.1:1"), ("::1", "[::1]:1")],
 )
-def test_an_advertised_host_is_told_with_the_port(host: str, told: str) -> None:
+def test_an_advertised_host_is_told_with_the_port(host: str, message: str) -> None:
     settings = load({"advertised_host": host}, environment={})
     engine: Any = None
     asked: Any = None
     node = Node(engine, advertised=settings.advertised_host, broker_port=1)
-    assert node.address(asked) == told
+    assert node.address(asked) == message

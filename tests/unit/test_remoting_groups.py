@@ -65,7 +65,7 @@ def test_a_group_that_made_itself_has_the_usual_settings(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "message"),
     [
         (b"{", Status.INVALID_PARAMETER, "body: no JSON object"),
         ({}, Status.INVALID_PARAMETER, "groupName: a name is needed"),
@@ -81,11 +81,11 @@ def test_a_group_that_made_itself_has_the_usual_settings(tmp_path: Path) -> None
     ],
 )
 def test_what_is_wrong_with_a_group_is_named_and_nothing_is_made(
-    tmp_path: Path, body: object, status: int, told: str
+    tmp_path: Path, body: object, status: int, message: str
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         answer = client.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        assert (answer.code, answer.remark[: len(told)]) == (status, told)
+        assert (answer.code, answer.remark[: len(message)]) == (status, message)
         assert not client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
 
 
@@ -119,7 +119,7 @@ def test_several_groups_are_made_at_once(tmp_path: Path) -> None:
         client.done(code, body={"groupConfigList": [JAVA, JAVA | {"groupName": "others"}]})
         found = client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
         assert list(found) == ["others", "workers"]
-        for body, told in (
+        for body, message in (
             ({}, "groupConfigList: a list of JSON objects is needed"),
             ({"groupConfigList": [{"groupName": "c"}, {}]}, "groupName: a name is needed"),
             (
@@ -128,7 +128,10 @@ def test_several_groups_are_made_at_once(tmp_path: Path) -> None:
             ),
         ):
             answer = client.call(code, body=body)
-            assert (answer.code, answer.remark[: len(told)]) == (Status.INVALID_PARAMETER, told)
+            assert (answer.code, answer.remark[: len(message)]) == (
+                Status.INVALID_PARAMETER,
+                message,
+            )
         again = client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
         assert again == found
 
@@ -257,7 +260,7 @@ def test_a_group_is_set_to_a_time_or_an_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message"),
     [
         ({"topic": "nothing"}, Status.TOPIC_NOT_EXIST, "topic 'nothing' does not exist"),
         ({"group": "nobody"}, Status.SUBSCRIPTION_GROUP_NOT_EXIST, "consumer group 'nobody' does"),
@@ -269,11 +272,11 @@ def test_a_group_is_set_to_a_time_or_an_offset(tmp_path: Path) -> None:
     ],
 )
 def test_a_reset_that_is_refused_changes_nothing(
-    tmp_path: Path, fields: dict[str, object], status: int, told: str
+    tmp_path: Path, fields: dict[str, object], status: int, message: str
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)
         asked = {"topic": "orders", "group": "workers", "timestamp": 0, **fields}
         answer = client.call(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked)
-        assert (answer.code, answer.remark[: len(told)]) == (status, told)
+        assert (answer.code, answer.remark[: len(message)]) == (status, message)
         assert door.submit(GetOffsets("workers", "orders")) == {0: 1, 1: 3}

@@ -60,8 +60,8 @@ def gathered(*frames: Frame) -> tuple[list[Any], list[tuple[Frame, HorologError]
 
 def sends(**fields: Any) -> Frame:
     """A send with a body."""
-    told = {name: str(value) for name, value in sending(**fields).items()}
-    return Frame(Code.SEND_MESSAGE_V2, 1, fields=told | {"k": "false", "m": "false"}, body=b"x")
+    named = {name: str(value) for name, value in sending(**fields).items()}
+    return Frame(Code.SEND_MESSAGE_V2, 1, fields=named | {"k": "false", "m": "false"}, body=b"x")
 
 
 # --- answers that would be too large ----------------------------------------------------------------
@@ -109,12 +109,14 @@ def test_an_answer_that_is_too_large_is_told(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.GET_BROKER_CLUSTER_INFO)
         link = door.within(lambda: next(iter(door.front._doors[1]._links)))
-        for number, told in enumerate(
+        for number, answer_sent in enumerate(
             (Answer(body=bytes(FRAME_BYTES_MAX)), Answer(fields={"f": "x" * FRAME_BYTES_MAX})), 100
         ):
             link._open += 1
             link._open_bytes += 512
-            door.within(lambda told=told, n=number: link.answer(Frame(21, n), told))
+            door.within(
+                lambda answer_sent=answer_sent, n=number: link.answer(Frame(21, n), answer_sent)
+            )
             answer = client.answer(number)
             assert answer.code == Status.SYSTEM_ERROR
             assert "bytes" in answer.remark
@@ -284,7 +286,7 @@ def test_what_clients_want_is_bounded() -> None:
     registry.beat(link, read_heartbeat(large | {"clientID": "c0"}), 0)  # who is known stays
     registry.lost(link)
     registry.check_invariants()
-    assert registry._told_bytes == 0
+    assert registry._subscription_bytes == 0
 
 
 def test_a_group_wants_what_its_newest_member_says() -> None:

@@ -22,8 +22,8 @@ def test_values_are_kept(tmp_path: Path) -> None:
         client.done(Code.PUT_KV_CONFIG, ONE | {"key": "other"})
         assert client.done(Code.GET_KV_CONFIG, ONE).fields == {"value": "broker-a:4"}
     with remoting_door(tmp_path) as door, door.client() as client:
-        told = client.json(Code.GET_KVLIST_BY_NAMESPACE, ONE)
-        assert told == {"table": {"orders": "broker-a:4", "other": "broker-a:4"}}
+        answer = client.json(Code.GET_KVLIST_BY_NAMESPACE, ONE)
+        assert answer == {"table": {"orders": "broker-a:4", "other": "broker-a:4"}}
         for key in ("orders", "other", "other"):
             client.done(Code.DELETE_KV_CONFIG, ONE | {"key": key})
         assert client.json(Code.GET_KVLIST_BY_NAMESPACE, ONE) == {"table": {}}
@@ -43,8 +43,8 @@ def test_a_route_has_the_permission_and_the_queues_of_its_topic(tmp_path: Path) 
     with remoting_door(tmp_path) as door, door.client() as client:
         settings = TopicSettings(perm=4, read_queues=3, write_queues=2)
         door.submit(CreateTopic("orders", TopicType.MIXED, 4, settings))
-        (told,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})["queueDatas"]
-        assert (told["perm"], told["readQueueNums"], told["writeQueueNums"]) == (4, 3, 2)
+        (answer,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})["queueDatas"]
+        assert (answer["perm"], answer["readQueueNums"], answer["writeQueueNums"]) == (4, 3, 2)
 
 
 def test_a_route_has_the_order_of_its_topic(tmp_path: Path) -> None:

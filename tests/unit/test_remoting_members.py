@@ -42,9 +42,9 @@ def join(client: RemotingClient, client_id: str, group: str = "workers", **frame
 
 def of(client: RemotingClient, code: Code) -> Frame:
     """The next request of the broker with that code."""
-    while (told := client.push()).code != code:
+    while (shown := client.push()).code != code:
         pass
-    return told
+    return shown
 
 
 def test_consumers_and_what_they_want(tmp_path: Path) -> None:
@@ -113,18 +113,18 @@ def test_clients_are_told_of_a_reset_each_in_its_own_way(tmp_path: Path) -> None
         join(cpp, "cpp", language="CPP")
         asked = {"topic": "orders", "group": "workers", "timestamp": -1, "isForce": True}
         answer = java.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked)
-        told = of(java, Code.RESET_CONSUMER_CLIENT_OFFSET)
-        assert told.is_one_way
-        assert told.fields == {
+        shown = of(java, Code.RESET_CONSUMER_CLIENT_OFFSET)
+        assert shown.is_one_way
+        assert shown.fields == {
             "topic": "orders",
             "group": "workers",
             "timestamp": "-1",
             "isForce": "true",
         }
-        assert told.body == answer.body
-        assert object_keys.rows(object_keys.read(told.body)["offsetTable"]) == [(QUEUE, 2)]
-        told = of(cpp, Code.RESET_CONSUMER_CLIENT_OFFSET)
-        assert orjson.loads(told.body) == {"offsetTable": [{**QUEUE, "offset": 2}]}
+        assert shown.body == answer.body
+        assert object_keys.rows(object_keys.read(shown.body)["offsetTable"]) == [(QUEUE, 2)]
+        shown = of(cpp, Code.RESET_CONSUMER_CLIENT_OFFSET)
+        assert orjson.loads(shown.body) == {"offsetTable": [{**QUEUE, "offset": 2}]}
 
 
 def test_clients_are_asked_where_they_are(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_clients_are_asked_where_they_are(tmp_path: Path) -> None:
         assert request.fields == {"topic": "orders", "group": "workers"}
         table = object_keys.table([(QUEUE, 2)])
         client.reply(request, body=orjson.dumps({"messageQueueTable": table}))
-        told = object_keys.read(tool.answer(number).body)
-        assert object_keys.rows(told["consumerTable"]["c1"]) == [(QUEUE, 2)]
+        shown = object_keys.read(tool.answer(number).body)
+        assert object_keys.rows(shown["consumerTable"]["c1"]) == [(QUEUE, 2)]
         number = tool.ask(code, asked | {"clientAddr": "c2"})
         assert tool.answer(number).remark == "clientAddr: 'c2' has no client just now"
 

@@ -138,9 +138,9 @@ def test_sends_that_come_together_have_answers_of_their_own(tmp_path: Path) -> N
         client.send(*requests[:50], bad, unknown, *requests[50:])
         assert client.answer(0).code == Status.MESSAGE_ILLEGAL
         assert client.answer(200).code == Status.INVALID_PARAMETER
-        told = [client.answer(n) for n in range(1, 101)]
-        assert {answer.code for answer in told} == {0}
-        assert [int(answer.fields["queueOffset"]) for answer in told[::4]] == list(range(25))
+        answers = [client.answer(n) for n in range(1, 101)]
+        assert {answer.code for answer in answers} == {0}
+        assert [int(answer.fields["queueOffset"]) for answer in answers[::4]] == list(range(25))
         pulled = client.done(Code.PULL_MESSAGE, pulling(queueId=1))
         assert bodies(pulled) == [b"%d" % n for n in range(1, 101, 4)]
 

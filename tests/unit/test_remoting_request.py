@@ -20,7 +20,7 @@ def test_fields_are_read_as_what_they_are():
 
 
 @pytest.mark.parametrize(
-    ("read", "told"),
+    ("read", "expected"),
     [
         (lambda: text(ASKED, "nothing"), "nothing: missing"),
         (lambda: integer(ASKED, "nothing"), "nothing: missing"),
@@ -32,8 +32,8 @@ def test_fields_are_read_as_what_they_are():
         (lambda: content(Frame(34)), "body: no JSON object"),
     ],
 )
-def test_what_is_wrong_is_named(read, told):
-    with pytest.raises(HorologError, match=told) as caught:
+def test_what_is_wrong_is_named(read, expected):
+    with pytest.raises(HorologError, match=expected) as caught:
         read()
     assert caught.value.code is ErrorCode.BAD_REQUEST
 

@@ -61,7 +61,7 @@ def pull(client: RemotingClient, topic: str, first: int = 0) -> list[layout.Stor
     return layouts(answer.body) if answer.code == Status.SUCCESS else []
 
 
-def told(message: layout.Stored) -> dict[str, str]:
+def properties_of(message: layout.Stored) -> dict[str, str]:
     return properties.decode(message.properties)
 
 
@@ -84,12 +84,12 @@ def test_two_attempts_and_a_dead_letter(door, client) -> None:
         door.advance(1)
         (message,) = pull(client, RETRY, attempt - 1)
         assert message.reconsume_times == attempt
-        assert told(message)["RETRY_TOPIC"] == "orders"
-        assert told(message)["DELAY"] == str(2 + attempt)
+        assert properties_of(message)["RETRY_TOPIC"] == "orders"
+        assert properties_of(message)["DELAY"] == str(2 + attempt)
     send_back(client, message, version=JAVA, maxReconsumeTimes=2)
     (dead,) = pull(client, DEAD)
     assert dead.body == b"order 1"
-    assert told(dead)["DLQ_ORIGIN_TOPIC"] == "orders"
+    assert properties_of(dead)["DLQ_ORIGIN_TOPIC"] == "orders"
 
 
 def test_a_client_that_is_too_old_to_say_how_often(door, client) -> None:
@@ -150,7 +150,7 @@ def send_retry(
     **fields: Any,
 ) -> Frame:  # fmt: skip
     """As Java consumers do when a send-back has failed, and consumers in order after their last attempt."""
-    known = told(message)
+    known = properties_of(message)
     known |= {
         "RETRY_TOPIC": known.get("RETRY_TOPIC", "orders"), "DELAY": str(2 + attempt),
         "RECONSUME_TIME": str(attempt), "MAX_RECONSUME_TIMES": "16",
@@ -169,10 +169,10 @@ def test_a_copy_that_a_client_sends(door, client) -> None:
     assert pull(client, RETRY) == []
     door.advance(1)
     (again,) = pull(client, RETRY)
-    assert (again.reconsume_times, told(again)["RETRY_TOPIC"]) == (1, "orders")
+    assert (again.reconsume_times, properties_of(again)["RETRY_TOPIC"]) == (1, "orders")
     send_retry(client, again, 3, l=2)
     (dead,) = pull(client, DEAD)
-    assert (dead.reconsume_times, told(dead)["UNIQ_KEY"]) == (3, "A1")
+    assert (dead.reconsume_times, properties_of(dead)["UNIQ_KEY"]) == (3, "A1")
 
 
 def test_consumers_in_order_have_tried_already(door, client) -> None:
@@ -184,7 +184,7 @@ def test_consumers_in_order_have_tried_already(door, client) -> None:
     sent = send_retry(client, message, 3)
     assert sent.code == Status.SUCCESS
     (dead,) = pull(client, DEAD)
-    assert (dead.reconsume_times, told(dead)["DLQ_ORIGIN_TOPIC"]) == (3, "orders")
+    assert (dead.reconsume_times, properties_of(dead)["DLQ_ORIGIN_TOPIC"]) == (3, "orders")
     client.done(Code.UNLOCK_BATCH_MQ, body=locks)
     send(client, "A2")
     send_retry(client, pull(client, "orders", 1)[0], 1)

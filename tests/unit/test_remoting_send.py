@@ -68,13 +68,13 @@ def refusal(broker, frame) -> HorologError:
 
 @pytest.mark.parametrize("code", [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2])
 def test_a_message_is_stored_as_it_came(broker, code) -> None:
-    told = {"UNIQ_KEY": "0A00", "TAGS": "Ü", "KEYS": "a b", "WAIT": "true", "mine": "x y"}
-    frame = send_frame(told, code=code, queue=3, f=1, h=-7, j=2, body=b"packed")
+    fields = {"UNIQ_KEY": "0A00", "TAGS": "Ü", "KEYS": "a b", "WAIT": "true", "mine": "x y"}
+    frame = send_frame(fields, code=code, queue=3, f=1, h=-7, j=2, body=b"packed")
     (answer,) = send(broker, frame)
     assert isinstance(answer, Answer)
     ((found, kept),) = take(broker)
-    assert kept == told
-    assert found.properties == stored(told).encode(), "byte for byte"
+    assert kept == fields
+    assert found.properties == stored(fields).encode(), "byte for byte"
     assert (found.queue_id, found.queue_offset) == (3, 0)
     assert (found.sys_flag, found.flag, found.reconsume_times) == (layout.COMPRESSED, -7, 2)
     assert (found.born_ms, found.born_host) == (1_700_000_000_000, PEER)
@@ -94,16 +94,18 @@ def test_sends_that_came_together_are_one_command_a_topic(broker) -> None:
     gathered, refused = made(*frames)
     assert [len(each.ids) for each in gathered] == [3, 3]
     assert not refused
-    told = [answer.fields for answer in send(broker, *frames)]
-    assert [each["transactionId"] for each in told] == [f"m{i}" for i in range(6)]
-    assert [each["queueOffset"] for each in told] == ["0", "0", "1", "1", "2", "2"]
+    answers = [answer.fields for answer in send(broker, *frames)]
+    assert [each["transactionId"] for each in answers] == [f"m{i}" for i in range(6)]
+    assert [each["queueOffset"] for each in answers] == ["0", "0", "1", "1", "2", "2"]
 
 
 def test_the_broker_chooses_a_queue_and_an_id_if_the_client_does_not(broker) -> None:
-    told = [answer.fields for answer in send(broker, *[send_frame("", queue=-1) for _ in range(4)])]
-    assert sorted(each["queueId"] for each in told) == ["0", "1", "2", "3"]
+    answers = [
+        answer.fields for answer in send(broker, *[send_frame("", queue=-1) for _ in range(4)])
+    ]
+    assert sorted(each["queueId"] for each in answers) == ["0", "1", "2", "3"]
     assert {kept["UNIQ_KEY"] for _, kept in take(broker)} == {
-        each["transactionId"] for each in told
+        each["transactionId"] for each in answers
     }
 
 
@@ -117,7 +119,7 @@ def test_a_queue_that_is_not_there_is_refused_alone(broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "wait"),
+    ("given", "wait"),
     [
         ({"DELAY": 3}, 10_000),
         ({"TIMER_DELAY_SEC": 3}, 3_000),
@@ -126,10 +128,10 @@ def test_a_queue_that_is_not_there_is_refused_alone(broker) -> None:
         ({"__STARTDELIVERTIME": "in 3 s"}, 3_000),
     ],
 )
-def test_every_dialect_delays_and_can_be_recalled(world, broker, told, wait) -> None:
+def test_every_dialect_delays_and_can_be_recalled(world, broker, given, wait) -> None:
     now = world.clock.wall_ms()
-    told = {name: now + 3_000 if value == "in 3 s" else value for name, value in told.items()}
-    (answer,) = send(broker, send_frame({"UNIQ_KEY": "m", **told}, queue=2))
+    given = {name: now + 3_000 if value == "in 3 s" else value for name, value in given.items()}
+    (answer,) = send(broker, send_frame({"UNIQ_KEY": "m", **given}, queue=2))
     handle = decode_recall_handle(answer.fields["recallHandle"])
     assert (handle.topic, handle.message_id, handle.due_ms) == ("t", "m", now + wait)
     assert answer.fields["msgId"].endswith(f"{handle.origin:016X}")
@@ -141,7 +143,7 @@ def test_every_dialect_delays_and_can_be_recalled(world, broker, told, wait) -> 
     ((found, kept),) = take(broker)
     assert kept == {
         "UNIQ_KEY": "m",
-        **{name: str(value) for name, value in told.items()},
+        **{name: str(value) for name, value in given.items()},
         "REAL_TOPIC": "t",
         "REAL_QID": "2",
     }
@@ -244,8 +246,8 @@ def test_a_command_keeps_its_bound_and_a_batch_its_order(broker) -> None:
     frames = [batch_frame([item({"UNIQ_KEY": f"{i}x{j}"}) for j in range(300)]) for i in range(9)]
     gathered, _ = made(*frames)
     assert max(len(each.ids) for each in gathered) <= 1_024
-    told = [int(answer.fields["queueOffset"]) for answer in send(broker, *frames)]
-    assert told == [300 * i for i in range(9)]
+    offsets = [int(answer.fields["queueOffset"]) for answer in send(broker, *frames)]
+    assert offsets == [300 * i for i in range(9)]
 
 
 _WORDS = st.text(
@@ -259,15 +261,15 @@ _WORDS = st.text(
     st.sampled_from(["", "\x02", "\x02\x02"]),
     st.integers(-1, 3),
 )
-def test_records_are_what_rocketmq_would_have_stored(told, body, end, queue) -> None:
-    told = {k: v for k, v in told.items() if k not in properties.HIDDEN}
-    told |= {"UNIQ_KEY": "m", "TAGS": "tag", "KEYS": "k"}
-    gathered, refused = made(send_frame(stored(told, end), body=body, queue=queue))
+def test_records_are_what_rocketmq_would_have_stored(given, body, end, queue) -> None:
+    given = {k: v for k, v in given.items() if k not in properties.HIDDEN}
+    given |= {"UNIQ_KEY": "m", "TAGS": "tag", "KEYS": "k"}
+    gathered, refused = made(send_frame(stored(given, end), body=body, queue=queue))
     assert not refused
     ((record, sizes),) = [each.command.columns() for each in gathered]
     assert sizes == [len(record)]
     found = layout.decode(record[32:])
-    assert properties.decode(found.properties) == told
+    assert properties.decode(found.properties) == given
     assert (found.topic, found.body, found.queue_id) == ("t", body, queue)
 
 

@@ -55,10 +55,10 @@ def sent(places: list[tuple[int, int, int, int]]) -> Sent:
 )
 @example([("A1", (7, 0, -1, 9))], "%RETRY%g")  # scheduled: its handle names the topic
 def test_ready_answers_are_the_same(
-    told: list[tuple[str, tuple[int, int, int, int]]], topic: str
+    cases: list[tuple[str, tuple[int, int, int, int]]], topic: str
 ) -> None:
-    gathered = sends([each[0] for each in told], topic)
-    result = sent([each[1] for each in told])
+    gathered = sends([each[0] for each in cases], topic)
+    result = sent([each[1] for each in cases])
     ready = ready_answers(gathered, result, SITE)
     assert ready is not None
     plain = b""

@@ -50,8 +50,8 @@ def alike(draw: Any) -> list[bytes]:
     end = draw(st.sampled_from(["\x02", "\x02", ""]))
     found = []
     for _ in range(draw(st.integers(1, 4))):
-        told = [f"{name}\x01{draw(VALUES)}" for name in names]
-        found.append("\x02".join(told) + (end if told else ""))
+        rows = [f"{name}\x01{draw(VALUES)}" for name in names]
+        found.append("\x02".join(rows) + (end if rows else ""))
     if draw(st.integers(0, 9)) == 0:
         found.append(draw(st.text("\x00\x01\x02ADELY5", max_size=12)))
     return [text.encode() for text in found]
@@ -171,7 +171,7 @@ def test_a_refused_batch_says_what_is_wrong_with_its_first_message() -> None:
 # --- headers ----------------------------------------------------------------------------------------
 
 SHORT = ("a", "b", "e", "f", "g", "h", "i", "j", "m", "c", "zz")
-TOLD = {"b": "t", "e": "1", "f": "0", "g": "1700000000000", "h": "0", "j": "0", "m": "false"}
+REQUIRED = {"b": "t", "e": "1", "f": "0", "g": "1700000000000", "h": "0", "j": "0", "m": "false"}
 FIELD = (
     st.integers(-5, 5)
     | st.integers(-(10**19), 10**19)
@@ -185,14 +185,14 @@ JSON_TEXT = st.sampled_from(
 @st.composite
 def headers(draw: Any) -> list[bytes]:
     """Headers of one client, the first ones as usual, the others perhaps not."""
-    order = draw(st.permutations([*TOLD, "i"]))
+    order = draw(st.permutations([*REQUIRED, "i"]))
     layout = draw(st.sampled_from([(",", ":"), (", ", ": ")]))
     code = draw(st.sampled_from([310, 310, 310, 320, 11]))
     opaque_last = draw(st.booleans())
     found = []
     for _ in range(draw(st.integers(1, 5))):
         fields: dict[str, object] = {
-            name: ({"i": "WAIT\x01true\x02"} | TOLD)[name] for name in order
+            name: ({"i": "WAIT\x01true\x02"} | REQUIRED)[name] for name in order
         }
         for name in ("e", "g"):
             if draw(st.booleans()):
@@ -201,13 +201,13 @@ def headers(draw: Any) -> list[bytes]:
         if draw(st.integers(0, 5)) == 0:
             fields[draw(st.sampled_from(SHORT))] = draw(FIELD)
         opaque = draw(st.integers(-(1 << 31) - 1, 1 << 31) | st.integers(0, 99))
-        told: dict[str, object] = {"code": code, "language": "JAVA", "version": 401, "flag": 0}
-        told |= (
+        named: dict[str, object] = {"code": code, "language": "JAVA", "version": 401, "flag": 0}
+        named |= (
             {"extFields": fields, "opaque": opaque}
             if opaque_last
             else {"opaque": opaque, "extFields": fields}
         )
-        text = json.dumps(told, separators=layout, ensure_ascii=draw(st.booleans())).encode()
+        text = json.dumps(named, separators=layout, ensure_ascii=draw(st.booleans())).encode()
         if draw(st.integers(0, 7)) == 0:
             odd = [
                 (b'"e"', b'"g"'),
@@ -236,20 +236,20 @@ def read(receive: Any, chunk: bytes) -> Any:
 
 
 @given(headers())
-def test_headers_are_read_as_without_shapes(told: list[bytes]) -> None:
+def test_headers_are_read_as_without_shapes(rows: list[bytes]) -> None:
     reader = SendReader()
-    for header in told[:2] * 64:
+    for header in rows[:2] * 64:
         if isinstance(read(reader.receive_alike, framed(header)), str):
             return  # the connection has ended
-    chunk = b"".join(framed(header, b"%d" % n) for n, header in enumerate(told))
+    chunk = b"".join(framed(header, b"%d" % n) for n, header in enumerate(rows))
     assert read(reader.receive_alike, chunk) == read(Reader().receive, chunk)
     reader.check_invariants()
 
 
 def java(opaque: int, text: str, **more: object) -> bytes:
     fields = {"a": "g", "b": "t", "e": "1", "f": "0", "g": "170", "h": "0", "i": text, **more}
-    told = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
-    return json.dumps(told, separators=(",", ":")).encode()
+    named = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
+    return json.dumps(named, separators=(",", ":")).encode()
 
 
 def taught(header: bytes) -> SendReader:
@@ -272,8 +272,8 @@ def test_sends_that_are_alike_come_as_one_run() -> None:
 
 
 @given(st.lists(alike(), min_size=1, max_size=3), st.sampled_from([b"x", b""]))
-def test_runs_and_their_refusals_are_the_same(told: list[list[bytes]], body: bytes) -> None:
-    texts = [text.decode("utf-8", "replace") for each in told for text in each]
+def test_runs_and_their_refusals_are_the_same(rows: list[list[bytes]], body: bytes) -> None:
+    texts = [text.decode("utf-8", "replace") for each in rows for text in each]
     reader = taught(java(1, ""))
     chunk = b"".join(framed(java(n, text), b"x" if n else body) for n, text in enumerate(texts))
     shapes = Shapes()
@@ -297,12 +297,12 @@ def test_runs_and_their_refusals_are_the_same(told: list[list[bytes]], body: byt
 
 def test_a_run_is_answered_as_its_frames_are() -> None:
     chunk = b"".join(framed(java(n, f"UNIQ_KEY\x01A{n}\x02")) for n in range(4))
-    told = Sent([7, 8, 9, 10], [0, 1, 2, 3], [5, -1, 6, -1], due_ms=[0, 99, 0, 98])
+    shown = Sent([7, 8, 9, 10], [0, 1, 2, 3], [5, -1, 6, -1], due_ms=[0, 99, 0, 98])
     reader = taught(java(1, ""))
     outcomes = []
     for frames in (reader.receive_alike(chunk), Reader().receive(chunk)):
         (gathered,), _ = gather(frames, PEER, SITE, lambda: "NEW", Shapes())
-        outcomes.append((ready_answers(gathered, told, SITE), gathered.answers(told, SITE)))
+        outcomes.append((ready_answers(gathered, shown, SITE), gathered.answers(shown, SITE)))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0]
 

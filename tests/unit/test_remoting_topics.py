@@ -96,7 +96,7 @@ def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message"),
     [
         ({"topic": ""}, Status.INVALID_PARAMETER, "topic is blank"),
         ({"topic": "no topic"}, Status.INVALID_PARAMETER, "topic 'no topic' has characters"),
@@ -122,7 +122,7 @@ def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None
     ],
 )
 def test_what_is_wrong_with_a_topic_is_named_and_changes_nothing(
-    tmp_path: Path, fields: dict[str, object], status: int, told: str
+    tmp_path: Path, fields: dict[str, object], status: int, message: str
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         put(client, "eight")
@@ -131,7 +131,7 @@ def test_what_is_wrong_with_a_topic_is_named_and_changes_nothing(
         if "writeQueueNums" in fields and "readQueueNums" not in fields:
             asked["readQueueNums"] = fields["writeQueueNums"]
         answer = client.call(Code.UPDATE_AND_CREATE_TOPIC, asked)
-        assert (answer.code, answer.remark[: len(told)]) == (status, told)
+        assert (answer.code, answer.remark[: len(message)]) == (status, message)
         assert client.json(Code.GET_ALL_TOPIC_CONFIG) == before
 
 
@@ -181,7 +181,7 @@ def test_several_topics_are_made_at_once(tmp_path: Path) -> None:
         found = client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
         types = {name: config["attributes"]["message.type"] for name, config in found.items()}
         assert types == {"a": "DELAY", "b": "MIXED"}
-        for body, told in (
+        for body, message in (
             ({}, "topicConfigList: a list of JSON objects is needed"),
             ({"topicConfigList": ["c"]}, "topicConfigList: a list of JSON objects is needed"),
             ({"topicConfigList": [{"topicName": "c"}, {}]}, "topic: missing"),
@@ -191,7 +191,10 @@ def test_several_topics_are_made_at_once(tmp_path: Path) -> None:
             ),
         ):
             answer = client.call(code, body=body)
-            assert (answer.code, answer.remark[: len(told)]) == (Status.INVALID_PARAMETER, told)
+            assert (answer.code, answer.remark[: len(message)]) == (
+                Status.INVALID_PARAMETER,
+                message,
+            )
         assert client.json(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"] == found
 
 

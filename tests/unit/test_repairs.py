@@ -150,9 +150,9 @@ def test_quarantine_survives_restarts(make_world, kind, between) -> None:
     rot(world, kind, "m05")
     assert "m05" not in hand_over(world)
     for life in range(3):
-        told = view(world).problems
-        assert len(told) == 1, life
-        assert "1 message quarantined for not verifying" in told[0]
+        shown = view(world).problems
+        assert len(shown) == 1, life
+        assert "1 message quarantined for not verifying" in shown[0]
         assert view(world).pending == 0
         found = world.broker.ask(FindMessages("t", "m05"))
         assert [each.state for each in found] == [MessageState.QUARANTINED]
@@ -218,8 +218,8 @@ def test_a_damaged_index_entry_is_made_anew(make_world, kind, at) -> None:
     world = waiting_world(make_world, kind)
     rot_entry(world, kind, row, at)
     assert hand_over(world) == world.ids
-    told = view(world)
-    assert (told.problems, told.repairs) == ([], 1)
+    shown = view(world)
+    assert (shown.problems, shown.repairs) == ([], 1)
     checkpoint(world)
     assert findings(world) == []
     world.reopen(power_cut=True)
@@ -245,10 +245,10 @@ def test_an_entry_that_cannot_be_made_anew_is_quarantined_and_not_waited_for(
     rot_entry(world, kind, 0, 33)
     assert hand_over(world) == world.ids[1:]
     for _ in range(2):
-        told = view(world)
-        assert told.pending == 0
-        assert len(told.problems) == 1
-        assert "1 message quarantined for not verifying" in told.problems[0]
+        shown = view(world)
+        assert shown.pending == 0
+        assert len(shown.problems) == 1
+        assert "1 message quarantined for not verifying" in shown.problems[0]
         checkpoint(world)
         world.reopen()
     assert hand_over(world) == []

@@ -56,9 +56,9 @@ def take(world) -> list[tuple[str, int]]:
     ).messages:
         for m in messages:
             stored = layout.decode(m.layout)
-            told = properties.decode(stored.properties)
+            decoded = properties.decode(stored.properties)
             assert stored.body == b"body"
-            got.append((told["UNIQ_KEY"], int(told["TIMER_DELIVER_MS"])))
+            got.append((decoded["UNIQ_KEY"], int(decoded["TIMER_DELIVER_MS"])))
         world.broker.ask(Ack("g", "t", [m.receipt_handle for m in messages]))
     return got
 
@@ -84,9 +84,9 @@ def test_a_message_moves_between_all_places(world, broker, old, new, restart) ->
     [listed] = broker.ask(ListPending(0, 1 << 50))
     assert (listed.due_ms, listed.origin, listed.message_id) == (wanted, moved.origin, "m")
     stored = layout.decode(listed.layout)
-    told = properties.decode(stored.properties)
-    assert told["TIMER_DELIVER_MS"] == str(wanted)
-    assert (told["TAGS"], told["KEYS"], told["colour"]) == ("a", "k", "red")
+    decoded = properties.decode(stored.properties)
+    assert decoded["TIMER_DELIVER_MS"] == str(wanted)
+    assert (decoded["TAGS"], decoded["KEYS"], decoded["colour"]) == ("a", "k", "red")
     assert stored.queue_id == moved.queue_id
     assert stored.position == moved.origin
     pass_time(world, new - 1)

@@ -213,8 +213,8 @@ def frames_of(world) -> list[tuple[str, int, FrameHeader, dict[str, int]]]:
                 if body[record + KIND_AT] in (Kind.MESSAGE, Kind.HANDED):
                     size = int.from_bytes(body[record : record + 4], "little")
                     stored = layout.decode(body[record + HEAD_BYTES : record + size])
-                    told = properties.decode(stored.properties)["UNIQ_KEY"]
-                    visible[told] = at + HEADER_BYTES + record
+                    decoded = properties.decode(stored.properties)["UNIQ_KEY"]
+                    visible[decoded] = at + HEADER_BYTES + record
             if header.count:
                 found.append((path, at, header, visible))
             at += HEADER_BYTES + header.length
@@ -265,8 +265,8 @@ def read_all(world, due_of: dict[str, int], lost: set[str], where: str) -> None:
         if name not in lost:
             assert by_id.keys() == {name}, where
             assert by_key.keys() <= {name}, where
-    told = ask(DescribeBroker()).problems
-    assert bool(told) or not (lost & visible), f"{where}: nobody says what is missing"
+    view = ask(DescribeBroker()).problems
+    assert bool(view) or not (lost & visible), f"{where}: nobody says what is missing"
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -90,9 +90,9 @@ def test_a_row_more_or_twice_is_another_sum() -> None:
 
 
 def test_a_task_tells_it_as_sparks_long() -> None:
-    (told,) = SumOfRows(Unit.MS)(iter([batch(ROWS)]))
+    (row,) = SumOfRows(Unit.MS)(iter([batch(ROWS)]))
     whole = summed([batch(ROWS)], Unit.MS)
-    assert told.to_pylist() == [{"rows": 200, "sum": signed(whole.sum)}]
+    assert row.to_pylist() == [{"rows": 200, "sum": signed(whole.sum)}]
     assert [signed(n) for n in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)] == [
         0, (1 << 63) - 1, -(1 << 63), -1,
     ]  # fmt: skip

@@ -121,9 +121,9 @@ def test_a_run_that_cannot_be_made_whole_is_set_aside_and_the_rest_serves(make_w
         world.disk.flip(path, HEADER_BYTES + 30, 3)
     forget(world)
     world.broker.ask(FindMessages("t", "m3"))
-    told = view(world)
-    assert "10 messages that wait in it are quarantined until the next start" in told.problems[0]
-    assert (len(told.problems), told.pending) == (1, 10)
+    shown = view(world)
+    assert "10 messages that wait in it are quarantined until the next start" in shown.problems[0]
+    assert (len(shown.problems), shown.pending) == (1, 10)
     assert world.broker.ask(Recall("t", "m3", world.due)).status is RecallStatus.NOT_FOUND
     assert world.broker.ask(Recall("t", "n3", world.due)).status is RecallStatus.CANCELLED
     assert hand_over(world) == [each for each in world.ids if each[0] == "n" and each != "n3"]

@@ -59,7 +59,7 @@ def stored(message: Delivered) -> layout.Stored:
     return layout.decode(message.layout)
 
 
-def told(message: Delivered) -> dict[str, str]:
+def properties_of(message: Delivered) -> dict[str, str]:
     return properties.decode(stored(message).properties)
 
 
@@ -87,18 +87,18 @@ def test_the_whole_ladder_to_the_dead_letters(world, broker) -> None:
         pass_time(world, 1)
         message = one(world, RETRY)
         assert stored(message).reconsume_times == attempt
-        assert told(message)["DELAY"] == str(2 + attempt)
-        assert told(message)["RETRY_TOPIC"] == "t"
-        assert told(message)["ORIGIN_MESSAGE_ID"] == layout.offset_message_id(first.layout)
+        assert properties_of(message)["DELAY"] == str(2 + attempt)
+        assert properties_of(message)["RETRY_TOPIC"] == "t"
+        assert properties_of(message)["ORIGIN_MESSAGE_ID"] == layout.offset_message_id(first.layout)
     send_back(world, message)
     dead = one(world, DEAD)
     assert take(world, RETRY) == []
     assert stored(dead).reconsume_times == 17
-    assert told(dead)["DLQ_ORIGIN_TOPIC"] == "t"
-    assert told(dead)["DLQ_ORIGIN_MESSAGE_ID"] == told(dead)["UNIQ_KEY"] == "a"
-    assert "DELAY" not in told(dead)
+    assert properties_of(dead)["DLQ_ORIGIN_TOPIC"] == "t"
+    assert properties_of(dead)["DLQ_ORIGIN_MESSAGE_ID"] == properties_of(dead)["UNIQ_KEY"] == "a"
+    assert "DELAY" not in properties_of(dead)
     for name in ("TAGS", "KEYS", "colour", "UNIQ_KEY"):
-        assert told(dead)[name] == told(first)[name]
+        assert properties_of(dead)[name] == properties_of(first)[name]
     assert (stored(dead).body, stored(dead).born_ms) == (b"x", 5)
 
 
@@ -110,12 +110,12 @@ def test_a_level_that_is_asked_for(world, broker) -> None:
     assert take(world, RETRY) == []
     pass_time(world, 1)
     again = one(world, RETRY)
-    assert told(again)["DELAY"] == "1"
+    assert properties_of(again)["DELAY"] == "1"
     send_back(world, again, level=99)
     pass_time(world, 2 * HOUR - 1)
     assert take(world, RETRY) == [], "clamped to the highest level"
     pass_time(world, 1)
-    assert told(one(world, RETRY))["DELAY"] == "18"
+    assert properties_of(one(world, RETRY))["DELAY"] == "18"
 
 
 def test_straight_to_the_dead_letters(world, broker) -> None:
@@ -197,7 +197,7 @@ def test_messages_with_one_id_are_two_in_two_topics(world, broker) -> None:
         send(world, topic=topic)
         send_back(world, one(world, topic))
     pass_time(world, 10_000)
-    assert sorted(told(each)["RETRY_TOPIC"] for each in take(world, RETRY)) == ["t", "u"]
+    assert sorted(properties_of(each)["RETRY_TOPIC"] for each in take(world, RETRY)) == ["t", "u"]
 
 
 def test_the_same_message_for_two_groups(world, broker) -> None:
@@ -218,7 +218,7 @@ def test_a_message_that_was_scheduled(world, broker) -> None:
     pass_time(world, 9_999)
     assert take(world, RETRY) == []
     pass_time(world, 1)
-    assert "TIMER_DELIVER_MS" not in told(one(world, RETRY))
+    assert "TIMER_DELIVER_MS" not in properties_of(one(world, RETRY))
 
 
 def test_dead_letters_are_messages_like_any(world, broker) -> None:
@@ -230,7 +230,7 @@ def test_dead_letters_are_messages_like_any(world, broker) -> None:
     broker.ask(SendBack("h", stored(dead).position))
     pass_time(world, 10_000)
     again = one(world, "%RETRY%h", "h")
-    assert told(again)["RETRY_TOPIC"] == DEAD
+    assert properties_of(again)["RETRY_TOPIC"] == DEAD
     assert stored(again).reconsume_times == 1
 
 
@@ -274,7 +274,7 @@ def sent_by_client(
     message: Delivered, attempt: int, *, origin_id: str = "", retry_max: int = -1, is_last=False
 ) -> SendRetry:
     """As Java consumers do when their send-back has failed, or after an attempt in order."""
-    known = told(message)
+    known = properties_of(message)
     known["RETRY_TOPIC"] = known.get("RETRY_TOPIC", "t")
     known["ORIGIN_MESSAGE_ID"] = origin_id or known.get("ORIGIN_MESSAGE_ID", known["UNIQ_KEY"])
     known["RECONSUME_TIME"], known["DELAY"] = str(attempt), str(2 + attempt)
@@ -340,9 +340,9 @@ def test_the_last_one_a_client_sends_is_a_dead_letter(world, broker, how) -> Non
     broker.ask(sent_by_client(message, 3, **how))
     dead = one(world, DEAD)
     assert stored(dead).reconsume_times == 3
-    assert told(dead)["DLQ_ORIGIN_TOPIC"] == "t"
-    assert told(dead)["DLQ_ORIGIN_MESSAGE_ID"] == "a"
-    assert "DELAY" not in told(dead)
+    assert properties_of(dead)["DLQ_ORIGIN_TOPIC"] == "t"
+    assert properties_of(dead)["DLQ_ORIGIN_MESSAGE_ID"] == "a"
+    assert "DELAY" not in properties_of(dead)
     pass_time(world, 3 * HOUR)
     assert take(world, RETRY) == []
 

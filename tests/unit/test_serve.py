@@ -99,10 +99,10 @@ def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
         running = asyncio.create_task(process.run())
         words = (await process.ready).split()
         assert words[:2] == ["horolog", "ready"]
-        told = dict(word.split("=", 1) for word in words[2:])
-        assert told["grpc-port"] == "4711"
-        assert int(told["admin-port"]) > 0
-        assert (told["epoch"], told["pid"], told["data-dir"]) == (
+        fields = dict(word.split("=", 1) for word in words[2:])
+        assert fields["grpc-port"] == "4711"
+        assert int(fields["admin-port"]) > 0
+        assert (fields["epoch"], fields["pid"], fields["data-dir"]) == (
             "3",
             str(os.getpid()),
             str(tmp_path),

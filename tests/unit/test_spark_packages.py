@@ -31,7 +31,7 @@ for words in {commands}:
 """
 
 
-def told_without(packages: str) -> list[str]:
+def lines_without(packages: str) -> list[str]:
     code = WITHOUT.format(commands=COMMANDS)
     command = [sys.executable, "-c", code, packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def told_without(packages: str) -> list[str]:
 
 
 def test_a_wheel_without_the_extra_says_what_to_install() -> None:
-    lines = told_without("pyspark,pyarrow,pandas,deltalake")
+    lines = lines_without("pyspark,pyarrow,pandas,deltalake")
     assert lines[1::2] == ["2"] * len(COMMANDS)
     for line in lines[::2]:
         assert line.endswith(

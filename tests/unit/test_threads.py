@@ -68,7 +68,7 @@ class Core:
 
     def __init__(self) -> None:
         self.clock = SystemClock()
-        self.told: list[str] = []
+        self.whys: list[str] = []
         self.busy = False
 
     def submit(self, command: Any) -> asyncio.Future[Any]:
@@ -76,7 +76,7 @@ class Core:
         if self.busy:
             answer.set_exception(HorologError(ErrorCode.TOO_MANY_REQUESTS, "busy"))
         elif isinstance(command, TellTierProblem):
-            self.told.append(command.why)
+            self.whys.append(command.why)
             answer.set_result(None)
         else:
             assert isinstance(command, DescribeTier)
@@ -109,8 +109,8 @@ def test_a_late_promotion_that_dies_is_told_and_tried_again(
         await late.look()
         await late.stop()
         assert len(tries) >= 2
-        assert core.told[0].startswith("lake: messages that are due soon cannot be read (")
-        assert core.told[-1] == ""
+        assert core.whys[0].startswith("lake: messages that are due soon cannot be read (")
+        assert core.whys[-1] == ""
 
     asyncio.run(asyncio.wait_for(run(), 20))
 
@@ -132,7 +132,7 @@ def test_a_problem_that_a_busy_broker_does_not_take_is_told_later(
         core.busy = False
         await late.look()
         await late.stop()
-        assert core.told == ["lake: messages that are due soon cannot be read (gone)"]
+        assert core.whys == ["lake: messages that are due soon cannot be read (gone)"]
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

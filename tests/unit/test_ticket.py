@@ -13,14 +13,14 @@ SEGMENT = 16 << 20
 
 
 def run(tmp_path, story) -> None:
-    async def told() -> None:
+    async def report() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
         try:
             await story(engine)
         finally:
             await engine.stop()
 
-    asyncio.run(asyncio.wait_for(told(), 30))
+    asyncio.run(asyncio.wait_for(report(), 30))
 
 
 def test_results_and_refusals_come_in_order_also_after_a_broken_callback(tmp_path, caplog) -> None:

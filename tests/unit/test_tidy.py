@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -144,11 +145,13 @@ def test_file_is_small_and_says_what_it_is(path: Path) -> None:
 @pytest.mark.parametrize("package", ["", "send", "consume", "recall", "adopt", "life"])
 def test_packages_of_the_core_say_what_they_own(package: str) -> None:
     folder = SRC / "broker" / package
-    told = ast.get_docstring(tree(folder / "__init__.py")) or ""
+    docstring = ast.get_docstring(tree(folder / "__init__.py")) or ""
     for path in folder.iterdir():
         if path.suffix == ".py" or (path / "__init__.py").exists():
             name = path.stem
-            assert name == "__init__" or re.search(rf"\b{name}\b", told), f"{path} is not named"
+            assert name == "__init__" or re.search(rf"\b{name}\b", docstring), (
+                f"{path} is not named"
+            )
 
 
 def test_tests_do_not_sleep() -> None:
@@ -201,6 +204,20 @@ def test_retired_words_stay_away() -> None:
                 refuse_retired(path)
     for path in ROOT.glob("*.md"):
         refuse_retired(path)
+
+
+# Names that say nothing of what they hold: an answer, fields, a text, a report, what was known before.
+EMPTY_NAMES = re.compile(r"_?told(_|$)|_told(_|$)")
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_say_what_they_hold(path: Path) -> None:
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.NAME and not token.string.startswith("test_"):
+                assert not EMPTY_NAMES.search(token.string), (
+                    f"{path}:{token.start[0]}: {token.string}"
+                )
 
 
 def refuse_retired(path: Path) -> None:

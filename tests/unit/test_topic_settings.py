@@ -146,15 +146,15 @@ def test_settings_that_nobody_can_keep_to(broker) -> None:
 
 def test_permissions_over_http() -> None:
     body = {"name": "reminders", "queues": 2, "perm": 4}
-    status, told, engine = exchange("POST", "/v1/topics", body)
+    status, answer, engine = exchange("POST", "/v1/topics", body)
     assert (status, engine.asked[-1].settings) == (201, TopicSettings(4))
-    topic = told["result"]
+    topic = answer["result"]
     assert (topic["perm"], topic["order"]) == (6, False)
     assert (topic["read_queues"], topic["write_queues"]) == (2, 2)
     status, _, engine = exchange("PATCH", "/v1/topics/reminders", {"perm": 2})
     assert (status, engine.asked[-1]) == (200, ChangeTopic("reminders", 0, TopicSettings(2)))
-    status, told, engine = exchange("DELETE", "/v1/topics/reminders")
-    assert (status, told["result"]) == (200, {"deleted": "reminders"})
+    status, answer, engine = exchange("DELETE", "/v1/topics/reminders")
+    assert (status, answer["result"]) == (200, {"deleted": "reminders"})
     assert engine.asked == [DeleteTopic("reminders")]
-    status, told, engine = exchange("PATCH", "/v1/topics/reminders", {})
-    assert (status, told["error"]["field"], engine.asked) == (400, "queues", [])
+    status, answer, engine = exchange("PATCH", "/v1/topics/reminders", {})
+    assert (status, answer["error"]["field"], engine.asked) == (400, "queues", [])

@@ -142,10 +142,10 @@ def test_a_directory_as_left_is_clean(made: Path) -> None:
 
 
 def test_progress_ends_at_the_total(made: Path) -> None:
-    told: list[tuple[int, int]] = []
-    verify_directory(Disk(made), told=lambda what, done, total: told.append((done, total)))
-    assert told == sorted(told)
-    done, total = told[-1]
+    reported: list[tuple[int, int]] = []
+    verify_directory(Disk(made), report=lambda what, done, total: reported.append((done, total)))
+    assert reported == sorted(reported)
+    done, total = reported[-1]
     assert 0.8 * total < done <= total
 
 
@@ -392,7 +392,7 @@ def test_key_runs_are_compared_with_their_entries(tmp_path: Path) -> None:
 
     def found() -> Findings:
         findings = Findings()
-        reading = Reading(disk, findings, quick=False, told=lambda what, done, total: None)
+        reading = Reading(disk, findings, quick=False, report=lambda what, done, total: None)
         check_key_runs(reading, "hour", "hour/delay.idx", 300)
         return findings
 
@@ -420,7 +420,7 @@ def test_a_record_shorter_than_its_head_is_a_finding(size: int) -> None:
     short = Source([HOUR + i for i in range(9)], size=size)
     info = short.flush(disk, "a")
     findings = Findings()
-    reading = Reading(disk, findings, quick=False, told=lambda what, done, total: None)
+    reading = Reading(disk, findings, quick=False, report=lambda what, done, total: None)
     with reading.source("runs/a.run") as file:
         run = RunFile(reading, file, "a", LOG_ID)
         assert sum(len(batch.entries) for batch in run.batches(LogBytes(reading, "", 1), 1 << 62))
@@ -435,9 +435,9 @@ def test_a_directory_in_use_or_none_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
         try:
-            with pytest.raises(HorologError, match=r"^DIR: .* is in use by process") as told:
+            with pytest.raises(HorologError, match=r"^DIR: .* is in use by process") as refused:
                 lock_directory(tmp_path / "data")
-            assert told.value.code is ErrorCode.DIRECTORY_IN_USE
+            assert refused.value.code is ErrorCode.DIRECTORY_IN_USE
         finally:
             await engine.stop()
 
@@ -458,9 +458,9 @@ def test_meta_that_cannot_be_read_is_told(made: Path, tmp_path: Path) -> None:
         content.replace(b'"format": 1', b'"format": 9'): ErrorCode.VERSION_UNSUPPORTED,
     }.items():
         meta.write_bytes(broken)
-        with pytest.raises(HorologError) as told:
+        with pytest.raises(HorologError) as refused:
             verify(data_dir)
-        assert told.value.code is code
+        assert refused.value.code is code
     log_id = orjson.loads(content)["log_id"]
     meta.write_bytes(content.replace(log_id.encode(), b"00" * 8))
     assert "belongs to log" in said(verify(data_dir))

@@ -89,9 +89,9 @@ def test_every_row_is_tried() -> None:
 
 
 def test_the_table_in_the_docstring_is_the_one_that_is_obeyed() -> None:
-    told: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for line in (waits.__doc__ or "").splitlines():
         row = re.fullmatch(r"([A-Z]\w+(?:, [A-Z]\w+)*) {2,}(\w.*)", line)
         if row is not None:
-            told |= dict.fromkeys(row[1].split(", "), row[2].split(", "))
-    assert told == {kind.__name__: [each.value for each in of] for kind, of in WAITS.items()}
+            fields |= dict.fromkeys(row[1].split(", "), row[2].split(", "))
+    assert fields == {kind.__name__: [each.value for each in of] for kind, of in WAITS.items()}

@@ -74,12 +74,12 @@ class Guard:
             raise unauthorized("the header is missing", "x-mq-date-time")
         _, _, rest = authorization.decode("latin-1").partition(" ")
         pairs = [pair.strip().partition("=") for pair in rest.split(",")]
-        told = {name: value for name, _, value in pairs}
-        access_key = told.get("Credential", "").partition("/")[0]
+        fields = {name: value for name, _, value in pairs}
+        access_key = fields.get("Credential", "").partition("/")[0]
         if not access_key:
             raise unauthorized("no access key in Credential=")
         try:
-            signature = bytes.fromhex(told.get("Signature", ""))
+            signature = bytes.fromhex(fields.get("Signature", ""))
         except ValueError:
             signature = b""
         return self._verify(access_key, date_time, signature)
@@ -123,12 +123,12 @@ class Guard:
 
     def of_authorization(self, authorization: str, address: str) -> Identity:
         """Whose key and secret, or token, a request over HTTP has; UNAUTHORIZED if nobody's."""
-        scheme, _, told = authorization.partition(" ")
-        told = told.strip()
+        scheme, _, credential = authorization.partition(" ")
+        credential = credential.strip()
         if scheme.lower() == "bearer":
-            identity = self._of_token(told.encode())
+            identity = self._of_token(credential.encode())
         elif scheme.lower() == "basic":
-            identity = self._of_secret(told)
+            identity = self._of_secret(credential)
         else:
             raise unauthorized("missing; `Basic` with access key and secret, or `Bearer`")
         identity.check_address(address)

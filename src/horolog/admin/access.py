@@ -49,8 +49,8 @@ class AccessCheck:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        told = Headers(scope=scope).getlist("authorization")
-        authorization = told[0] if len(told) == 1 else ""
+        headers = Headers(scope=scope).getlist("authorization")
+        authorization = headers[0] if len(headers) == 1 else ""
         if hmac.compare_digest(authorization.encode(), f"Bearer {OWN_TOKEN}".encode()):
             return
         client = scope.get("client")

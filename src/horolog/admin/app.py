@@ -141,28 +141,28 @@ async def _hung_up(request: Request, error: Exception) -> Response:
 async def _not_routed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        told = HorologError(
+        refusal = HorologError(
             ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path"
         )
     else:
-        told = HorologError(
+        refusal = HorologError(
             ErrorCode.BAD_REQUEST,
             f"method: {request.method} is not allowed on {request.url.path}",
             field="method",
         )
-    return _error(told, error.status_code)
+    return _error(refusal, error.status_code)
 
 
 async def _no_file(request: Request, error: Exception) -> Response:
     """A file of the data directory that is gone, or cannot be read: of the world, not of us."""
     assert isinstance(error, OSError)
     where = f"{error.filename}: " if error.filename else ""
-    told = HorologError(ErrorCode.DISK_FAILED, f"{where}{error.strerror or first_line(error)}")
-    log.error("request failed path=%s %s", request.url.path, told)
-    return _error(told, http_status(told))
+    failed = HorologError(ErrorCode.DISK_FAILED, f"{where}{error.strerror or first_line(error)}")
+    log.error("request failed path=%s %s", request.url.path, failed)
+    return _error(failed, http_status(failed))
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("request failed path=%s", request.url.path, exc_info=error)
-    told = HorologError(ErrorCode.INTERNAL, f"internal error: {type(error).__name__}")
-    return _error(told, 500)
+    refusal = HorologError(ErrorCode.INTERNAL, f"internal error: {type(error).__name__}")
+    return _error(refusal, 500)

@@ -59,12 +59,12 @@ def error_body(error: HorologError) -> dict[str, Any]:
 def error_from_body(body: Any) -> HorologError:
     """Back from the error shape, for clients; what is not that shape becomes INTERNAL."""
     try:
-        told = body["error"]
+        fields = body["error"]
         return HorologError(
-            ErrorCode(told["code"]),
-            str(told["message"]),
-            field=str(told["field"]),
-            limit=str(told["limit"]),
+            ErrorCode(fields["code"]),
+            str(fields["message"]),
+            field=str(fields["field"]),
+            limit=str(fields["limit"]),
         )
     except (KeyError, TypeError, ValueError):
         return HorologError(ErrorCode.INTERNAL, f"unexpected answer: {str(body)[:200]}")

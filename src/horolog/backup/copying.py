@@ -122,7 +122,8 @@ class Copy:
         self._log_id = former.log_id
         self._segment_bytes = segment_bytes
         self._former = {file.path: file for file in former.files} if reuse else {}
-        self._told = former.damaged if reuse else []  # what was damaged when it was copied
+        # What was damaged when it was copied.
+        self._reported_before = former.damaged if reuse else []
         self._damaged: list[Damaged] = []
         self._number = former.number + 1
         self._progress = progress
@@ -182,7 +183,7 @@ class Copy:
             if taken is not None:
                 self._damaged += [
                     each
-                    for each in self._told
+                    for each in self._reported_before
                     if each.path == named.path and each.kind == UNREADABLE
                 ]
             else:
@@ -208,7 +209,9 @@ class Copy:
         if len(self._damaged) >= BACKUP_DAMAGE_MAX:
             return
         former = self._former.get(path)
-        kept = next((each.before for each in self._told if each.path == path and each.before), 0)
+        kept = next(
+            (each.before for each in self._reported_before if each.path == path and each.before), 0
+        )
         before = kept or (former.number if former is not None else 0)
         self._damaged.append(Damaged(path, kind, position, what, before))
 

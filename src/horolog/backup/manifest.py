@@ -135,8 +135,8 @@ def decode_manifest(content: bytes, field: str) -> Manifest:
         fields = orjson.loads(content)
         version = int(fields["format"])
         if version == FORMAT:
-            told = int(fields.pop("crc32"))
-            if told != _sum(fields):
+            expected = int(fields.pop("crc32"))
+            if expected != _sum(fields):
                 raise ValueError("its check sum is wrong")
             del fields["format"]
             files = [_stored_file(file) for file in fields.pop("files")]

@@ -89,13 +89,13 @@ class Restore:
         target: Storage,
         manifest: Manifest,
         progress: Progress,
-        told: Callable[[], None] = lambda: None,
+        report: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
         self._target = target
         self._manifest = manifest
         self._progress = progress
-        self._told = told  # called when `progress` has changed
+        self._report = report  # called when `progress` has changed
 
     def run(self) -> None:
         """Copy and check everything; DAMAGED names the file that is not as the manifest says."""
@@ -132,13 +132,13 @@ class Restore:
             for piece in write_pieces(target, read_pieces(source, file.bytes, file.place)):
                 crc = crc32(piece, crc)
                 self._progress.bytes_done += len(piece)
-                self._told()
+                self._report()
         finally:
             source.close()
             target.close()
         self._check(file, crc)
         self._progress.files_done += 1
-        self._told()
+        self._report()
 
     def _opened(self, file: StoredFile) -> File:
         try:
@@ -176,7 +176,7 @@ class Restore:
             )
         self._progress.files_done += 1
         self._progress.bytes_done += len(content)
-        self._told()
+        self._report()
         return content
 
     def _undo(self, files: list[StoredFile]) -> None:

@@ -194,4 +194,4 @@ class Broker:
 
     def _tell_problems(self, effects: Effects) -> None:
         self.shard.gather_problems()
-        effects.problems = self.shard.problems.take_untold()
+        effects.problems = self.shard.problems.take_unreported()

@@ -8,7 +8,7 @@ each step what is in them moves here (`Shard.gather_problems`).
   it is about is gone, or when its time has passed and a day to see it (`sweep`, at every checkpoint and start).
 * At most PROBLEMS_MAX are listed.  What is found beyond that is counted, and the count is said.  The count goes with
   the last listed problem: of what was not listed nobody knows when it ends.
-* Every problem is told to the log of the process once in its life: `take_untold`.  What a checkpoint has kept is told
+* Every problem is told to the log of the process once in its life: `take_unreported`.  What a checkpoint has kept is told
   again after a start.
 """
 
@@ -28,7 +28,7 @@ class Problems:
         self._listed: dict[str, Problem] = {}  # by key
         self._met_ms: dict[str, int] = {}  # key → wall clock at the first sweep
         self._more = 0  # met while the list was full
-        self._untold: list[str] = []
+        self._unreported: list[str] = []
         self.repairs = 0  # messages and other things made whole again, since the directory was made
 
     def append(self, problem: str | Problem) -> None:
@@ -41,11 +41,11 @@ class Problems:
         if is_new and len(self._listed) >= PROBLEMS_MAX:
             self._more += 1
             if self._more == 1:
-                self._untold.append(self._about_more())
+                self._unreported.append(self._about_more())
             return
         self._listed[key] = problem
         if is_new:
-            self._untold.append(problem.text)
+            self._unreported.append(problem.text)
 
     def __iadd__(self, problems: Iterable[str | Problem]) -> Problems:
         for problem in problems:
@@ -77,8 +77,8 @@ class Problems:
     def repaired(self, text: str, count: int = 1) -> None:
         """So many things were made whole again: counted, and told to the log of the process, but no problem."""
         self.repairs += count
-        if len(self._untold) < PROBLEMS_MAX:
-            self._untold.append(text)
+        if len(self._unreported) < PROBLEMS_MAX:
+            self._unreported.append(text)
 
     def sweep(self, exists: Callable[[str], bool], now_ms: int) -> None:
         """Forget those whose part is gone, or whose time has passed since they have been listed for a day."""
@@ -88,10 +88,10 @@ class Problems:
             if is_over or (problem.part and not exists(problem.part)):
                 self.remove(key)
 
-    def take_untold(self) -> list[str]:
+    def take_unreported(self) -> list[str]:
         """What has to be told to the log of the process since the last call."""
-        untold, self._untold = self._untold, []
-        return untold
+        unreported, self._unreported = self._unreported, []
+        return unreported
 
     # --- checkpoint -------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Problems:
                 self._met_ms[problem.key or problem.text] = fields["met_ms"]
         self._more = captured.get("more", 0)
         self.sweep(exists, now_ms)
-        self._untold = list(self)
+        self._unreported = list(self)
 
     def check_invariants(self) -> None:
         """Assert what must hold between any two calls."""

@@ -48,8 +48,8 @@ def check_queues(shard: Shard) -> None:
             under_way[topic.id, queue_id] += len(units)
     for topic, queue_id, queue in shard.topics.all_queues():
         assigned = topic.tails[queue_id] - queue.length
-        told = topic.name, queue_id, topic.tails[queue_id], queue.length
-        assert assigned == under_way[topic.id, queue_id], (*told, under_way)
+        context = topic.name, queue_id, topic.tails[queue_id], queue.length
+        assert assigned == under_way[topic.id, queue_id], (*context, under_way)
     for (_, topic_id), queues in shard.ready.progress.items():
         for queue_id, progress in queues.items():
             queue = shard.topics.by_id[topic_id].queues[queue_id]

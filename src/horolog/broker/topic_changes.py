@@ -58,10 +58,10 @@ class TopicChanges:
         try:
             topic.check_readable()
         except HorologError as error:
-            return self._told(topic, error)
+            return self._refuse(topic, error)
         return []
 
-    def _told(self, topic: Topic, error: HorologError) -> list[Reply]:
+    def _refuse(self, topic: Topic, error: HorologError) -> list[Reply]:
         """All parked polls of a topic end, with an error."""
         polls = self._shard.ready.polls
         waiting = polls.of_topic(topic.id)
@@ -106,7 +106,7 @@ class TopicChanges:
         gone = HorologError(
             ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name!r} was deleted", field="topic"
         )
-        ended = self._told(topic, gone)
+        ended = self._refuse(topic, gone)
         renewals.release_topic(topic.id)
         shard.drop_topic(topic.id, shard.log.end)
         self._records.append(encode_topic_end(topic.id, topic.name))

@@ -66,12 +66,12 @@ def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[st
     from horolog.cli.progress import progress
     from horolog.errors import ErrorCode, HorologError
 
-    with progress("backing up", quiet=quiet) as told:
+    with progress("backing up", quiet=quiet) as report:
         view = begun
         while view["state"] == "running":
             time.sleep(_LOOK_S)
             view = client.get("/v1/backup")
-            told(
+            report(
                 f"{view['files_done']}/{counted(view['files'], 'file')}",
                 view["bytes_done"],
                 view["bytes"],

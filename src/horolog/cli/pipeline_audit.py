@@ -76,7 +76,7 @@ def audit(
     ]
     late_ms = parse_duration_ms(late, field="--late")
     root, place = _checked(data_dir, out)
-    with spark_session("audit", master, conf) as session, stages(quiet=as_json) as told:
+    with spark_session("audit", master, conf) as session, stages(quiet=as_json) as report:
         result = run(
             session,
             root,
@@ -84,7 +84,7 @@ def audit(
             from_ms=window[0],
             to_ms=window[1],
             late_ms=late_ms,
-            told=told,
+            report=report,
         )
     if place is not None:
         (place / "report.html").write_text(audit_page(result), encoding="utf-8")
@@ -127,8 +127,8 @@ def forecast(
     from horolog.pipeline.forecast_report import forecast_page, show
 
     root, place = _checked(data_dir, out)
-    with spark_session("forecast", master, conf) as session, stages(quiet=as_json) as told:
-        result = run(session, root, out=place, hours=hours, told=told)
+    with spark_session("forecast", master, conf) as session, stages(quiet=as_json) as report:
+        result = run(session, root, out=place, hours=hours, report=report)
     if place is not None:
         (place / "report.html").write_text(forecast_page(result), encoding="utf-8")
     if as_json:
@@ -163,8 +163,8 @@ def rebuild(
 
     new = Path(local_place(out, "--out"))
     root, _ = _checked(data_dir)
-    with spark_session("rebuild", master, conf) as session, stages(quiet=as_json) as told:
-        result = run(session, root, new, told=told)
+    with spark_session("rebuild", master, conf) as session, stages(quiet=as_json) as report:
+        result = run(session, root, new, report=report)
     if as_json:
         print_json(asdict(result))
     else:
@@ -217,10 +217,10 @@ def stages(*, quiet: bool = False) -> Iterator[Stages]:
     elif console.is_terminal:
         with console.status("starting Spark") as status:
 
-            def told(what: str) -> None:
+            def report(what: str) -> None:
                 status.update(what)
 
-            yield told
+            yield report
     else:
         yield lambda what: console.print(what, highlight=False)
 

@@ -143,20 +143,20 @@ def load(
     if as_json:
         print_json(result._asdict())
     else:
-        typer.echo(_told(result, topic))
+        typer.echo(_sentence(result, topic))
 
 
-def _told(result: BulkLoadResult, topic: str) -> str:
+def _sentence(result: BulkLoadResult, topic: str) -> str:
     if result.already:
         return f"load {result.job_id} was committed before; nothing was changed"
     speed = result.rows / result.seconds if result.seconds else 0
-    told = (
+    text = (
         f"scheduled {counted(result.rows, 'message')} in {topic} in {result.seconds:.1f} s ({speed:,.0f}/s),"
         f" {counted(result.files, 'file')}, load {result.job_id}"
     )
     if result.rejected:
-        told += f"\nrefused {counted(result.rejected, 'row')}, see {result.rejects}"
-    return told
+        text += f"\nrefused {counted(result.rejected, 'row')}, see {result.rejects}"
+    return text
 
 
 def _usage(flag: str, why: str) -> HorologError:

@@ -57,8 +57,8 @@ def offload(
         ahead_ms = parse_duration_ms(beyond, field="beyond")
         if abort:
             offload_id = abort_open(client, lake, app)
-            told = f"Offload {offload_id} is given up." if offload_id else "Nothing is frozen."
-            print_json({"aborted": offload_id}) if as_json else typer.echo(told)
+            text = f"Offload {offload_id} is given up." if offload_id else "Nothing is frozen."
+            print_json({"aborted": offload_id}) if as_json else typer.echo(text)
             return
         from_ms = int(client.get("/v1/clock")["wall_ms"]) + ahead_ms
         note = None if as_json else lambda line: typer.echo(line, err=True)

@@ -12,7 +12,7 @@ LINE_EVERY_S = 5.0
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-class Told(Protocol):
+class Report(Protocol):
     """Where a command says how far it is."""
 
     def __call__(self, what: str, done: int, total: int) -> None:
@@ -31,13 +31,13 @@ def size_text(count: int) -> str:
 
 
 @contextmanager
-def progress(verb: str, *, quiet: bool = False) -> Iterator[Told]:
+def progress(verb: str, *, quiet: bool = False) -> Iterator[Report]:
     """A place to tell progress; `quiet` shows nothing."""
     if quiet:
         yield lambda what, done, total: None
     elif sys.stderr.isatty():
-        with _bar(verb) as told:
-            yield told
+        with _bar(verb) as report:
+            yield report
     else:
         yield _Lines(verb)
 
@@ -61,7 +61,7 @@ class _Lines:
 
 
 @contextmanager
-def _bar(verb: str) -> Iterator[Told]:
+def _bar(verb: str) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -83,7 +83,7 @@ def _bar(verb: str) -> Iterator[Told]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(verb, total=None, what="")
 
-        def told(what: str, done: int, total: int) -> None:
+        def report(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, what=what[-40:])
 
-        yield told
+        yield report

@@ -38,13 +38,13 @@ def restore(
         lock = lock_target(data_dir)
         try:
             done = Progress()
-            with progress("restoring", quiet=as_json) as told:
+            with progress("restoring", quiet=as_json) as report:
                 Restore(
                     Disk(backup, read_only=True),
                     Disk(data_dir),
                     manifest,
                     done,
-                    lambda: told(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
+                    lambda: report(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
                 ).run()
         finally:
             lock.release()

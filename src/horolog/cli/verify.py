@@ -39,8 +39,8 @@ def verify(
 
     lock = lock_directory(directory)
     try:
-        with progress("verifying", quiet=as_json) as told:
-            verdict = verify_directory(Disk(directory, read_only=True), quick=quick, told=told)
+        with progress("verifying", quiet=as_json) as report:
+            verdict = verify_directory(Disk(directory, read_only=True), quick=quick, report=report)
     finally:
         if lock is not None:
             lock.release()

@@ -75,8 +75,8 @@ def lanes_of(records: list[memoryview]) -> npt.NDArray[np.uint16]:
 
 def delay_offsets(rows: list[LaneView], version: int, at_ms: int) -> bytes:
     """RocketMQ's delayOffset.json: of each level how many messages are done; for people, never read."""
-    told = {
+    fields = {
         "dataVersion": {"counter": version, "stateVersion": 0, "timestamp": at_ms},
         "offsetTable": {str(row.level): row.done for row in rows},
     }
-    return orjson.dumps(told)
+    return orjson.dumps(fields)

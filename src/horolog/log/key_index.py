@@ -82,7 +82,7 @@ class KeyIndex:
         self._dirty: set[str] = set()
         self._syncing: set[str] = set()
         self._gone: list[str] = []  # files that a sync under way may still open
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._mapped: OrderedDict[str, Chunk] = OrderedDict()
 
     # --- adding ---------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class KeyIndex:
         for before, after in pairwise(self._chunks):
             assert after.header.first == before.header.first + before.count
         assert len(self._mapped) <= _MAPPED_MAX
-        assert self._told <= {chunk.path for chunk in self._chunks}
+        assert self._reported <= {chunk.path for chunk in self._chunks}
 
     # --- finding --------------------------------------------------------------------------------
 
@@ -227,10 +227,10 @@ class KeyIndex:
             self._mapped.popitem(last=False)[1].unmap()
 
     def _tell(self, chunk: Chunk) -> None:
-        if chunk.path not in self._told:
-            self._told.add(chunk.path)
-            told = f"key index: {chunk.damage}; look-ups read all of its rows"
-            self.problems.append(Problem(told, chunk.path))
+        if chunk.path not in self._reported:
+            self._reported.add(chunk.path)
+            text = f"key index: {chunk.damage}; look-ups read all of its rows"
+            self.problems.append(Problem(text, chunk.path))
 
     def keys_from(self, position: int) -> Iterator[Keys]:
         """The keys of all rows at or above that log position, in log order, in pieces."""
@@ -259,7 +259,7 @@ class KeyIndex:
             chunk.close()
             self._mapped.pop(chunk.path, None)
             self._dirty.discard(chunk.path)
-            self._told.discard(chunk.path)
+            self._reported.discard(chunk.path)
             self._gone.append(chunk.path)
         self._sweep()
 

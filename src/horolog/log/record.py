@@ -297,8 +297,8 @@ def encode_adopt(fields: dict[str, Any]) -> bytes:
 
 def encode_offload(fields: dict[str, Any], table: bytes) -> bytes:
     """OFFLOAD: a step of a tier (`delay.tier`)."""
-    told = orjson.dumps(fields)
-    return _control(Kind.OFFLOAD, _OFFLOAD.pack(len(told)) + told + table)
+    encoded = orjson.dumps(fields)
+    return _control(Kind.OFFLOAD, _OFFLOAD.pack(len(encoded)) + encoded + table)
 
 
 def decode_offload(payload: bytes) -> tuple[dict[str, Any], bytes]:

@@ -92,7 +92,7 @@ def audit(
     from_ms: int | None = None,
     to_ms: int | None = None,
     late_ms: int = LATE_MS,
-    told: Stages = quiet,
+    report: Stages = quiet,
 ) -> AuditResult:
     """Audit a data directory, a copy of one, or a backup; reads what is complete now.
 
@@ -112,12 +112,12 @@ def audit(
         options["from"] = str(from_ms)
     if to_ms is not None:
         options["to"] = str(to_ms)
-    told("reading the end of the log")
+    report("reading the end of the log")
     plan = with_adopted(plan_log(data_dir))
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
     with tempfile.TemporaryDirectory(prefix="horolog-audit-", dir=out) as work:
         prove_shared(spark, work, "--out", must_see(plan.root))
-        job = _Audit(spark, plan, options, horizon_ms, late_ms, out or Path(work), told)
+        job = _Audit(spark, plan, options, horizon_ms, late_ms, out or Path(work), report)
         return job.run(str(data_dir), Path(work))
 
 
@@ -130,7 +130,7 @@ class _Audit:
         horizon_ms: int,
         late_ms: int,
         out: Path,
-        told: Stages,
+        report: Stages,
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -138,20 +138,20 @@ class _Audit:
         self._horizon_ms = horizon_ms
         self._late_ms = late_ms
         self._out = out
-        self._told = told
+        self._report = report
 
     def run(self, data_dir: str, work: Path) -> AuditResult:
-        self._told("adding up the log")
+        self._report("adding up the log")
         sums = self._sums()
         self._plan = replace(self._plan, forgotten=self._forgotten(sums))
         if self._plan.forgotten:
             sums = self._sums()  # what is forgotten is counted there
         sums.know(self._plan.registry)
-        self._told("comparing schedules with hand-overs")
+        self._report("comparing schedules with hand-overs")
         damaged = self._damaged(sums)
         counts = self._find(work, sums, damaged)
         overdue = counts.pop(OVERDUE, 0)
-        self._told("writing tables")
+        self._report("writing tables")
         lateness, histogram = lateness_table(sums)
         result = AuditResult(
             data_dir=data_dir,
@@ -211,7 +211,7 @@ class _Audit:
         if not count:
             pq.write_table(FINDING_FIELDS.empty_table(), found)
             return {}
-        self._told(f"looking at {counted(count, 'message')} more closely")
+        self._report(f"looking at {counted(count, 'message')} more closely")
         rows = suspect_rows(spark, plan, self._options, keys, count)
         faults = judged(
             per_message(rows, plan),

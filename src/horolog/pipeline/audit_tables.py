@@ -79,8 +79,8 @@ class Sums:
 
     def _names(self, metric: str) -> dict[int, str]:
         rows = sorted(self.of(metric), key=lambda row: int(row["a"]))
-        told = [json_of(row["text"]) for row in rows]
-        return {row["number"]: row["name"] for row in told if {"number", "name"} <= row.keys()}
+        named = [json_of(row["text"]) for row in rows]
+        return {row["number"]: row["name"] for row in named if {"number", "name"} <= row.keys()}
 
     def know(self, registry: dict[str, Any]) -> None:
         """Names that stand in a checkpoint, for those whose records have been dropped."""

@@ -159,12 +159,12 @@ def plan_log(root: Path) -> LogPlan:
     files = files_of(str(root.resolve()))
     log_id, size = read_meta(files)
     checkpoint = newest_checkpoint(files, f"{SHARD}/checkpoint", log_id)
-    told = start_of(checkpoint) if checkpoint is not None else None
-    found = [base for base in bases_on_disk(files, f"{SHARD}/log") if base >= (told or 0)]
+    stated = start_of(checkpoint) if checkpoint is not None else None
+    found = [base for base in bases_on_disk(files, f"{SHARD}/log") if base >= (stated or 0)]
     reader = SegmentReader(files, f"{SHARD}/log", size)
     try:
         used = _written(reader, found, log_id)
-        start = max(told or 0, found[0]) if found else told or 0
+        start = max(stated or 0, found[0]) if found else stated or 0
         end, newest_ms, damaged = _end_of(
             reader, used, log_id, checkpoint.position if checkpoint is not None else 0
         )

@@ -54,7 +54,7 @@ def forecast(
     *,
     out: Path | None = None,
     hours: int | None = None,
-    told: Stages = quiet,
+    report: Stages = quiet,
 ) -> Forecast:
     """Forecast the due load of a data directory, a copy of one, or a backup.
 
@@ -70,7 +70,7 @@ def forecast(
     spark.dataSource.register(LoadSource)
     for again in range(_TRIES, 0, -1):
         try:
-            return _forecast(spark, data_dir, out, hours, told)
+            return _forecast(spark, data_dir, out, hours, report)
         except PySparkException as error:
             # a newer checkpoint has taken the place of the one that was read
             if "FileNotFoundError" not in str(error) or again == 1:
@@ -79,23 +79,23 @@ def forecast(
 
 
 def _forecast(
-    spark: SparkSession, data_dir: Path, out: Path | None, hours: int | None, told: Stages
+    spark: SparkSession, data_dir: Path, out: Path | None, hours: int | None, report: Stages
 ) -> Forecast:
-    told("reading the end of the log")
+    report("reading the end of the log")
     plan = plan_log(data_dir)
     now_ms = now_of(plan)
     to_ms = None if hours is None else now_ms + hours * HOUR_MS
     reader = spark.read.format("horolog_load").option("path", plan.root)
     if to_ms is not None:
         reader = reader.option("to", str(to_ms))
-    told("counting what waits")
+    report("counting what waits")
     with tempfile.TemporaryDirectory(prefix="horolog-forecast-", dir=out) as work:
         prove_shared(spark, work, "--out", must_see(plan.root))
         at = f"{work}/seconds"
         summed = reader.load().groupBy("topic", "second", "in_lake").agg({"n": "sum"})
         summed.withColumnRenamed("sum(n)", "n").where("n <> 0").write.parquet(at)
         seconds = spark.read.parquet(at)
-        told("adding up")
+        report("adding up")
         found = _tables(seconds, topic_names(plan))
     topics, minutes, hottest, in_lake = found
     overdue = 0

@@ -188,26 +188,26 @@ def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
     ends = np.append(np.flatnonzero(is_end), len(stretch.at))
     for row, control in controls_of(stretch, Kind.HAND_OVER):
         try:
-            told = control.content.origins
+            settled = control.content.origins
         except UNREADABLE:
             continue
         stop = int(ends[np.searchsorted(ends, row + 1)])
         places = np.flatnonzero(is_handed[row + 1 : stop]) + row + 1
-        if len(places) != len(told):
-            told, places = _by_key(plan, stretch, told, places)
-        found[places] = told["position"].astype(np.int64)
-        found_row[places] = told["row"]
+        if len(places) != len(settled):
+            settled, places = _by_key(plan, stretch, settled, places)
+        found[places] = settled["position"].astype(np.int64)
+        found_row[places] = settled["row"]
     return found, found_row
 
 
 def _by_key(
-    plan: LogPlan, stretch: Stretch, told: npt.NDArray[Any], places: Rows
+    plan: LogPlan, stretch: Stretch, settled: npt.NDArray[Any], places: Rows
 ) -> tuple[npt.NDArray[Any], Rows]:
     """A HAND_OVER whose messages are not as many as it says: what belongs together has the same key."""
     keys = get(stretch.raw, stretch.at[places], HEAD)["key"].view(np.int64).tolist()
     left: dict[int, list[int]] = {}
     for at, key in enumerate(
-        keys_of(plan, told["position"].astype(np.int64), told["row"]).tolist()
+        keys_of(plan, settled["position"].astype(np.int64), settled["row"]).tolist()
     ):
         left.setdefault(key, []).append(at)
     chosen = [
@@ -216,7 +216,7 @@ def _by_key(
         if left.get(key)
     ]
     table = np.array(chosen, np.int64).reshape(-1, 2)
-    return told[table[:, 0]], table[:, 1]
+    return settled[table[:, 0]], table[:, 1]
 
 
 def keys_of(plan: LogPlan, positions: Rows, rows: npt.NDArray[Any]) -> Rows:
@@ -245,13 +245,13 @@ def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
     for kind, rows_of_kind in _RECALLS.items():
         for row, control in controls_of(stretch, kind):
             try:
-                told, topic, due, key, moved = rows_of_kind(plan, control)
+                settled, topic, due, key, moved = rows_of_kind(plan, control)
             except UNREADABLE:
                 continue
-            if len(told):
+            if len(settled):
                 append_ms = int(stretch.append_ms[stretch.frame[row]])
                 name = RowKind.MOVED if moved else RowKind.RECALL
-                yield settled_rows(name, control.position, told, topic, key, due, append_ms)
+                yield settled_rows(name, control.position, settled, topic, key, due, append_ms)
 
 
 class _Recalled(NamedTuple):
@@ -275,21 +275,23 @@ def _one(_: LogPlan, control: Control) -> _Recalled:
 
 
 def _many(plan: LogPlan, control: Control) -> _Recalled:
-    topic, told, _ = control.content
-    return _Recalled(told, topic, told["due_ms"].astype(np.int64), _keys(plan, told), False)
+    topic, settled, _ = control.content
+    return _Recalled(
+        settled, topic, settled["due_ms"].astype(np.int64), _keys(plan, settled), False
+    )
 
 
 def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
     """Of messages in the lake."""
     step, table = control.content
-    told = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
-    due_ms = told["due_ms"].astype(np.int64)
-    topic = told["topic"].astype(np.int64)
-    return _Recalled(told, topic, due_ms, _keys(plan, told), bool(step.get("moved")))
+    gone = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
+    due_ms = gone["due_ms"].astype(np.int64)
+    topic = gone["topic"].astype(np.int64)
+    return _Recalled(gone, topic, due_ms, _keys(plan, gone), bool(step.get("moved")))
 
 
-def _keys(plan: LogPlan, told: npt.NDArray[Any]) -> Rows:
-    return keys_of(plan, told["position"].astype(np.int64), told["row"])
+def _keys(plan: LogPlan, settled: npt.NDArray[Any]) -> Rows:
+    return keys_of(plan, settled["position"].astype(np.int64), settled["row"])
 
 
 _RECALLS: Mapping[Kind, Callable[[LogPlan, Control], _Recalled]] = {
@@ -303,14 +305,14 @@ assert {*ENDING, Kind.OFFLOAD} == {Kind.HAND_OVER, *_RECALLS}
 def settled_rows(
     kind: RowKind,
     position: int,
-    told: npt.NDArray[Any],
+    settled: npt.NDArray[Any],
     topic: Any,
     key: Rows,
     due_ms: Rows,
     append_ms: int,
 ) -> LogRows:
     """Rows of a control record that names origins."""
-    n = len(told)
+    n = len(settled)
 
     def same(number: int) -> Rows:
         return np.full(n, number, np.int64)
@@ -318,8 +320,8 @@ def settled_rows(
     return LogRows(
         kind=np.full(n, kind, np.uint8),
         position=same(position),
-        origin=told["position"].astype(np.int64),
-        origin_row=told["row"].astype(np.int64),
+        origin=settled["position"].astype(np.int64),
+        origin_row=settled["row"].astype(np.int64),
         topic=same(0) + topic,
         key=key,
         due_ms=due_ms,

@@ -228,14 +228,14 @@ def window_of(options: Mapping[str, str]) -> Window:
 
 
 def _ms(options: Mapping[str, str], name: str) -> int | None:
-    told = options.get(name)
-    if told in (None, ""):
+    text = options.get(name)
+    if text in (None, ""):
         return None
     try:
-        return int(str(told))
+        return int(str(text))
     except ValueError:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
-            f"option {name}: {told!r} is not a number of epoch milliseconds",
+            f"option {name}: {text!r} is not a number of epoch milliseconds",
             field=f"option {name}",
         ) from None

@@ -102,11 +102,11 @@ def write(
 def _written_by_tasks(
     frozen: lake_broker.Frozen, units: Sequence[Unit], place: SharedPlace, spark: SparkSession
 ) -> list[LakeFile]:
-    offload_id, told = frozen.offload_id, spark.sparkContext.broadcast(frozen.runs)
+    offload_id, runs_sent = frozen.offload_id, spark.sparkContext.broadcast(frozen.runs)
 
     def task(mine: Iterable[Any]) -> Iterable[Any]:
         place.check()
-        runs = [FrozenRun(each) for each in told.value]
+        runs = [FrozenRun(each) for each in runs_sent.value]
         for share in mine:
             for unit in share:
                 file = _write_one(runs, offload_id, Unit(*unit), place.path)
@@ -115,8 +115,8 @@ def _written_by_tasks(
 
     shares = shared_out(units, _TASKS * spark.sparkContext.defaultParallelism)
     with spark_failures("offload"):
-        told_units = [[tuple(unit) for unit in share] for share in shares]
-        rows = spark.sparkContext.parallelize(told_units, len(shares))
+        plain_units = [[tuple(unit) for unit in share] for share in shares]
+        rows = spark.sparkContext.parallelize(plain_units, len(shares))
         found: list[Any] = rows.mapPartitions(task).collect()
     return [LakeFile(*row) for row in found]
 
@@ -145,12 +145,12 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
     What the table has of it already is removed from it.
     """
     uri = table_of(uri)
-    for told in admin.get("/v1/offloads")["offloads"]:
-        if told["stage"] == "lake" or told["app"] != app:
+    for fields in admin.get("/v1/offloads")["offloads"]:
+        if fields["stage"] == "lake" or fields["app"] != app:
             continue
-        offload_id = int(told["number"])
+        offload_id = int(fields["number"])
         if admin.post("/v1/offloads/abort", {"number": offload_id})["aborted"]:
-            if lake_table.is_committed(uri, told["log_id"], offload_id):
+            if lake_table.is_committed(uri, fields["log_id"], offload_id):
                 lake_table.forget(uri, "9999", offload_id)
             return offload_id
     return 0

@@ -118,8 +118,8 @@ def _hour(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
 def _buffer(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
     directory = f"{SHARD}/runs/{buffer_name(part.row['number'])}"
     states = np.zeros(part.row["count"], np.uint8)
-    rows, told = part.row["settled"]
-    states[np.array(rows, np.int64)] = np.array(told, np.uint8)
+    rows, settled = part.row["settled"]
+    states[np.array(rows, np.int64)] = np.array(settled, np.uint8)
     at = part.first
     for entries in _index(files, directory, part):
         yield _plain(entries, states[at : at + len(entries)] & np.uint8(EntryState.SETTLED_BITS))

@@ -100,7 +100,7 @@ class Rebuilt:
     in_lake: int  # of these
 
 
-def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = quiet) -> Rebuilt:
+def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = quiet) -> Rebuilt:
     """Rebuild a data directory in `out`, which must not exist or be empty.
 
     On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED says why
@@ -110,7 +110,7 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = qu
     out = Path(local_place(out, "--out"))
     for source in (TotalsSource, SuspectSource, ControlSource):
         spark.dataSource.register(source)
-    told("reading the end of the log")
+    report("reading the end of the log")
     plan = plan_log(data_dir)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise HorologError(
@@ -123,7 +123,7 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, told: Stages = qu
         if is_new:
             with suppress(OSError):
                 out.rmdir()
-    job = _Rebuild(spark, plan, out, told)
+    job = _Rebuild(spark, plan, out, report)
     job.check()
     return job.run()
 
@@ -144,11 +144,11 @@ class _Filed(NamedTuple):
 
 
 class _Rebuild:
-    def __init__(self, spark: SparkSession, plan: LogPlan, out: Path, told: Stages) -> None:
+    def __init__(self, spark: SparkSession, plan: LogPlan, out: Path, report: Stages) -> None:
         self._spark = spark
         self._plan = plan
         self._out = out
-        self._told = told
+        self._report = report
         self._target = Target(plan_text(plan), str(out.resolve()))
         self._sums = Sums.empty()
         self._adoptions: list[Adoption] = []
@@ -164,7 +164,7 @@ class _Rebuild:
                 f"{' and has holes' if plan.holes else ''}; what lay there cannot be rebuilt,"
                 " restore a backup"
             )
-        self._told("adding up the log")
+        self._report("adding up the log")
         reader = self._spark.read.format("horolog_log_totals").option("plan", plan_text(plan))
         groups = reader.load().groupBy("metric", "topic", "hour", "a", "b", "text")
         self._sums = Sums(groups.agg({"n": "sum", "top": "max"}).toArrow())
@@ -198,21 +198,21 @@ class _Rebuild:
         plan, spark = self._plan, self._spark
         for part in _PARTS:
             (self._out / SHARD / part).mkdir(parents=True)
-        self._told("copying the log")
+        self._report("copying the log")
         copy_segments(spark, plan, self._target)
-        self._told("writing consume queues")
+        self._report("writing consume queues")
         every = self._every()
         queues = self._queues(every)
-        self._told("finding what waits")
+        self._report("finding what waits")
         at = str(self._out / "pending.parquet")
         self._waiting(every).write.parquet(at)
         waiting = spark.read.parquet(at)
         near = plan.newest_ms // HOUR_MS + NEAR_HOURS
-        self._told("writing hours and runs")
+        self._report("writing hours and runs")
         hours = self._hours(waiting.where(f"due_ms < {(near + 1) * HOUR_MS}"))
         runs = self._runs(waiting.where(f"due_ms >= {(near + 1) * HOUR_MS}"))
         adopted, lake = self._adopted(every)
-        self._told("adding up acknowledgements")
+        self._report("adding up acknowledgements")
         controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
         sums = self._sums
         living = named(sums, "group"), named(sums, "topic")
@@ -245,7 +245,7 @@ class _Rebuild:
     def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake]:
         """Rows of a registry for adopted runs, and what offloads have left."""
         if self._adoptions or self._steps:
-            self._told("keeping adopted runs")
+            self._report("keeping adopted runs")
         cuts, others = cuts_of(self._steps), recalled_at(self._steps)
         rows = write_adopted(self._spark, every, self._files, self._target, cuts, others)
         gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, GONE)
@@ -272,8 +272,10 @@ class _Rebuild:
         )
         found: dict[tuple[int, int], dict[int, int]] = {}
         for row in parts.mapInArrow(write_queues(self._target), RESULT).collect():
-            told = orjson.loads(row["told"])
-            found.setdefault((told["topic"], told["queue"]), {})[told["first"]] = told["count"]
+            fields = orjson.loads(row["result"])
+            found.setdefault((fields["topic"], fields["queue"]), {})[fields["first"]] = fields[
+                "count"
+            ]
         lengths = {}
         for queue, files in found.items():
             at = 0
@@ -290,8 +292,8 @@ class _Rebuild:
         hour = f.floor(f.col("due_ms") / HOUR_MS).alias("hour")
         rows = near.select(hour, "position", "size").repartition("hour")
         made = rows.sortWithinPartitions("hour", "position")
-        told = made.mapInArrow(write_hours(self._target), RESULT).collect()
-        return sorted((orjson.loads(row["told"]) for row in told), key=lambda row: row["hour"])
+        written = made.mapInArrow(write_hours(self._target), RESULT).collect()
+        return sorted((orjson.loads(row["result"]) for row in written), key=lambda row: row["hour"])
 
     def _runs(self, far: DataFrame) -> list[dict[str, Any]]:
         count = far.count()
@@ -300,8 +302,8 @@ class _Rebuild:
         rows = far.select("due_ms", "position", "size")
         parts = rows.repartitionByRange(max(1, -(-count // RUN_ROWS)), "due_ms", "position")
         made = parts.sortWithinPartitions("due_ms", "position")
-        told = made.mapInArrow(write_runs(self._target), RESULT).collect()
-        return sorted((orjson.loads(row["told"]) for row in told), key=lambda row: row["name"])
+        written = made.mapInArrow(write_runs(self._target), RESULT).collect()
+        return sorted((orjson.loads(row["result"]) for row in written), key=lambda row: row["name"])
 
     def _commit(
         self,

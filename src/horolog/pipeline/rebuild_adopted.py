@@ -33,7 +33,7 @@ from horolog.pipeline.rebuild_tasks import (
     columns_of,
     copy_file,
     groups_of,
-    told_rows,
+    result_rows,
     write_file,
 )
 from horolog.storage.meta import SHARD
@@ -153,22 +153,22 @@ def write_adopted(
     each = spark.createDataFrame([(number, -1, 0, 0) for number in range(len(files))], _SETTLED)
     rows = each.union(settled_rows(every, files, others)).repartition("file")
     made = rows.sortWithinPartitions("file", "row").mapInArrow(_writer(files, target, cuts), RESULT)
-    told = sorted(
-        (orjson.loads(row["told"]) for row in made.collect()), key=lambda row: row["file"]
+    written = sorted(
+        (orjson.loads(row["result"]) for row in made.collect()), key=lambda row: row["file"]
     )
-    return [{name: row[name] for name in row if name != "file"} for row in told]
+    return [{name: row[name] for name in row if name != "file"} for row in written]
 
 
 def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
     def write(batches: Batches) -> Batches:
         parts: dict[int, list[Any]] = {}
-        told = []
+        written = []
 
         def finish() -> None:
             number, pieces = parts.popitem()
             columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
             run = _made_anew(target, files[number], cuts, *columns)
-            told.append({"file": number, **run})
+            written.append({"file": number, **run})
 
         for (number,), columns in groups_of(batches, ["file"], ["row", "state", "position"]):
             if parts and number not in parts:
@@ -176,7 +176,7 @@ def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
             parts.setdefault(number, []).append(columns)
         if parts:
             finish()
-        yield told_rows(told)
+        yield result_rows(written)
 
     return write
 

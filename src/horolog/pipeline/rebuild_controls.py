@@ -125,8 +125,8 @@ def progress_rows(controls: DataFrame) -> dict[str, list[tuple[int, ...]]]:
     by = ["group", "topic", "queue"]
     sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")
     found: dict[str, list[tuple[int, ...]]] = {"progress": [], "acked": [], "leases": []}
-    for row in sorted_rows.mapInArrow(_apply, "told string").collect():
-        for name, rows in orjson.loads(row["told"]).items():
+    for row in sorted_rows.mapInArrow(_apply, "result string").collect():
+        for name, rows in orjson.loads(row["result"]).items():
             found[name] += [tuple(each) for each in rows]
     return found
 
@@ -140,12 +140,12 @@ def _apply(batches: Iterator[Any]) -> Iterator[Any]:
             found = row["group"], row["topic"], row["queue"]
             if found != address:
                 if address is not None:
-                    texts.append(_told(address, progress))
+                    texts.append(_progress_row(address, progress))
                 address, progress = found, QueueProgress()
             apply_control(progress, row)
     if address is not None:
-        texts.append(_told(address, progress))
-    yield pa.RecordBatch.from_pydict({"told": pa.array(texts, pa.string())})
+        texts.append(_progress_row(address, progress))
+    yield pa.RecordBatch.from_pydict({"result": pa.array(texts, pa.string())})
 
 
 def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
             )
 
 
-def _told(address: tuple[int, int, int], progress: QueueProgress) -> str:
+def _progress_row(address: tuple[int, int, int], progress: QueueProgress) -> str:
     group, topic, queue = address
     return orjson.dumps(
         {

@@ -36,7 +36,7 @@ from horolog.storage.meta import SHARD
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RESULT = "told string"
+RESULT = "result string"
 _COPY_BYTES = 8 << 20
 _FILE_ROWS = 16_384
 Batches = Iterator[Any]
@@ -55,10 +55,10 @@ class Target(NamedTuple):
         return Disk(Path(self.out))
 
 
-def told_rows(rows: list[dict[str, Any]]) -> Any:
+def result_rows(rows: list[dict[str, Any]]) -> Any:
     """A batch of RESULT: a row of JSON each."""
     texts = [orjson.dumps(row).decode() for row in rows]
-    return pa.RecordBatch.from_pydict({"told": pa.array(texts, pa.string())})
+    return pa.RecordBatch.from_pydict({"result": pa.array(texts, pa.string())})
 
 
 def columns_of(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
@@ -86,7 +86,7 @@ def _copier(target: Target) -> Task:
             ):
                 if stop > base:
                     _copy_segment(plan, target, base, stop - base)
-            yield told_rows([])
+            yield result_rows([])
 
     return copy
 
@@ -187,15 +187,15 @@ def write_queues(target: Target) -> Task:
     def write(batches: Batches) -> Batches:
         plan, storage = plan_of(target.plan), target.storage
         parts: dict[tuple[int, ...], list[Any]] = {}
-        told = []
+        written = []
         by = ["topic", "queue", "file"]
         for group, columns in groups_of(batches, by, ["queue_offset", "position"]):
             if group not in parts and parts:
-                told.append(_write_queue(plan, storage, *parts.popitem()))
+                written.append(_write_queue(plan, storage, *parts.popitem()))
             parts.setdefault(group, []).append(columns)
         if parts:
-            told.append(_write_queue(plan, storage, *parts.popitem()))
-        yield told_rows(told)
+            written.append(_write_queue(plan, storage, *parts.popitem()))
+        yield result_rows(written)
 
     return write
 
@@ -224,11 +224,11 @@ def write_hours(target: Target) -> Task:
     def write(batches: Batches) -> Batches:
         plan, storage = plan_of(target.plan), target.storage
         number, hour, place = -1, None, ""
-        told = []
+        written = []
         for (due_hour,), (position, size) in groups_of(batches, ["hour"], ["position", "size"]):
             if due_hour != number:
                 if hour is not None:
-                    told.append(_finish_hour(storage, hour, place))
+                    written.append(_finish_hour(storage, hour, place))
                 number = due_hour
                 place = f"{SHARD}/hours/{number:010d}.{uuid.uuid4().hex}"
                 hour = Hour(storage, place, number)
@@ -237,8 +237,8 @@ def write_hours(target: Target) -> Task:
                 rows = slice(first, first + _FILE_ROWS)
                 hour.file(_filing(plan, position[rows], size[rows]))
         if hour is not None:
-            told.append(_finish_hour(storage, hour, place))
-        yield told_rows(told)
+            written.append(_finish_hour(storage, hour, place))
+        yield result_rows(written)
 
     return write
 
@@ -297,13 +297,13 @@ def write_runs(target: Target) -> Task:
         plan, storage = plan_of(target.plan), target.storage
         pieces = [columns_of(batch, "position", "size") for batch in batches]
         if not sum(len(piece[0]) for piece in pieces):
-            yield told_rows([])
+            yield result_rows([])
             return
         position, size = (np.concatenate(column) for column in zip(*pieces, strict=True))
         context = TaskContext.get()
         assert context is not None
         name = f"{context.partitionId() + 1:010d}"
-        yield told_rows([_write_run(plan, storage, name, position, size)])
+        yield result_rows([_write_run(plan, storage, name, position, size)])
 
     return write
 

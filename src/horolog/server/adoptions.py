@@ -163,13 +163,13 @@ class Adoptions:
         self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow], begun: AdoptionBegun
     ) -> Adopt:
         found = await in_pool(staging.find, self._place, token)
-        for name, told, was in (
+        for name, given, was in (
             ("app", wanted.app, found.app),
             ("version", wanted.version, found.version),
             ("topic", wanted.topic, found.topic),
         ):
-            if told != was:
-                raise refused(name, f"the transaction was begun with {was!r}, not {told!r}")
+            if given != was:
+                raise refused(name, f"the transaction was begun with {was!r}, not {given!r}")
         now_ms = self._engine.clock.wall_ms()
         command = await in_pool(self._work, begun, now_ms, found, claims)
         return replace(command, fingerprint=wanted.fingerprint)

@@ -73,8 +73,10 @@ class ProducerCalls:
         self, topic: str, ids: list[str], refused: dict[int, HorologError], sent: Sent
     ) -> bytes:
         """An entry for each id; `sent` has none of those that were refused before."""
-        told = [name for place, name in enumerate(ids) if place not in refused] if refused else ids
-        stored = self._stored(topic, told, sent)
+        accepted = (
+            [name for place, name in enumerate(ids) if place not in refused] if refused else ids
+        )
+        stored = self._stored(topic, accepted, sent)
         if not refused and not sent.refused:
             return all_stored(stored)
         found = iter(enumerate(stored))

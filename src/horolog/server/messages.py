@@ -118,8 +118,8 @@ async def _with_count(
     except HorologError as error:
         if not cancelled:
             raise
-        told = f"{error.message} ({cancelled} more in the {tier})"
-        raise HorologError(error.code, told, field=error.field, limit=error.limit) from None
+        text = f"{error.message} ({cancelled} more in the {tier})"
+        raise HorologError(error.code, text, field=error.field, limit=error.limit) from None
 
 
 async def recall_by_key(engine: Submits, command: RecallByKey) -> list[Recalled]:
@@ -145,6 +145,6 @@ async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
     here: list[FoundMessage] = await engine.submit(query)
     if engine.offloads is None or (query.message_id and here):
         return here
-    told = {(each.message_id, each.due_ms) for each in here}
+    known = {(each.message_id, each.due_ms) for each in here}
     there = await engine.offloads.messages.find(query)
-    return here + [each for each in there if (each.message_id, each.due_ms) not in told]
+    return here + [each for each in there if (each.message_id, each.due_ms) not in known]

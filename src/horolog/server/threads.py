@@ -25,9 +25,9 @@ def _only_exceptions(error: BaseException) -> Exception:
     """What a future can carry and a handler can catch."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    told = HorologError(ErrorCode.INTERNAL, f"{type(error).__name__}: {first_line(error)}")
-    told.__cause__ = error
-    return told
+    refusal = HorologError(ErrorCode.INTERNAL, f"{type(error).__name__}: {first_line(error)}")
+    refusal.__cause__ = error
+    return refusal
 
 
 def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:

@@ -144,8 +144,8 @@ def _committed(
 ) -> BulkLoadResult:
     from horolog.spark.transaction import commit
 
-    told = loaded.sum.fingerprint(options.topic) if options.job_id else ""
-    done = commit(transaction, options.topic, loaded.files, told)
+    fingerprint = loaded.sum.fingerprint(options.topic) if options.job_id else ""
+    done = commit(transaction, options.topic, loaded.files, fingerprint)
     return BulkLoadResult(
         done.already,
         0 if done.already else sum(file.rows for file in loaded.files),

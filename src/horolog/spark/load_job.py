@@ -70,10 +70,10 @@ def run_load(
 ) -> Loaded:
     """Shuffle the rows into their slices and stage them; gives what is to be committed."""
     sliced = _shuffled(df, options.unit, plan).select(*df.columns)
-    told = _told_schema(df.schema)
+    result_schema = _result_schema(df.schema)
     work = _staging(options, transaction, _arrow_schema(df.schema))
     with batch_settings(df, plan.rows):
-        table = sliced.mapInArrow(work, told).toArrow()
+        table = sliced.mapInArrow(work, result_schema).toArrow()
     files, rejected, total = [], [], RowSum()
     for batch in table.to_batches():
         is_file = np.asarray(batch.column("file").is_valid())
@@ -120,7 +120,7 @@ def row_bytes(df: DataFrame, rows: int) -> int:
     return int(stats.sizeInBytes()) // max(1, rows)
 
 
-def _told_schema(schema: StructType) -> StructType:
+def _result_schema(schema: StructType) -> StructType:
     """What a task tells: one row for each file, one for the sum of its rows, and one for each refused row."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -128,12 +128,12 @@ def _told_schema(schema: StructType) -> StructType:
     file = StructType([StructField("name", StringType()), *numbers])
     given = [StructField(field.name, field.dataType) for field in schema.fields]
     total = StructType([StructField("rows", LongType()), StructField("sum", LongType())])
-    told = [
+    results = [
         StructField("file", file),
         StructField("sum", total),
         StructField("reason", StringType()),
     ]
-    return StructType([*told, *given])
+    return StructType([*results, *given])
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
@@ -199,7 +199,7 @@ def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
 
 
 def _staging(
-    options: SinkOptions, transaction: Transaction, told: pa.Schema
+    options: SinkOptions, transaction: Transaction, result_schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The work of a task."""
 
@@ -225,12 +225,14 @@ def _staging(
                 field="rows",
                 limit=f"{REJECTED_MAX} rows",
             )
-        yield from _told(done, rejects, told)
+        yield from _result_batches(done, rejects, result_schema)
 
     return work
 
 
-def _told(done: Written, rejects: list[Rejected], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _result_batches(
+    done: Written, rejects: list[Rejected], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     nothing = dict.fromkeys(schema.names)
     rows = [{**nothing, "file": file._asdict()} for file in done.files]
     rows.append({**nothing, "sum": {"rows": done.sum.rows, "sum": signed(done.sum.sum)}})

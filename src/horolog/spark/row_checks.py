@@ -27,7 +27,7 @@ _CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
 _CONTROL_OR_SPACE = r"[\x00-\x20\x7f-\x{9f}]"
 _CONTROL_OR_WHITE = r"[\x00-\x20\x7f-\x{a0}\p{Z}]"
 _CONTROL_OR_BAR = r"[\x00-\x1f\x7f-\x{9f}|]"
-_TOLD = 60  # characters of a value that is named in a reason
+_SHOWN_MAX = 60  # characters of a value that is named in a reason
 
 Mask = npt.NDArray[np.bool_]
 
@@ -48,12 +48,12 @@ def refusals(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> 
 
 def described(table: pa.Table, row: int) -> str:
     """The values of a row for a person: "deliver_at=…, tag=…, body=…"."""
-    told = []
+    parts = []
     for name in table.column_names:
         value = table.column(name)[row].as_py()
         if value is not None:
-            told.append(f"{name}={str(value)[:_TOLD]}")
-    return ", ".join(told)
+            parts.append(f"{name}={str(value)[:_SHOWN_MAX]}")
+    return ", ".join(parts)
 
 
 def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> Mask:
@@ -153,8 +153,8 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
 
 def _unread(text: str) -> str:
     if text.strip().removeprefix("-").isdigit():
-        return f"{text[:_TOLD]!r} is a number without a unit; say what it counts with deliverAtUnit"
-    return f"{text[:_TOLD]!r} is no time"
+        return f"{text[:_SHOWN_MAX]!r} is a number without a unit; say what it counts with deliverAtUnit"
+    return f"{text[:_SHOWN_MAX]!r} is no time"
 
 
 def _keys(cell: Any) -> Sequence[str]:

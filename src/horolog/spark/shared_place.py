@@ -125,14 +125,14 @@ def prove_shared(
             def task(tasks: Iterable[int], place: SharedPlace = place) -> Iterator[tuple[str, str]]:
                 return place.answers(known, tasks)
 
-            told = context.parallelize(range(count), count).mapPartitions(task).collect()
-            wrong = [why for _, why in told if why]
+            answers = context.parallelize(range(count), count).mapPartitions(task).collect()
+            wrong = [why for _, why in answers if why]
             if wrong:
                 raise _apart(what, path, wrong[0])
             for number in range(count):
                 if not place.answer(number).is_file():
                     raise _apart(what, path, "the driver does not see what a task wrote")
-        seen |= {executor for executor, _ in told}
+        seen |= {executor for executor, _ in answers}
         if len(seen) >= executors:
             return
 

@@ -121,11 +121,11 @@ class TopicFiles:
                 field="path",
             )
         gaps = [(first, stop) for first, stop in salvage.gaps if first < end]
-        told = ", ".join(f"{first} to {stop}" for first, stop in gaps[:10])
+        text = ", ".join(f"{first} to {stop}" for first, stop in gaps[:10])
         if gaps and not self._lossy:
-            raise lost(f"the log is damaged from log position {told}, where messages may have been")
+            raise lost(f"the log is damaged from log position {text}, where messages may have been")
         if gaps:
-            _log.warning("%s: the log is damaged from log position %s", self._path, told)
+            _log.warning("%s: the log is damaged from log position %s", self._path, text)
 
     def _meet(self, row: dict[str, Any]) -> None:
         if row["name"] == self._topic:

@@ -74,7 +74,7 @@ def begin(
 
     FORBIDDEN if it is committed with another fingerprint.
     """
-    told = _insist(
+    begun = _insist(
         lambda client: client.post(
             "/v1/adoptions/begin",
             {
@@ -88,23 +88,23 @@ def begin(
         broker,
         timeout_ms,
     )
-    host, _, port = str(told.get("born_host") or "0.0.0.0:0").rpartition(":")
+    host, _, port = str(begun.get("born_host") or "0.0.0.0:0").rpartition(":")
     target = Target(
-        told["topic"],
-        told["topic_number"],
-        told["queues"],
-        int(told["log_id"], 16),
-        told["max_due_ms"],
-        told["now_ms"],
+        begun["topic"],
+        begun["topic_number"],
+        begun["queues"],
+        int(begun["log_id"], 16),
+        begun["max_due_ms"],
+        begun["now_ms"],
         (bytes(int(part) for part in host.split(".")), int(port)),
     )
     return Transaction(
         broker,
         app,
         version,
-        told.get("token") or "",
-        told.get("staging") or "",
-        bool(told["already"]),
+        begun.get("token") or "",
+        begun.get("staging") or "",
+        bool(begun["already"]),
         target,
         timeout_ms,
         fingerprint,
@@ -150,7 +150,7 @@ def commit(
         "files": [file._asdict() for file in files],
     }
     try:
-        told = _insist(
+        answer = _insist(
             lambda client: client.post("/v1/adoptions/commit", body, timeout_s=_COMMIT_TIMEOUT_S),
             transaction.broker,
             transaction.timeout_ms,
@@ -159,16 +159,18 @@ def commit(
         if is_committed(transaction):
             return Committed(True, 0, 0)
         raise
-    return Committed(bool(told["already"]), int(told.get("rows") or 0), int(told.get("files") or 0))
+    return Committed(
+        bool(answer["already"]), int(answer.get("rows") or 0), int(answer.get("files") or 0)
+    )
 
 
 def is_committed(transaction: Transaction) -> bool:
     """Whether the broker says so; False also when it does not answer, or has committed something else under this name."""
     with suppress(HorologError, UnreachableError):
-        told = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
+        answer = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
         ours = transaction.fingerprint
-        is_other = ours and told.get("fingerprint") and told["fingerprint"] != ours
-        return int(told["version"]) >= transaction.version and not is_other
+        is_other = ours and answer.get("fingerprint") and answer["fingerprint"] != ours
+        return int(answer["version"]) >= transaction.version and not is_other
     return False
 
 
@@ -187,11 +189,11 @@ def abort(transaction: Transaction) -> None:
 
 def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
     """TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
-    told = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
-    if told["type"] not in ("delay", "mixed"):
+    answer = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
+    if answer["type"] not in ("delay", "mixed"):
         raise HorologError(
             ErrorCode.TYPE_CONFLICT,
-            f"topic: {topic!r} takes {told['type']} messages, not delay",
+            f"topic: {topic!r} takes {answer['type']} messages, not delay",
             field="topic",
         )
 

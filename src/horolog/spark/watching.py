@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Told: TypeAlias = Callable[[int, int], None]  # tasks done, tasks in all
+Show: TypeAlias = Callable[[int, int], None]  # tasks done, tasks in all
 _LOOK_EVERY_S = 0.3
 _LINE_EVERY_S = 5.0
 
@@ -23,9 +23,9 @@ def watched(session: SparkSession, what: str, *, quiet: bool = False) -> Iterato
     if quiet:
         yield
         return
-    with _shown(what) as told:
+    with _shown(what) as show:
         ended = threading.Event()
-        looker = threading.Thread(target=_look, args=(session, told, ended), daemon=True)
+        looker = threading.Thread(target=_look, args=(session, show, ended), daemon=True)
         looker.start()
         try:
             yield
@@ -34,7 +34,7 @@ def watched(session: SparkSession, what: str, *, quiet: bool = False) -> Iterato
             looker.join()
 
 
-def _look(session: SparkSession, told: Told, ended: threading.Event) -> None:
+def _look(session: SparkSession, show: Show, ended: threading.Event) -> None:
     tracker = session.sparkContext.statusTracker()
     while not ended.wait(_LOOK_EVERY_S):
         done = total = 0
@@ -47,11 +47,11 @@ def _look(session: SparkSession, told: Told, ended: threading.Event) -> None:
         except Exception:  # noqa: BLE001 - a session that ends is told of by the job itself
             return
         if total:
-            told(done, total)
+            show(done, total)
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[Told]:
+def _shown(what: str) -> Iterator[Show]:
     if not sys.stderr.isatty():
         yield _lines(what)
         return
@@ -70,13 +70,13 @@ def _shown(what: str) -> Iterator[Told]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _lines(what: str) -> Told:
+def _lines(what: str) -> Show:
     last = time.monotonic()
 
-    def told(done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
             print(f"{what}: {done} of {total} tasks", file=sys.stderr, flush=True)
 
-    return told
+    return show

@@ -94,8 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         rows = totalled(message.sum for message in _staged(messages))
         if options.job_id:  # also of one that is committed: whether these are its rows
-            told = rows.fingerprint(options.topic)
-            commit(self._transaction, options.topic, _files(messages), told)
+            fingerprint = rows.fingerprint(options.topic)
+            commit(self._transaction, options.topic, _files(messages), fingerprint)
         else:
             commit(self._transaction, options.topic, _files(messages))
 

@@ -23,13 +23,13 @@ class Meta(NamedTuple):
 def parse_meta(content: bytes) -> Meta:
     """ValueError, with what is wrong, unless it is a `meta` of horolog's."""
     try:
-        told = orjson.loads(content)
+        fields = orjson.loads(content)
         return Meta(
-            int(told["format"]),
-            int(told["log_id"], 16),
-            int(told["shards"]),
-            str(told["clock"]),
-            int(told["segment_bytes"]),
+            int(fields["format"]),
+            int(fields["log_id"], 16),
+            int(fields["shards"]),
+            str(fields["clock"]),
+            int(fields["segment_bytes"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from error

@@ -60,7 +60,7 @@ class SimBroker:
         self.place = Place(disk, DIRECTORY, self._meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
-        self.told: list[str] = []  # problems, as the log of the process would have them
+        self.problems: list[str] = []  # problems, as the log of the process would have them
         self._opened: Opened | None = None
         self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
         self.rows_share = 0.1  # of steps after which every message is looked at
@@ -118,7 +118,7 @@ class SimBroker:
         )
         self.watch.see(effects.writes, wall)
         self.check_invariants(rows=self.checks.random() < self.rows_share)
-        self.told += effects.problems
+        self.problems += effects.problems
         for reply in effects.prompt:
             self._release(reply)
         self._unwritten += effects.writes

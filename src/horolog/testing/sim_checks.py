@@ -168,8 +168,8 @@ class History:
                     row["stored"] = False
                 continue
             if row["first"] not in (None, result.origins[i]):
-                told = f"{row['first']}, a retry with {result.origins[i]}"
-                raise _broken("P3", f"{message_id} was answered with {told}")
+                text = f"{row['first']}, a retry with {result.origins[i]}"
+                raise _broken("P3", f"{message_id} was answered with {text}")
             row["first"] = result.origins[i]
             if not row["stored"]:
                 row["stored"], row["origin"] = True, result.origins[i]

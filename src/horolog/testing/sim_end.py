@@ -37,7 +37,7 @@ def drain(sim: Simulation) -> None:
     if sim.rot is None:
         sim.levels.check(sim.broker)
     _check_kept(sim, delivered)
-    _check_told(sim, delivered)
+    _check_reported(sim, delivered)
     sim.readers.finish(delivered, sim.topics)
     sim.polls.finish()
     sim.retries.finish(lost_allowed=sim.rot is not None)
@@ -55,9 +55,9 @@ def _consume(sim: Simulation) -> dict[_Place, str]:
         ).messages:
             for message in messages:
                 stored = layout.decode(message.layout)
-                told = properties.decode(stored.properties)
-                message_id = told[properties.UNIQ_KEY]
-                due = int(told.get(properties.TIMER_DELIVER_MS, "0"))
+                decoded = properties.decode(stored.properties)
+                message_id = decoded[properties.UNIQ_KEY]
+                due = int(decoded.get(properties.TIMER_DELIVER_MS, "0"))
                 place = (topic, message.queue_id, message.queue_offset)
                 sim.history.intact(message_id, stored.body)
                 sim.history.received("final", place, message_id, stored.store_ms, due)
@@ -93,7 +93,7 @@ def _missing(sim: Simulation, delivered: dict[_Place, str]) -> set[str]:
     return sim.history.excused - set(delivered.values())
 
 
-def _check_told(sim: Simulation, delivered: dict[_Place, str]) -> None:
+def _check_reported(sim: Simulation, delivered: dict[_Place, str]) -> None:
     """If something that was acknowledged is missing the broker has said that something is wrong."""
     rows = sim.history.sends
     lost = {
@@ -104,5 +104,7 @@ def _check_told(sim: Simulation, delivered: dict[_Place, str]) -> None:
         and not rows[name]["recall_unknown"]
         and not _dropped(sim, rows[name]["topic"], name)
     }
-    if lost and not (sim.broker.told or any("quarantined" in line for line in sim.broker.reports)):
+    if lost and not (
+        sim.broker.problems or any("quarantined" in line for line in sim.broker.reports)
+    ):
         raise PromiseBroken(f"{sorted(lost)[:9]} are missing, and nobody says so")

@@ -68,8 +68,8 @@ class LakeMessage(NamedTuple):
     @property
     def message_id(self) -> str:
         """Its id."""
-        told = properties.decode(layout.topic_and_properties(self.record[HEAD_BYTES:])[1])
-        return told[properties.UNIQ_KEY]
+        decoded = properties.decode(layout.topic_and_properties(self.record[HEAD_BYTES:])[1])
+        return decoded[properties.UNIQ_KEY]
 
     @property
     def origin(self) -> tuple[int, int]:
@@ -79,27 +79,27 @@ class LakeMessage(NamedTuple):
 
 def frozen_messages(place: Place, view: OffloadView) -> list[LakeMessage]:
     """What a job would write of the frozen runs, sorted; every row is verified."""
-    return sorted(message for told in view.runs for message in _messages_of(place, told))
+    return sorted(message for run in view.runs for message in _messages_of(place, run))
 
 
-def _messages_of(place: Place, told: FrozenView) -> list[LakeMessage]:
-    stem = told.path.removeprefix(f"{place.runs}/").removesuffix(".run")
+def _messages_of(place: Place, frozen: FrozenView) -> list[LakeMessage]:
+    stem = frozen.path.removeprefix(f"{place.runs}/").removesuffix(".run")
     run = Run.open(place.storage, place.runs, stem, place.log_id)
     try:
-        rows = np.arange(told.first, told.stop)
-        if told.gone:
-            bits = np.unpackbits(np.frombuffer(told.gone, np.uint8), bitorder="little")
+        rows = np.arange(frozen.first, frozen.stop)
+        if frozen.gone:
+            bits = np.unpackbits(np.frombuffer(frozen.gone, np.uint8), bitorder="little")
             rows = rows[bits[: len(rows)] == 0]
         entries = run.entries(rows)
         records = [bytes(record) for record in run.records(entries)]
         good = is_readable(entries)
         good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
         if not bool(good.all()):
-            raise PromiseBroken(f"P2: rows of {told.path} do not verify")
+            raise PromiseBroken(f"P2: rows of {frozen.path} do not verify")
     finally:
         run.close()
-    if told.adopted is not None:
-        entries["origin"], first = told.adopted
+    if frozen.adopted is not None:
+        entries["origin"], first = frozen.adopted
         entries["row"] += np.uint32(first)
     columns = (entries[name].tolist() for name in ("due_ms", "origin", "row", "key", "local"))
     topics = entries["topic"].tolist()
@@ -193,13 +193,13 @@ class LakeJobs:
         )
 
     def _promote(self, hour: TierHour, now_ms: int) -> str:
-        told = f"promote hour {hour.hour} of offload {hour.offload_id}, topic {hour.topic_name}"
+        text = f"promote hour {hour.hour} of offload {hour.offload_id}, topic {hour.topic_name}"
         gone = self._ask(ListRecalled(hour.offload_id, hour.hour))
         if not isinstance(gone, list):
-            return f"{told}: {gone}"
+            return f"{text}: {gone}"
         rows = self._waiting(hour, set(gone))
         if len(rows) != hour.waiting:
-            return f"{told}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
+            return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
         for row in rows:  # from here on nobody knows which origin it has
             self._history.sends[row.message_id]["origin"] = None
         try:
@@ -207,11 +207,11 @@ class LakeJobs:
         except HorologError as error:
             if error.code is ErrorCode.DISK_FAILED:
                 raise
-            return f"{told}: {error.message}"
+            return f"{text}: {error.message}"
         if isinstance(done, Adopted) and not done.already:
             for place, row in enumerate(rows):
                 self._history.sends[row.message_id]["origin"] = done.position + place * 1e-6
-        return f"{told}: {done}"
+        return f"{text}: {done}"
 
     def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
         return [
@@ -330,11 +330,11 @@ class LakeJobs:
         self._broker.settle(2_000)
         while (view := self._broker.ask(DescribeTier(_TO_MS))).hours:
             hour = view.hours[0]
-            told = self._promote(hour, now_ms)
+            result = self._promote(hour, now_ms)
             self._broker.settle(2_000)
             left = self._broker.ask(DescribeTier(_TO_MS))
             if left.waiting >= view.waiting:
-                raise PromiseBroken(f"P2: {told}")
+                raise PromiseBroken(f"P2: {result}")
         for offload in view.offloads:
             if offload.stage != Stage.LAKE.value:
                 self._broker.ask(AbortOffload(offload.offload_id))

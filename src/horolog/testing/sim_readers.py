@@ -176,8 +176,11 @@ class Readers:
         offsets = []
         for each in result.layouts:
             stored = layout.decode(bytes(each))
-            told = properties.decode(stored.properties)
-            message_id, due = told[properties.UNIQ_KEY], told.get(properties.TIMER_DELIVER_MS, "0")
+            decoded = properties.decode(stored.properties)
+            message_id, due = (
+                decoded[properties.UNIQ_KEY],
+                decoded.get(properties.TIMER_DELIVER_MS, "0"),
+            )
             at = (command.topic, command.queue_id, stored.queue_offset)
             if (stored.topic, stored.queue_id) != place:
                 raise PromiseBroken(f"P2: {stored.topic} {stored.queue_id} pulled from {place}")
@@ -240,8 +243,8 @@ class Readers:
                     result = self._broker.ask(Pull(topic, queue, at, 100, 1 << 20, "*", 0))
                     for each in result.layouts:
                         stored = layout.decode(bytes(each))
-                        told = properties.decode(stored.properties)
-                        pulled[topic, queue, stored.queue_offset] = told[properties.UNIQ_KEY]
+                        decoded = properties.decode(stored.properties)
+                        pulled[topic, queue, stored.queue_offset] = decoded[properties.UNIQ_KEY]
                     if result.status is PullStatus.NOTHING:
                         break
                     at = result.next_offset

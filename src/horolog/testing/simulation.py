@@ -184,8 +184,8 @@ class Simulation:
         for others in (self.polls, self.retries, self.giving_up, self.readers):
             if others.wants_turn():
                 now = self.clock.wall_ms(), self.clock.monotonic_ms()
-                asked, told = others.turn(TOPICS, *now)
-                self.tell(told)
+                asked, event = others.turn(TOPICS, *now)
+                self.tell(event)
                 self._ask(*asked)
                 return
         if self.rot is not None and self.rot.wants_turn():
@@ -198,8 +198,8 @@ class Simulation:
                 self._ask(commit)
             return
         if self.lake.wants_turn():
-            change, told = self.lake.turn(self.clock.wall_ms())
-            self.tell(f"lake: {told}")
+            change, event = self.lake.turn(self.clock.wall_ms())
+            self.tell(f"lake: {event}")
             if change is not None:
                 self._touched |= change.notes["ids"]
                 if isinstance(command := change.command, Reschedule):
@@ -445,8 +445,11 @@ class Simulation:
     def _take(self, group: str, topic: str, result: Received) -> None:
         for message in result.messages:
             stored = layout.decode(message.layout)
-            told = properties.decode(stored.properties)
-            message_id, due = told[properties.UNIQ_KEY], told.get(properties.TIMER_DELIVER_MS, "0")
+            decoded = properties.decode(stored.properties)
+            message_id, due = (
+                decoded[properties.UNIQ_KEY],
+                decoded.get(properties.TIMER_DELIVER_MS, "0"),
+            )
             place = (topic, message.queue_id, message.queue_offset)
             self.history.intact(message_id, stored.body)
             self.history.received(group, place, message_id, stored.store_ms, int(due))

@@ -79,11 +79,11 @@ class AdoptionCheck:
         for file in self._adopted.get(row["position"], []):
             if file.file.name != row["name"]:
                 continue
-            told = (row["rows"], row["first_row"], row["first_ms"], row["last_ms"])
+            named = (row["rows"], row["first_row"], row["first_ms"], row["last_ms"])
             said = (file.file.rows, file.file.first_row, file.file.first_ms, file.file.last_ms)
             path = run_path(place, row["name"])
-            if told != said:
-                findings.add(path, 0, f"is adopted as {said}, its checkpoint says {told}")
+            if named != said:
+                findings.add(path, 0, f"is adopted as {said}, its checkpoint says {named}")
             elif file.offloaded:
                 if gone != file.rows + file.offloaded:
                     left = f"{gone} rows are settled or in the lake"

@@ -36,7 +36,7 @@ from horolog.verify.keys import KeyIndexCheck
 from horolog.verify.lake import LakeCheck
 from horolog.verify.met import tell_what_was_met
 from horolog.verify.queues import QueueCheck
-from horolog.verify.reading import LogBytes, Reading, Told
+from horolog.verify.reading import LogBytes, Reading, Report
 from horolog.verify.records import RecordCheck, Records
 
 
@@ -128,7 +128,7 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
 
 
 def verify_directory(
-    storage: Storage, *, quick: bool = False, told: Told = lambda what, done, total: None
+    storage: Storage, *, quick: bool = False, report: Report = lambda what, done, total: None
 ) -> Verdict:
     """Read everything and say what is not as it must be; changes nothing.
 
@@ -136,7 +136,7 @@ def verify_directory(
     """
     verdict = Verdict()
     log_id, segment_bytes = read_meta(storage, verdict.findings)
-    reading = Reading(storage, verdict.findings, quick=quick, told=told)
+    reading = Reading(storage, verdict.findings, quick=quick, report=report)
     return _Verification(reading, verdict, log_id, segment_bytes).run()
 
 
@@ -260,10 +260,10 @@ class _Verification:
 
     def _followers(self, newest: Checkpoint, start: int) -> None:
         """What is compared with the log while it is read."""
-        reading, told = self._reading, start_of(newest) or 0
-        if start > told:
+        reading, stated = self._reading, start_of(newest) or 0
+        if start > stated:
             self._verdict.findings.add(
-                f"{SHARD}/log/{segment_name(told)}", told, "the segment is missing"
+                f"{SHARD}/log/{segment_name(stated)}", stated, "the segment is missing"
             )
         lengths = {(t, q): n for t, q, n in newest.columns["queues"].tolist()}
         dropped = frozenset(row["number"] for row in newest.registry.get("dropped_topics", []))

@@ -108,10 +108,10 @@ def check_run(
     path = run_path(place, row["name"])
     with reading.part(path), reading.source(path) as file:
         run = RunFile(reading, file, row["name"], log_id)
-        told = (run.rows, run.footer.first_ms, run.footer.last_ms)
-        if told != (row["rows"], row["first_ms"], row["last_ms"]):
+        has = (run.rows, run.footer.first_ms, run.footer.last_ms)
+        if has != (row["rows"], row["first_ms"], row["last_ms"]):
             reading.findings.add(
-                path, 0, f"has rows, first and last due {told}, its checkpoint others"
+                path, 0, f"has rows, first and last due {has}, its checkpoint others"
             )
             return
         if not 0 <= row["cursor"] <= row["limit"] <= run.rows:
@@ -172,9 +172,9 @@ class _StateCounts:
     def faults(self, *, damaged: bool) -> list[str]:
         """What does not agree; with damaged index rows the counts by hour cannot be told."""
         found = []
-        told = self._row["waiting"]
-        if told != self._waiting:
-            found.append(f"the checkpoint says that {told} wait, by its state {self._waiting} do")
+        stated = self._row["waiting"]
+        if stated != self._waiting:
+            found.append(f"the checkpoint says that {stated} wait, by its state {self._waiting} do")
         if self._state is None or damaged or EntryState.QUARANTINED in self._state.maps:
             return found
         stop = (self._row["limit_ms"] - 1) // HOUR_MS

@@ -33,10 +33,10 @@ def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourSta
         if state is None:
             reading.findings.add(path, 0, "is not intact: magic, length or a CRC is wrong")
             return None
-        told = (state.hour, state.count, state.log_bytes)
-        if told != (row["hour"], row["count"], row["log_bytes"]):
+        has = (state.hour, state.count, state.log_bytes)
+        if has != (row["hour"], row["count"], row["log_bytes"]):
             reading.findings.add(
-                path, 0, f"is of hour, entries, bytes {told}; the checkpoint names another"
+                path, 0, f"is of hour, entries, bytes {has}; the checkpoint names another"
             )
             return None
         _check_counts(reading, path, state)
@@ -47,14 +47,14 @@ def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourSta
 def _check_counts(reading: Reading, path: str, state: HourState) -> None:
     """The header of a state file, and its tables, against its states."""
     counts = np.bincount(state.states, minlength=len(EntryState))
-    told = {
+    counted = {
         "handed over": (state.handed_over, int(counts[EntryState.HANDED_OVER])),
         "recalled": (state.recalled, int(sum(counts[each] for each in RECALLED_STATES))),
         "waiting by topic": (sum(state.by_topic.values()), int(counts[EntryState.WAITING])),
         "waiting by second": (int(state.heads["waiting"].sum()), int(counts[EntryState.WAITING])),
         "filed by second": (int(state.heads["filed"].sum()), state.count),
     }
-    for what, (says, has) in told.items():
+    for what, (says, has) in counted.items():
         if says != has:
             reading.findings.add(path, 0, f"{what}: says {says}, its states say {has}")
 

@@ -237,10 +237,10 @@ class KeyIndexCheck:
         for block in range(blocks):
             size = 4 * min(BLOCK, capacity - block * BLOCK)
             content = file.read(at + 4 * BLOCK * block, size)
-            told: Any = np.frombuffer(content, "<u4")
+            stored: Any = np.frombuffer(content, "<u4")
             crc = int.from_bytes(crcs[4 * block : 4 * block + 4], "little")
-            mine = None if heads is None else heads[block * BLOCK : block * BLOCK + len(told)]
-            if crc32(content) != crc or (mine is not None and not bool((told == mine).all())):
+            mine = None if heads is None else heads[block * BLOCK : block * BLOCK + len(stored)]
+            if crc32(content) != crc or (mine is not None and not bool((stored == mine).all())):
                 self._reading.findings.add(
                     file.path, at + 4 * BLOCK * block, f"block {block} of its heads is damaged"
                 )

@@ -16,7 +16,7 @@ from horolog.verify.holes import Holes
 WINDOW_BYTES = 1 << 20
 _SEGMENTS_MAX = 4
 _FINDINGS = (ErrorCode.DAMAGED, ErrorCode.DISK_FAILED)
-Told = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]
 
 
 class Reading:
@@ -26,13 +26,15 @@ class Reading:
     told   called with what is being read, bytes done, bytes in all
     """
 
-    def __init__(self, storage: Storage, findings: Findings, *, quick: bool, told: Told) -> None:
+    def __init__(
+        self, storage: Storage, findings: Findings, *, quick: bool, report: Report
+    ) -> None:
         self.storage = storage
         self.findings = findings
         self.quick = quick
         self.total = 0
         self._done = 0
-        self._told = told
+        self._report = report
 
     def size(self, path: str) -> int:
         """Bytes of a file; 0 if it is not there."""
@@ -47,7 +49,7 @@ class Reading:
     def tick(self, path: str, count: int) -> None:
         """So many more bytes are done."""
         self._done += count
-        self._told(path, min(self._done, self.total), self.total)
+        self._report(path, min(self._done, self.total), self.total)
 
     @contextmanager
     def source(self, path: str, *, counted: bool = True) -> Iterator[Source]:

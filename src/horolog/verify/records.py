@@ -73,9 +73,9 @@ class RecordCheck:
     told    called with a log position and what is wrong there
     """
 
-    def __init__(self, names: dict[int, str], told: Callable[[int, str], None]) -> None:
+    def __init__(self, names: dict[int, str], report: Callable[[int, str], None]) -> None:
         self._names = names
-        self._told = told
+        self._report = report
         self._by_kind: Mapping[Kind, Callable[[_Frame, int, Control], str]] = {
             Kind.HAND_OVER: self._hand_over,
             Kind.RECALL: self._recall,
@@ -97,7 +97,7 @@ class RecordCheck:
         try:
             offsets = offsets_of(body, header.count)
         except HorologError as error:
-            self._told(header.base, error.message)
+            self._report(header.base, error.message)
             return None
         kinds = kinds_of(body, offsets)
         raw = np.frombuffer(body, np.uint8)
@@ -114,7 +114,7 @@ class RecordCheck:
 
     def _tell(self, base: int, at: npt.NDArray[np.int64], what: str) -> None:
         for offset in at.tolist():
-            self._told(base + offset, what)
+            self._report(base + offset, what)
 
     def _check_envelopes(
         self,
@@ -139,9 +139,9 @@ class RecordCheck:
         heads: npt.NDArray[Any],
     ) -> None:
         sizes = heads["size"].astype(np.int64)
-        told = stored(raw, at + HEAD_BYTES, "total_size").astype(np.int64)
+        stated = stored(raw, at + HEAD_BYTES, "total_size").astype(np.int64)
         self._tell(
-            base, at[told != sizes - HEAD_BYTES], "the layout has another size than its record"
+            base, at[stated != sizes - HEAD_BYTES], "the layout has another size than its record"
         )
         places = stored(raw, at + HEAD_BYTES, "position")
         self._tell(base, at[places != at + base], "the layout names another log position")
@@ -156,7 +156,7 @@ class RecordCheck:
         for offset, size, topic, key, tags in rows:
             why = self._message_fault(body[offset + HEAD_BYTES : offset + size], topic, key, tags)
             if why:
-                self._told(base + offset, why)
+                self._report(base + offset, why)
 
     def _message_fault(self, content: bytes, topic: int, key: int, tags: int) -> str:
         try:
@@ -183,7 +183,7 @@ class RecordCheck:
         except UNREADABLE as error:
             why = f"cannot be read: {error}"
         if why:
-            self._told(control.position, f"record {control.kind.name}: {why}")
+            self._report(control.position, f"record {control.kind.name}: {why}")
 
     def _hand_over(self, frame: _Frame, row: int, control: Control) -> str:
         hand_over: HandOver = control.content

@@ -129,8 +129,8 @@ class RunFile:
         if content is None or self.damaged:
             return
         rows = np.frombuffer(content, TOPIC_HOUR).tolist()
-        told = {hour << 32 | topic: (count, size) for hour, topic, count, size in rows}
-        if told != self._counted:
+        stated = {hour << 32 | topic: (count, size) for hour, topic, count, size in rows}
+        if stated != self._counted:
             self._tell(at.directory_at, "the directory does not count what the index has")
 
     def _check_keys(self) -> None:

@@ -36,7 +36,7 @@ def text(value: bytes | None) -> str:
     return (value or b"").decode()
 
 
-def told(message: RecvMessage) -> dict[str, Any]:
+def fields_of(message: RecvMessage) -> dict[str, Any]:
     return {
         "body": text(message.body),
         "topic": message.topic,
@@ -110,7 +110,7 @@ def push(asked: dict[str, Any]) -> bool:
     made.set_thread_count(4)
 
     def taken(message: RecvMessage) -> None:
-        fields = told(message)
+        fields = fields_of(message)
         write({"by": name, "event": "received", "at_ms": time.time_ns() // 1_000_000, **fields})
         word, _, rest = fields["body"].partition(" ")
         if word == "fail" and fields["retries"] < int(rest.split()[0]):

@@ -92,12 +92,12 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
     if allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND):
         return False
     state = state_of(shard, command.app)
-    told = command.fingerprint
-    if told and state.fingerprint and told != state.fingerprint:
+    fingerprint = command.fingerprint
+    if fingerprint and state.fingerprint and fingerprint != state.fingerprint:
         raise HorologError(
             ErrorCode.FORBIDDEN,
             f"fingerprint: {command.app!r} has committed version {state.version} as {state.fingerprint!r}, and this "
-            f"is {told!r}; nothing is changed: other rows need another name",
+            f"is {fingerprint!r}; nothing is changed: other rows need another name",
             field="fingerprint",
         )
     return True

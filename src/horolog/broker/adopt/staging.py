@@ -240,9 +240,9 @@ def _check_run(run: Run, claim: FileRow, field: str, topic: int, queues: int) ->
     if not run.adopted:
         raise refused(field, f"{claim.name} was not written for adoption (flag adopted)")
     for name in ("rows", "first_ms", "last_ms"):
-        found, told = getattr(run.info, name), getattr(claim, name)
-        if found != told:
-            raise refused(f"{field}.{name}", f"{claim.name} has {found}, not {told}")
+        found, claimed = getattr(run.info, name), getattr(claim, name)
+        if found != claimed:
+            raise refused(f"{field}.{name}", f"{claim.name} has {found}, not {claimed}")
     topics = np.unique(run.directory["topic"]).tolist()
     if topics != [topic]:
         raise refused(field, f"{claim.name} has rows of topics {topics}; only {topic} is meant")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from horolog.broker.topics import Topic
 from horolog.delay.damage import Repair
 from horolog.errors import HorologError, Problem
-from horolog.limits import HOLES_TOLD_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
+from horolog.limits import HOLES_REPORTED_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
 from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES
@@ -57,7 +57,7 @@ class QueuedMessages:
         self._found: dict[
             _Place, tuple[int, int]
         ] = {}  # units that were searched for; size 0: lost
-        self._told: set[_Place] = set()
+        self._reported: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
         self.repairs: list[Repair] = []  # units rebuilt; whoever reads them clears the list
@@ -114,7 +114,7 @@ class QueuedMessages:
     def _search(self, topic: Topic, queue: int, offset: int) -> None:
         """Search for all messages whose units lead nowhere, from that one on to the next sound ones."""
         units = topic.queues[queue]
-        if len(self._found) > HOLES_TOLD_MAX:
+        if len(self._found) > HOLES_REPORTED_MAX:
             self._found.clear()
         first, stop = offset, offset + 1
         start, end = self._log.start, self._log.commit_position
@@ -164,10 +164,10 @@ class QueuedMessages:
             self.holes += 1
             self._new.append(lost)
 
-    def _is_new(self, told: _Place) -> bool:
-        if told in self._told or len(self._told) >= HOLES_TOLD_MAX:
+    def _is_new(self, place: _Place) -> bool:
+        if place in self._reported or len(self._reported) >= HOLES_REPORTED_MAX:
             return False
-        self._told.add(told)
+        self._reported.add(place)
         return True
 
     def unreadable(self, topic: Topic, queue: int, why: str) -> None:

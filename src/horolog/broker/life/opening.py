@@ -215,8 +215,8 @@ class _Opening:
             shard.delay.cut()
             start = retention.start_of(used) or 0
             scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
-            self._notes, told = repair(shard, tolerated.damaged, self._notes, used, scan)
-            self._report += told
+            self._notes, lost = repair(shard, tolerated.damaged, self._notes, used, scan)
+            self._report += lost
         else:
             self._remove_newer(used)
             shard.delay.cut()
@@ -259,10 +259,10 @@ class _Opening:
         for header, body in scan.frames():
             index_frame(shard, header, body)
         for first, end in scan.gaps:
-            told = f"the key index lacks log positions {first} to {end}: damaged"
+            text = f"the key index lacks log positions {first} to {end}: damaged"
             segment = segment_name(first - first % self._meta.segment_bytes)
-            shard.problems.append(Problem(told, f"{self._directory}/log/{segment}"))
-            self._report.append(told)
+            shard.problems.append(Problem(text, f"{self._directory}/log/{segment}"))
+            self._report.append(text)
 
     def _scan(
         self,
@@ -344,11 +344,11 @@ class _Opening:
                 damaged = gone.damaged()
                 named |= set(damaged.names)
                 self._set_aside([damaged], gone.position)
-                told = f"{gone.why}; {gone.left} of its messages wait and cannot be handed over"
-                self._report.append(told)
+                text = f"{gone.why}; {gone.left} of its messages wait and cannot be handed over"
+                self._report.append(text)
                 names = damaged.names
                 note = next(n for n in reversed(self._notes) if n.names == names)
-                shard.problems.append(Problem(told, note.place, note.place))
+                shard.problems.append(Problem(text, note.place, note.place))
         shard.delay.far.missing.clear()
         sweep_moved(place, named)
 

@@ -81,8 +81,8 @@ def read_notes(storage: Storage, directory: str) -> list[Note]:
             if name.startswith(ASIDE):
                 place = f"{directory}/{part}/{name}"
                 try:
-                    told = orjson.loads(read_file(storage, f"{place}/{NOTE}"))
-                    notes.append(Note(place, tuple(told.pop("names")), **told))
+                    fields = orjson.loads(read_file(storage, f"{place}/{NOTE}"))
+                    notes.append(Note(place, tuple(fields.pop("names")), **fields))
                 except FileNotFoundError:
                     continue
                 except (orjson.JSONDecodeError, KeyError, TypeError) as error:
@@ -135,8 +135,10 @@ def set_aside(storage: Storage, directory: str, damaged: Damaged, position: int)
 
 def write_note(storage: Storage, note: Note) -> None:
     """Write or replace it."""
-    told = {name: field for name, field in note._asdict().items() if name != "place"}
-    replace_file(storage, note.place, NOTE, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+    fields = {name: field for name, field in note._asdict().items() if name != "place"}
+    replace_file(
+        storage, note.place, NOTE, orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"
+    )
 
 
 def _free_place(storage: Storage, parent: str, label: str) -> str:

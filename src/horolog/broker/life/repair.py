@@ -149,7 +149,7 @@ class Rebuilding:
 
     def finish(self) -> list[str]:
         """Make the queues durable; gives what could not be repaired of them."""
-        told = []
+        lost = []
         for (topic, queue_id), length in self._queues.items():
             found = self._shard.topics.by_id.get(topic)
             if found is None:
@@ -159,11 +159,11 @@ class Rebuilding:
             found.tails[queue_id] = length
             queue.end_rebuild()
             if holes := _holes(queue):
-                told.append(
+                lost.append(
                     f"consume queue {queue_id} of topic {found.name}: {holes} messages from queue "
                     f"offset {queue.first} on cannot be found in the log and are passed over"
                 )
-        return told
+        return lost
 
 
 def repair(
@@ -177,10 +177,10 @@ def repair(
     rebuilding = Rebuilding(shard, hours, bool(far), _begin_queues(shard, damaged, used))
     for header, body in scan.frames():
         rebuilding.apply(header, body)
-    told = rebuilding.finish()
+    lost_parts = rebuilding.finish()
     damaged_log = _last_segment(shard, scan)
-    shard.problems += [Problem(text, damaged_log) for text in told]
-    told += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
+    shard.problems += [Problem(text, damaged_log) for text in lost_parts]
+    lost_parts += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
     rebuilt_far = rebuilding.waiting_far()
     found = []
     for note in notes:
@@ -196,8 +196,8 @@ def repair(
             note = note._replace(lost=lost)
             write_note(shard.storage, note)
         found.append(note)
-        told.append(note.problem().text)
-    return found, told
+        lost_parts.append(note.problem().text)
+    return found, lost_parts
 
 
 def _last_segment(shard: Shard, scan: SalvageScan) -> str:

@@ -128,11 +128,11 @@ def start_of(checkpoint: Checkpoint | None) -> int | None:
 def restore(shard: Shard, checkpoint: Checkpoint) -> None:
     """Take over where the log begins and how old its segments are; groups begin where their queues do."""
     log = shard.log
-    told: dict[str, Any] = checkpoint.registry.get("log", {})
-    log.start = told.get("start", 0)
+    row: dict[str, Any] = checkpoint.registry.get("log", {})
+    log.start = row.get("start", 0)
     for base in range(log.start, checkpoint.position, log.segment_bytes):
         log.note(base, 0)
-    log.newest_ms.update((base, ms) for base, ms in told.get("newest_ms", []))
+    log.newest_ms.update((base, ms) for base, ms in row.get("newest_ms", []))
     for base, newest_ms in log.newest_ms.items():
         if not newest_ms:  # of version 1
             log.newest_ms[base] = checkpoint.registry["wall_ms"]

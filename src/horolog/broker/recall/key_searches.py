@@ -113,10 +113,10 @@ class KeySearches:
                 continue
             compared += 1
             try:
-                told = properties.decode(layout.properties_of(record[HEAD_BYTES:]))
+                decoded = properties.decode(layout.properties_of(record[HEAD_BYTES:]))
             except (IndexError, ValueError):
                 continue  # damaged: it is quarantined when it is due
-            if search.command.key in told.get(properties.KEYS, "").split():
-                name = told.get(properties.UNIQ_KEY, "")
+            if search.command.key in decoded.get(properties.KEYS, "").split():
+                name = decoded.get(properties.UNIQ_KEY, "")
                 search.found[Recall(search.command.topic, name, due_ms)] = None
         return compared * _COST

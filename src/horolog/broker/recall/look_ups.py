@@ -180,12 +180,12 @@ def waiting_view(
     """What is to be said of a message that is not visible, from its record."""
     stored = record[HEAD_BYTES:]
     fields = layout.decode(stored)
-    told = properties.decode(fields.properties)
+    decoded = properties.decode(fields.properties)
     return FoundMessage(
         state,
         topic,
-        told.get(properties.UNIQ_KEY, ""),
-        told.get(properties.KEYS, "").split(),
+        decoded.get(properties.UNIQ_KEY, ""),
+        decoded.get(properties.KEYS, "").split(),
         due_ms,
         origin,
         fields.queue_id,

@@ -31,18 +31,18 @@ class Copy(NamedTuple):
     position: int
     kind: Kind
     due_ms: int
-    told: dict[str, str]  # properties
+    values: dict[str, str]  # of its properties
     layout: bytes
 
     @property
     def message_id(self) -> str:
         """Its name, as long as it lives."""
-        return self.told.get(properties.UNIQ_KEY, "")
+        return self.values.get(properties.UNIQ_KEY, "")
 
     @property
     def keys(self) -> list[str]:
         """Its user keys."""
-        return self.told.get(properties.KEYS, "").split()
+        return self.values.get(properties.KEYS, "").split()
 
 
 def with_id(
@@ -80,8 +80,8 @@ def _at(
         topic_id = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
         if topic_id == topic.id:  # one that was deleted may have had the same name
             stored = record[HEAD_BYTES:]
-            told = properties.decode(layout.properties_of(memoryview(stored)))
-            yield Copy(position, Kind(kind), due_ms, told, stored)
+            decoded = properties.decode(layout.properties_of(memoryview(stored)))
+            yield Copy(position, Kind(kind), due_ms, decoded, stored)
 
 
 def was_delivered(found: Iterable[Copy], due_ms: int) -> bool:

@@ -79,5 +79,5 @@ def _heads_intact(content: memoryview, capacity: int) -> bool:
     if bytes(after[len(table) : len(table) + CRC.size]) != CRC.pack(crc32(table)):
         return False
     blocks = [heads[i : i + 4 * BLOCK] for i in range(0, len(heads), 4 * BLOCK)]
-    told = [crc for (crc,) in CRC.iter_unpack(table)]
-    return [crc32(block) for block in blocks] == told
+    stored = [crc for (crc,) in CRC.iter_unpack(table)]
+    return [crc32(block) for block in blocks] == stored

@@ -164,11 +164,11 @@ def _records_of(header: FrameHeader, body: memoryview) -> list[tuple[int, Kind, 
 
 
 def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[object, ...]:
-    told = ", ".join(f"{count} {kind.name}" for kind, count in sorted(Counter(kinds).items()))
+    text = ", ".join(f"{count} {kind.name}" for kind, count in sorted(Counter(kinds).items()))
     if header.padding:
-        told = "padding"
+        text = "padding"
     elif not header.count:
-        told = "mark"
+        text = "mark"
     return (
         header.base,
         header.epoch,
@@ -177,7 +177,7 @@ def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[
         header.durable,
         instant(header.append_ms),
         verdict(good),
-        told,
+        text,
     )
 
 

@@ -47,8 +47,8 @@ def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
 
 
 def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
-    for part, told in checkpoint.registry.items():
-        for item in told if isinstance(told, list) else [told]:
+    for part, content in checkpoint.registry.items():
+        for item in content if isinstance(content, list) else [content]:
             yield part, orjson.dumps(item).decode()
     for name in (*COLUMNS, *OPTIONAL_COLUMNS):
         rows = checkpoint.columns[name]

@@ -189,10 +189,10 @@ class Compaction:
             return
         if job.damaged:
             buffer.settle(np.array(job.damaged, np.int64), EntryState.QUARANTINED)
-            told = (
+            text = (
                 f"{buffer.directory}: {len(job.damaged)} index entries are damaged and quarantined"
             )
-            self._far.problems.append(Problem(told, until_ms=buffer.last_ms + HOUR_KEEP_MS))
+            self._far.problems.append(Problem(text, until_ms=buffer.last_ms + HOUR_KEEP_MS))
         made = [self._far.add_run(info, 0, buffer.frozen) for info in job.made]
         carry_over(buffer.journal or (), buffer, made)
         self._far.buffers.remove(buffer)
@@ -227,7 +227,7 @@ class Compaction:
             return
         frozen = any(each.run.frozen for each in job.inputs)  # since the job began
         until_ms = max(each.run.info.last_ms for each in job.inputs) + HOUR_KEEP_MS
-        self._far.problems += [Problem(told, until_ms=until_ms) for told in job.problems]
+        self._far.problems += [Problem(text, until_ms=until_ms) for text in job.problems]
         made = [self._far.add_run(info, 1, frozen) for info in job.made]
         for each in job.inputs:
             carry_over(each.run.journal or (), each.run, made)

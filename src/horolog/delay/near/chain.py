@@ -76,8 +76,8 @@ class ChainLoad:
         if hour.quarantine_unreadable(self.second % SECONDS, bad) or hour.quarantined:
             self.problem = quarantine_problem(hour)
             return
-        told = (
+        text = (
             f"hour {hour.hour}: delay index of second {self.second % SECONDS} is damaged, "
             f"{readable} of {self._expected} entries are readable"
         )
-        self.problem = Problem(told, hour.directory)
+        self.problem = Problem(text, hour.directory)

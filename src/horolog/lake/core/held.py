@@ -288,8 +288,8 @@ class Lake:
     def registry(self) -> dict[str, Any]:
         """What a checkpoint's registry says."""
         offloads = [offload.row() for offload in self.offloads.values()]
-        told = {"next": self.next, "version": self.version, "last": self._last}
-        return {**told, "offloads": offloads}
+        fields = {"next": self.next, "version": self.version, "last": self._last}
+        return {**fields, "offloads": offloads}
 
     def restore(self, registry: dict[str, Any], content: bytes | None) -> str:
         """Take over what a checkpoint names; gives why not ("" if it did)."""

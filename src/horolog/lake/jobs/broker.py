@@ -25,15 +25,15 @@ class Frozen(NamedTuple):
 
     def opened(self) -> list[FrozenRun]:
         """The runs."""
-        return [FrozenRun(told) for told in self.runs]
+        return [FrozenRun(run) for run in self.runs]
 
 
 def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
     """Freeze what is due from there on, or go on with what is frozen."""
-    told = admin.post(
+    answer = admin.post(
         "/v1/offloads/begin", {"app": app, "from_ms": from_ms}, timeout_s=BEGIN_TIMEOUT_S
     )
-    return Frozen(told["number"], told["log_id"], told["from_ms"], told["runs"])
+    return Frozen(answer["number"], answer["log_id"], answer["from_ms"], answer["runs"])
 
 
 def commit(
@@ -46,15 +46,15 @@ def commit(
 
 def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[TierHour]]:
     """Offload → URI of the table, and what waits there in hours that begin before `to_ms`, by offload and hour."""
-    told = admin.get("/v1/offloads", {"to_ms": to_ms})
-    tables = {each["number"]: each["lake"] for each in told["offloads"]}
-    return tables, sorted(TierHour(row.pop("number"), **row) for row in told["hours"])
+    answer = admin.get("/v1/offloads", {"to_ms": to_ms})
+    tables = {each["number"]: each["lake"] for each in answer["offloads"]}
+    return tables, sorted(TierHour(row.pop("number"), **row) for row in answer["hours"])
 
 
 def gone_rows(admin: AdminClient, offload_id: int, hour: int | None = None) -> pa.Table:
     """(origin_position, origin_row) of what was recalled of an offload (and hour)."""
-    told = admin.get(f"/v1/offloads/{offload_id}/recalled", {"hour": hour})
-    return gone_table(told["recalled"])
+    answer = admin.get(f"/v1/offloads/{offload_id}/recalled", {"hour": hour})
+    return gone_table(answer["recalled"])
 
 
 def gone_table(origins: Sequence[Sequence[int]]) -> pa.Table:

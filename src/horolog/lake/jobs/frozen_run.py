@@ -31,14 +31,14 @@ class FrozenRun:
           and first_row, which make the origins of its messages
     """
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.path = Path(told["path"])
-        self.first = int(told["first"])
-        self.stop = int(told["stop"])
-        self._log_id = int(told["log_id"], 16)
-        self._gone = str(told.get("gone", ""))
-        self._adopted: int | None = told.get("position")
-        self._first_row = int(told.get("first_row", 0))
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.path = Path(fields["path"])
+        self.first = int(fields["first"])
+        self.stop = int(fields["stop"])
+        self._log_id = int(fields["log_id"], 16)
+        self._gone = str(fields.get("gone", ""))
+        self._adopted: int | None = fields.get("position")
+        self._first_row = int(fields.get("first_row", 0))
 
     @cached_property
     def run(self) -> Run:

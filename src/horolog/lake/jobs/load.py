@@ -23,8 +23,8 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
     """
     lake = Lake()
     if checkpoint is not None:
-        told = checkpoint.registry.get("far", {}).get("lake", {})
-        for bad in restore_lake(lake, files_of(plan.root), f"{SHARD}/runs", told):
+        row = checkpoint.registry.get("far", {}).get("lake", {})
+        for bad in restore_lake(lake, files_of(plan.root), f"{SHARD}/runs", row):
             raise damaged(bad.label, bad.why)
     rows = [
         (topic, hour * HOUR_MS // 1000, n) for _, hour, topic, n in lake.left((1 << 62) // HOUR_MS)

@@ -94,7 +94,7 @@ class Offloads:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
         view = await self._when_sealed(offload_id)
         if view.stage != "lake":
-            has = await in_pool(summed, self._told(view.runs, view.log_id))
+            has = await in_pool(summed, self._runs_as_json(view.runs, view.log_id))
             if has != (rows, checksum):
                 raise HorologError(
                     ErrorCode.BAD_REQUEST,
@@ -136,10 +136,10 @@ class Offloads:
             "rows": view.rows,
             "waiting": view.waiting,
             "log_id": f"{view.log_id:016x}",
-            "runs": self._told(view.runs, view.log_id),
+            "runs": self._runs_as_json(view.runs, view.log_id),
         }
 
-    def _told(self, runs: Sequence[FrozenView], log_id: int) -> list[dict[str, Any]]:
+    def _runs_as_json(self, runs: Sequence[FrozenView], log_id: int) -> list[dict[str, Any]]:
         return [
             {
                 **(
@@ -155,10 +155,10 @@ class Offloads:
         ]
 
 
-def summed(told: Sequence[dict[str, Any]]) -> tuple[int, str]:
+def summed(runs: Sequence[dict[str, Any]]) -> tuple[int, str]:
     """Count and checksum (16 hex digits) of frozen rows: what the lake must have."""
     rows = checksum = 0
-    for each in told:
+    for each in runs:
         frozen = FrozenRun(each)
         mine = frozen.rows_between(0, 1 << 62)
         for first in range(0, len(mine), _SUM_ROWS):

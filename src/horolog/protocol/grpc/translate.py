@@ -185,17 +185,17 @@ def _check_digest(body: bytes, digest: pb.Digest) -> None:
     Clients write hex in upper case.  Of a CRC32 the official ones know three forms: with and without leading
     zeros, and decimal.
     """
-    told = digest.checksum.upper()
+    expected = digest.checksum.upper()
     match digest.type:
         case pb.CRC32:
             found = crc32(body)
-            right = told.lstrip("0") in (f"{found:X}".lstrip("0"), str(found).lstrip("0"))
+            right = expected.lstrip("0") in (f"{found:X}".lstrip("0"), str(found).lstrip("0"))
         case pb.MD5:
-            right = told == hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+            right = expected == hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
         case pb.SHA1:
-            right = told == hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()
+            right = expected == hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()
         case _:
-            if digest.type == pb.DIGEST_TYPE_UNSPECIFIED and not told:
+            if digest.type == pb.DIGEST_TYPE_UNSPECIFIED and not expected:
                 return
             raise HorologError(
                 ErrorCode.MESSAGE_CORRUPTED,

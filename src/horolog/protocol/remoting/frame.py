@@ -328,7 +328,7 @@ def encode_head(frame: Frame, body_bytes: int) -> bytes:
     if frame.serializer is Serializer.ROCKETMQ:
         header = _binary_header(frame)
     else:
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "code": frame.code,
             "language": frame.language,
             "version": frame.version,
@@ -337,10 +337,10 @@ def encode_head(frame: Frame, body_bytes: int) -> bytes:
             "serializeTypeCurrentRPC": "JSON",
         }
         if frame.remark:
-            told["remark"] = frame.remark
+            fields["remark"] = frame.remark
         if frame.fields:
-            told["extFields"] = frame.fields
-        header = orjson.dumps(told)
+            fields["extFields"] = frame.fields
+        header = orjson.dumps(fields)
     return _prefix(frame.serializer, header, body_bytes) + header
 
 

@@ -69,7 +69,7 @@ class Gathered(NamedTuple):
         found: list[tuple[Frame, Answer | HorologError]] = []
         for frame, rows in self.requests:
             refusal = sent.refused.get(rows.start) if sent.refused else None
-            found.append((frame, refusal or Answer(fields=self._told(rows, sent, site))))
+            found.append((frame, refusal or Answer(fields=self._answer_fields(rows, sent, site))))
         return found
 
     def _single(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
@@ -115,7 +115,7 @@ class Gathered(NamedTuple):
             at = end
         return found
 
-    def _told(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
+    def _answer_fields(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
         first, place = rows.start, _place(site.store_host)
         fields = {
             "msgId": ",".join([place % at for at in sent.origins[first : rows.stop]]),

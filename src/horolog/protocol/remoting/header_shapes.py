@@ -109,9 +109,9 @@ class HeaderShape:
 
     def frame(self, values: Values, body: bytes) -> Frame:
         """The frame as it would have been read."""
-        opaque, *told = values
+        opaque, *texts = values
         fields = self.sample.fields | {
-            name: value.decode() for name, value in zip(self._names, told, strict=True)
+            name: value.decode() for name, value in zip(self._names, texts, strict=True)
         }
         return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
 

@@ -94,9 +94,9 @@ def _entry(entry: dict[str, Any], bits: int, broker: str) -> tuple[str, str, lis
 
 def _set_of_bits(entry: dict[str, Any]) -> int:
     """A Java BitSet, as its bytes in Base64."""
-    told = entry.get("b")
+    encoded = entry.get("b")
     try:
-        packed = b64decode(told, validate=True) if isinstance(told, str) else b""
+        packed = b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
     except (Base64Error, ValueError):
         packed = b""
     if not packed or len(packed) > 1_024:

@@ -183,12 +183,12 @@ class _Gathering:
         _, queues, born_ms, texts = zip(*run.rows, strict=True)
         code, get = run.sample.code, run.sample.fields.get
         topic, _, sys_flag, _, flags, _, attempts, batch = _names(code)
-        told = [get(name) for name in (sys_flag, flags, attempts, batch)]
+        same = [get(name) for name in (sys_flag, flags, attempts, batch)]
         sizes = list(map(len, run.bodies))
         if min(sizes) == 0 or max(sizes) > BODY_MAX:
             return False
         try:
-            of = {each: _shared(code, get(topic), each.decode(), *told) for each in set(queues)}
+            of = {each: _shared(code, get(topic), each.decode(), *same) for each in set(queues)}
             ways = Ways(self._levels, [of[queue].real for queue in queues], self._new_id)
             wanted = self._shapes.read(texts, ways)
             if wanted is None:
@@ -208,8 +208,8 @@ class _Gathering:
         """Take up a frame, or refuse it and be as before."""
         get = frame.fields.get
         topic, queue, sys_flag, born, flags, properties, attempts, batch = _names(frame.code)
-        told = map(get, (topic, queue, sys_flag, flags, attempts, batch))
-        shared = _shared(frame.code, *told)
+        texts = map(get, (topic, queue, sys_flag, flags, attempts, batch))
+        shared = _shared(frame.code, *texts)
         born_ms = integer(frame, born, 0)
         if shared.is_batch:
             items = cut(frame.body)

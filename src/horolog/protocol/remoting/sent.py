@@ -45,8 +45,8 @@ def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | N
             return None
         if not b"".join(ids).isalnum() or not all(ids):
             return None
-        told = (frame.language.encode(), host)
-        stored, scheduled = _STORED % told, _SCHEDULED % told
+        sender = (frame.language.encode(), host)
+        stored, scheduled = _STORED % sender, _SCHEDULED % sender
         for opaque, name, origin, queue_id, offset, due_ms in zip(
             opaques,
             ids,

@@ -99,8 +99,8 @@ def _objects(listed: object) -> list[dict[str, Any]]:
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
-def _name(told: dict[str, Any], field: str) -> str:
-    value = told.get(field)
+def _name(fields: dict[str, Any], field: str) -> str:
+    value = fields.get(field)
     return value if isinstance(value, str) else ""
 
 

@@ -50,14 +50,14 @@ class AssignmentCodes:
             strategy = _text(wanted, "strategyName", "AVG")
             queues = share(strategy, view.queues, _text(wanted, "clientId"), clients)
         broker = self._node.broker_name
-        told = [
+        assigned = [
             {
                 "messageQueue": {"topic": topic, "brokerName": broker, "queueId": queue},
                 "mode": mode,
             }
             for queue in queues
         ]
-        return Answer(body=orjson.dumps({"messageQueueAssignments": told}))
+        return Answer(body=orjson.dumps({"messageQueueAssignments": assigned}))
 
     async def set_mode(self, request: Request) -> Answer:
         """Let a group pop the messages of a topic, or pull them; kept with the group."""

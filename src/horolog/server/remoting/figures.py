@@ -35,7 +35,7 @@ from horolog.server.rates import Rate, Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.subscriptions import as_told, tags_of
+from horolog.server.remoting.subscriptions import as_java, tags_of
 
 _NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messages before they are filed
     "sendThreadPoolQueueSize": 0,
@@ -172,7 +172,7 @@ class FigureCodes:
                 Unit(stored.position, size, tags_code(tag) if tag else 0, tags.matches(tag))
             )
         return Answer(
-            body=bodies.queue_units(units, read.min_offset, read.max_offset, as_told(wanted))
+            body=bodies.queue_units(units, read.min_offset, read.max_offset, as_java(wanted))
         )
 
 

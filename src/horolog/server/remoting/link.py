@@ -86,7 +86,7 @@ class RemotingLink(Link):
         self._open_bytes = 0  # of them
         self._unfinished_ms = 0  # since when a frame has begun and not come to its end
         self._held = 0  # bytes of it that count
-        self._told = 0  # the same, as the door knows it
+        self._known_bytes = 0  # the same, as the door knows it
         self._over = False  # the peer has broken the protocol
         self._lost = False
         self._leaving = False
@@ -286,8 +286,8 @@ class RemotingLink(Link):
             self._transport.close()
 
     def _tell(self) -> None:
-        change = self._open_bytes - self._told
-        self._told = self._open_bytes
+        change = self._open_bytes - self._known_bytes
+        self._known_bytes = self._open_bytes
         if change > 0:
             self._door.took(change)
         elif change < 0:
@@ -330,6 +330,6 @@ class RemotingLink(Link):
         """What is counted is there."""
         assert 0 <= self.parked <= self._open
         assert self._open_bytes >= 0
-        assert self._told >= 0
+        assert self._known_bytes >= 0
         self._reader.check_invariants()
         self.shapes.check_invariants()

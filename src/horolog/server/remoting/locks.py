@@ -37,11 +37,11 @@ class LockCodes:
         group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
         now_ms = time.monotonic_ns() // 1_000_000
         granted = self._node.locks.lock(check_group_name(group), client_id, _queues(wanted), now_ms)
-        told = [
+        locked = [
             {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
             for queue in granted
         ]
-        return Answer(body=orjson.dumps({"lockOKMQSet": told}))
+        return Answer(body=orjson.dumps({"lockOKMQSet": locked}))
 
     def unlock(self, request: Request) -> Answer:
         """Give queues up."""

@@ -30,7 +30,7 @@ from horolog.server.remoting.listing import known_group
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client, Member
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.subscriptions import as_told
+from horolog.server.remoting.subscriptions import as_java
 
 _ASK_S = 5.0  # tools wait as long, or give up before
 _OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes the broker's time
@@ -68,7 +68,7 @@ class MemberCodes:
         if not members:
             return _not_online(f"consumerGroup: {group!r} has no client just now")
         wanted = {
-            topic: as_told(subscription) or {}
+            topic: as_java(subscription) or {}
             for topic, subscription in self._registry.subscriptions(group).items()
         }
         clients = map(_connected, members)
@@ -101,8 +101,8 @@ class MemberCodes:
         """What a consumer group wants of a topic."""
         group = check_group(text(request.frame, "group"))
         topic = text(request.frame, "topic")
-        told = as_told(self._registry.subscription(group, topic))
-        return Answer(body=encode({"group": group, "subscriptionData": told, "topic": topic}))
+        shown = as_java(self._registry.subscription(group, topic))
+        return Answer(body=encode({"group": group, "subscriptionData": shown, "topic": topic}))
 
     # --- where to go on ---------------------------------------------------------------------------
 
@@ -128,8 +128,10 @@ class MemberCodes:
         }
         broker = self._node.broker_name
         for member in self._registry.members(group):
-            told = group_bodies.offsets_for_cpp if member.language == _CPP else group_bodies.offsets
-            body = told(topic, broker, wanted)
+            encode_offsets = (
+                group_bodies.offsets_for_cpp if member.language == _CPP else group_bodies.offsets
+            )
+            body = encode_offsets(topic, broker, wanted)
             member.link.push(Code.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
         return Answer(body=group_bodies.offsets(topic, broker, wanted))
 

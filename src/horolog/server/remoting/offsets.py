@@ -98,19 +98,19 @@ class OffsetCodes:
             integer(frame, "timestamp"),
             upper=bound == "UPPER",
         )
-        return _told(await self._node.engine.submit(command))
+        return _offset_answer(await self._node.engine.submit(command))
 
     async def max_offset(self, request: Request) -> Answer:
         """The offset of the next message of a queue."""
         queue_id = _queue_of(request)
         view = await self._view(text(request.frame, "topic"), queue_id)
-        return _told(view.queue_offsets[queue_id])
+        return _offset_answer(view.queue_offsets[queue_id])
 
     async def min_offset(self, request: Request) -> Answer:
         """The offset of the oldest message of a queue that is kept."""
         queue_id = _queue_of(request)
         view = await self._view(text(request.frame, "topic"), queue_id)
-        return _told(view.min_offsets[queue_id])
+        return _offset_answer(view.min_offsets[queue_id])
 
     async def _view(self, topic: str, queue_id: int) -> TopicView:
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
@@ -128,5 +128,5 @@ def _queue_of(request: Request) -> int:
     return integer(request.frame, "queueId", low=-_I32, high=_I32)
 
 
-def _told(offset: int) -> Answer:
+def _offset_answer(offset: int) -> Answer:
     return Answer(fields={"offset": str(offset)})

@@ -62,7 +62,7 @@ class Registry:
         self._producers: dict[str, dict[str, Client]] = {}
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # in both
-        self._told_bytes = 0  # of all subscriptions
+        self._subscription_bytes = 0  # of all subscriptions
         self._on: dict[RemotingLink, set[_Place]] = {}  # who registered on a connection
         self._wanted: dict[
             str, dict[str, Subscription]
@@ -87,7 +87,7 @@ class Registry:
             member = Member(client_id, link, language, version, now_ms, consumer)
             before = self._put(known, member, group)
             if before is None or before.consumer.subscriptions != consumer.subscriptions:
-                self._told_bytes += _bytes_of(consumer) - (
+                self._subscription_bytes += _bytes_of(consumer) - (
                     _bytes_of(before.consumer) if before else 0
                 )
                 self._wanted.pop(group, None)
@@ -116,14 +116,14 @@ class Registry:
 
     def _check_room(self, heartbeat: Heartbeat) -> None:
         self._check_entries(heartbeat)
-        told = sum(map(_bytes_of, heartbeat.consumers))
-        if self._told_bytes + told > SUBSCRIPTIONS_BYTES_MAX:
+        size = sum(map(_bytes_of, heartbeat.consumers))
+        if self._subscription_bytes + size > SUBSCRIPTIONS_BYTES_MAX:
             known = (self.member(c.group, heartbeat.client_id) for c in heartbeat.consumers)
-            told -= sum(_bytes_of(member.consumer) for member in known if member)
-            if told > 0 and self._told_bytes + told > SUBSCRIPTIONS_BYTES_MAX:
+            size -= sum(_bytes_of(member.consumer) for member in known if member)
+            if size > 0 and self._subscription_bytes + size > SUBSCRIPTIONS_BYTES_MAX:
                 raise HorologError(
                     ErrorCode.TOO_MANY_REQUESTS,
-                    f"subscriptionDataSet: those of all clients would take {self._told_bytes + told} bytes;"
+                    f"subscriptionDataSet: those of all clients would take {self._subscription_bytes + size} bytes;"
                     f" at most {SUBSCRIPTIONS_BYTES_MAX} are allowed",
                     field="subscriptionDataSet",
                     limit=f"{SUBSCRIPTIONS_BYTES_MAX} bytes",
@@ -229,7 +229,7 @@ class Registry:
         self._entries -= 1
         self._leave_link(client.link, place)
         if isinstance(client, Member):
-            self._told_bytes -= _bytes_of(client.consumer)
+            self._subscription_bytes -= _bytes_of(client.consumer)
             self._wanted.pop(place.group, None)
         if not members:
             self._groups.pop(place.group) if place.consumes else self._producers.pop(place.group)
@@ -245,10 +245,12 @@ class Registry:
         assert all(sizes)
         assert self._entries == sum(sizes) == sum(map(len, self._on.values()))
         members = [member for group in self._groups.values() for member in group.values()]
-        assert self._told_bytes == sum(_bytes_of(member.consumer) for member in members)
+        assert self._subscription_bytes == sum(_bytes_of(member.consumer) for member in members)
 
 
 def _bytes_of(consumer: ConsumerData) -> int:
     """About what its subscriptions take."""
-    told = consumer.subscriptions.values()
-    return sum(_SUBSCRIPTION_BYTES + len(each.topic) + len(each.expression) for each in told)
+    subscriptions = consumer.subscriptions.values()
+    return sum(
+        _SUBSCRIPTION_BYTES + len(each.topic) + len(each.expression) for each in subscriptions
+    )

@@ -29,7 +29,7 @@ def tags_of(subscription: Subscription | None) -> TagFilter:
     return parse_tags(subscription.expression)
 
 
-def as_told(subscription: Subscription | None) -> dict[str, Any] | None:
+def as_java(subscription: Subscription | None) -> dict[str, Any] | None:
     """SubscriptionData of Java."""
     if subscription is None:
         return None
