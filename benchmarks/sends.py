@@ -151,7 +151,7 @@ def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
             found, refused = timed(
                 "codec",
                 lambda frames=frames: gather(
-                    frames, PEER, SITE, lambda: f"{next(ids):032X}", shapes
+                    frames, PEER, SITE, lambda n: [b"%032X" % next(ids) for _ in range(n)], shapes
                 ),
             )
             assert not refused

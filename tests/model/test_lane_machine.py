@@ -74,7 +74,7 @@ class Lanes:
         if whole:
             frames = [batch_frame([item(each) for each in properties_of])]
         site = Site("broker-a", bytes(8), self.table)
-        (gathered,), refused = gather(frames, (bytes(4), 0), site, str, Shapes())
+        (gathered,), refused = gather(frames, (bytes(4), 0), site, lambda n: [b""] * n, Shapes())
         assert not refused
         now = max(self.world.broker.shard.store_ms, self.world.clock.wall_ms())
         sent = self.world.broker.ask(gathered.command)

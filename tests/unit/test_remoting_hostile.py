@@ -55,7 +55,7 @@ def send_large(client: RemotingClient, count: int) -> set[bytes]:
 
 def gathered(*frames: Frame) -> tuple[list[Any], list[tuple[Frame, HorologError]]]:
     """What becomes of sends that come together."""
-    return gather(frames, (b"\x7f\0\0\1", 1), SITE, lambda: "0" * 32, Shapes())
+    return gather(frames, (b"\x7f\0\0\1", 1), SITE, lambda n: [b"0" * 32] * n, Shapes())
 
 
 def sends(**fields: Any) -> Frame:

@@ -38,7 +38,7 @@ def broker(world):
 
 def made(*frames):
     ids = count(1)
-    return gather(frames, PEER, SITE, lambda: f"NEW{next(ids)}", Shapes())
+    return gather(frames, PEER, SITE, lambda n: [b"NEW%d" % next(ids) for _ in range(n)], Shapes())
 
 
 def send(broker, *frames) -> list[Any]:

@@ -39,7 +39,7 @@ def sends(ids: list[str], topic: str = "orders", **more: object) -> Gathered:
         )
         for opaque, message_id in enumerate(ids, -2)
     ]
-    (gathered,), refused = gather(frames, (b"\0\0\0\0", 0), SITE, lambda: "new", Shapes())
+    (gathered,), refused = gather(frames, (b"\0\0\0\0", 0), SITE, lambda n: [b"new"] * n, Shapes())
     assert refused == []
     return gathered
 

@@ -40,7 +40,7 @@ VALUES = (
 
 
 def ways(counter: Any, n: int = 9) -> Ways:
-    return Ways(LEVELS, [REAL] * n, lambda: "NEW")
+    return Ways(LEVELS, [REAL] * n, lambda n: [b"NEW"] * n)
 
 
 @st.composite
@@ -133,7 +133,7 @@ def test_a_text_that_nearly_matches_takes_linear_time() -> None:
 
 def made(frames: list[Frame], shapes: Shapes) -> Any:
     """What becomes of frames that came together."""
-    gathered, refused = gather(frames, PEER, SITE, lambda: "NEW", shapes)
+    gathered, refused = gather(frames, PEER, SITE, lambda n: [b"NEW"] * n, shapes)
     return gathered, [(frame, error.message, error.code) for frame, error in refused]
 
 
@@ -285,7 +285,7 @@ def test_runs_and_their_refusals_are_the_same(rows: list[list[bytes]], body: byt
         (reader.receive_alike(chunk), shapes),
         (Reader().receive(chunk), Shapes()),
     ):
-        gathered, refused = gather(frames, PEER, SITE, lambda: "NEW", with_shapes)
+        gathered, refused = gather(frames, PEER, SITE, lambda n: [b"NEW"] * n, with_shapes)
         outcomes.append(
             (
                 [(each.command, each.ids, each.requests) for each in gathered],
@@ -301,7 +301,7 @@ def test_a_run_is_answered_as_its_frames_are() -> None:
     reader = taught(java(1, ""))
     outcomes = []
     for frames in (reader.receive_alike(chunk), Reader().receive(chunk)):
-        (gathered,), _ = gather(frames, PEER, SITE, lambda: "NEW", Shapes())
+        (gathered,), _ = gather(frames, PEER, SITE, lambda n: [b"NEW"] * n, Shapes())
         outcomes.append((ready_answers(gathered, shown, SITE), gathered.answers(shown, SITE)))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0]

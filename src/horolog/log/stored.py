@@ -14,12 +14,8 @@ import numpy.typing as npt
 from horolog.log.record import HEAD, HEAD_BYTES
 from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
+from horolog.protocol.rocketmq.record_columns import STORED
 
-_CODES = {"I": ">u4", "i": ">i4", "q": ">i8", "4s": "V4"}
-STORED = np.dtype([(name, _CODES[code]) for name, code in layout.FIXED])
-assert STORED.itemsize == layout.HEAD.size
-assert STORED.fields is not None
-assert {name: field[1] for name, field in STORED.fields.items()} == layout.AT
 MESSAGE = np.dtype([("head", HEAD), ("stored", STORED)])  # a message record as far as its body
 MESSAGE_BYTES = HEAD_BYTES + STORED.itemsize
 assert MESSAGE.itemsize == MESSAGE_BYTES

@@ -129,7 +129,7 @@ class PropertyShape:
         ids: Sequence[bytes] = columns[self._id]
         between = self._separator
         if not self._has_id:
-            ids = [ways.new_id().encode() for _ in texts]
+            ids = ways.new_ids(len(texts))
             texts = [
                 b"%b%bUNIQ_KEY\x01%b\x02" % (text, between, name)
                 for text, name in zip(texts, ids, strict=True)

@@ -21,7 +21,7 @@ class Ways(NamedTuple):
 
     levels: Levels
     reals: Sequence[bytes]  # what is stored with each of the messages if it is delayed
-    new_id: Callable[[], str]
+    new_ids: Callable[[int], list[bytes]]
 
 
 class Wanted(NamedTuple):
@@ -55,7 +55,7 @@ def _read(
         end = marked.find(b"\x02", at + 1)
         message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
     else:
-        message_id = ways.new_id().encode()
+        (message_id,) = ways.new_ids(1)
         marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())

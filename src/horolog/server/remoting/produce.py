@@ -60,7 +60,7 @@ class ProduceCodes:
         peer = link.peer
         try:
             found, refused = gather(
-                frames, (peer.host, peer.port), self._node.site, self._new_id, link.shapes
+                frames, (peer.host, peer.port), self._node.site, self._new_ids, link.shapes
             )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
             for each in frames:
@@ -87,8 +87,8 @@ class ProduceCodes:
             else:
                 self._node.engine.ask(command, partial(self._sent, link, alone))
 
-    def _new_id(self) -> str:
-        return self._ids.next(self._node.engine.clock.wall_ms())
+    def _new_ids(self, count: int) -> list[bytes]:
+        return self._ids.take(self._node.engine.clock.wall_ms(), count)
 
     def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         if isinstance(result, HorologError):
