@@ -142,15 +142,15 @@ class GivingUp:
         while messages := self._broker.ask(command).messages:
             there.update(_id_of(each.layout).message_id for each in messages)
         gone = sum(self._broker.ask(DescribeTopic(AGAIN)).min_offsets)
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         page = DeadLetterPage([], BEGINNING)
         while page.next is not None:
             page = self._broker.ask(ListDeadLetters(GROUP, page.next, all=True))
-            told.update(_id_of(each.layout).message_id for each in page.letters if each.redriven)
+            counts.update(_id_of(each.layout).message_id for each in page.letters if each.redriven)
         for promise, wrong, excused, why in (
             ("P2", self.redriven - there, gone, "were re-driven and are not there"),
-            ("P2", told - there, gone, "are said to be re-driven and are not there"),
-            ("P3", there - told, dropped, "are there, and their letters wait, or came twice"),
+            ("P2", counts - there, gone, "are said to be re-driven and are not there"),
+            ("P3", there - counts, dropped, "are there, and their letters wait, or came twice"),
         ):
             if wrong.total() > excused and not lost_allowed:
                 raise PromiseBroken(f"{promise}: {wrong} {why}")

@@ -236,8 +236,8 @@ class DeadLetters:
         if refusal is not None:
             raise refusal
         due_ms = due_ms if due_ms > wall_ms else 0
-        told = RedrivenLetter(place, to, letter.message_id, due_ms)
-        return _Made(told, topic, retry.redriven(stored, to, due_ms))
+        answer = RedrivenLetter(place, to, letter.message_id, due_ms)
+        return _Made(answer, topic, retry.redriven(stored, to, due_ms))
 
     def _append(self, topic: Topic, made: list[_Made], wall_ms: int) -> None:
         """One frame: the letters are consumed by REDRIVING, and are messages again."""
