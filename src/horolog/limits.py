@@ -50,6 +50,8 @@ SQL_COST = 64  # a message that a SQL92 filter looks at counts as so many units:
 SQL_DEPTH_MAX = (
     200  # operators and parentheses of a SQL92 filter; ours: each may be a call within a call
 )
+ORDER_COST = 64  # a message that a receive in order holds back counts as so many units: it is read, and its group too
+ORDER_HELD_MAX = 8_192  # messages of blocked message groups in a queue, for each consumer group in order; about 2 MB
 SCAN_MAX = 4_096  # consume queue units looked at at once with a tag filter
 RECEIVE_SCAN_MAX = 16_384  # of one poll in one turn; it goes on in the next: about 1 ms
 TURN_SCAN_MAX = 65_536  # of all polls of a turn: about 3 ms

@@ -148,7 +148,8 @@ class Broker:
 
     def _serve(self, now: Now, effects: Effects) -> None:
         self._receives.renewals.renew(now)
-        effects.prompt += self._decisions.waiting.serve(now)
+        for reply in self._decisions.waiting.serve(now):
+            effects.answer_poll(reply)
         effects.prompt += self._decisions.waiting.time_out(now)
 
     def _has_more(self) -> bool:

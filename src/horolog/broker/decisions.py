@@ -217,7 +217,7 @@ class Decisions:
         self.offsets.seal()
         reply = self.receives.receive(item.token, command, now)
         if reply is not None:
-            effects.prompt.append(reply)
+            effects.answer_poll(reply)
         return LATER
 
     def _ack(self, _: Input, command: Ack, now: Now, _effects: Effects) -> object:

@@ -31,10 +31,14 @@ class Now(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """The result of a command (or the HorologError that refuses it) for the token it came with."""
+    """The result of a command (or the HorologError that refuses it) for the token it came with.
+
+    waits  for the commit position, though it answers a poll, which others need not
+    """
 
     token: object
     result: object
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -52,3 +56,7 @@ class Effects:
     problems: list[str] = field(
         default_factory=list
     )  # new ones and repairs, for the log of the process
+
+    def answer_poll(self, reply: Reply) -> None:
+        """The answer to a poll: at once, unless it has to wait."""
+        (self.replies if reply.waits else self.prompt).append(reply)

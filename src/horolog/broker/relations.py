@@ -68,11 +68,17 @@ def check_polls(shard: Shard) -> None:
     for group, topic_id in shard.ready.polls.groups():
         for queue_id, queue in enumerate(shard.topics.by_id[topic_id].queues):
             found = shard.ready.find(group, topic_id, queue_id)
-            first = queue.first if found is None else found.next
+            if found is None:
+                has_more = queue.first < queue.length
+            elif found.order is not None:
+                has_more = found.order.has_for(found.next, queue.length)
+            else:
+                has_more = found.next < queue.length
             place = (group, topic_id, queue_id)
             noted = place[1:] in shard.visible or shard.ready.polls.is_noted(*place)
-            assert first >= queue.length or noted, (place, first, queue.length)
-            assert found is None or not found.free, f"{place}: a lease is over, and a poll waits"
+            assert not has_more or noted, (place, found, queue.length)
+            is_free = found is not None and found.order is None and found.first_free() is not None
+            assert not is_free, f"{place}: a lease is over, and a poll waits"
 
 
 def check_tier(shard: Shard) -> None:

@@ -52,10 +52,11 @@ class Receive:
     auto_renew: bool
     poll_ms: int  # how long to wait for a first message; 0: answer at once
     client_id: str
-    attempt_id: str = ""
+    attempt_id: str = ""  # in order: who comes again with the same one gets the same messages
     bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
     is_sql: bool = False  # the filter is a SQL92 expression
     gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
+    in_order: bool = False  # as a group whose settings say so
 
 
 class Delivered(NamedTuple):

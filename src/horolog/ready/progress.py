@@ -9,7 +9,7 @@ An offset between floor and next is in exactly one of `acked` and `leases`.  `ac
 no more than leases: a lease that is extended for ever keeps the floor where it is, and not in memory what was consumed
 after it.  A lease whose time is over stays in `leases`, and its offset in `free`, until it is given out again; it
 cannot be acked any more.  What may happen to an offset, and when, stands in the table of `lease_life`, and every method
-here reads it.
+here reads it.  Of a group that consumes in order, `order` knows the message groups, and hears of every such change.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import TABLE, Event, State
 from horolog.ready.offset_runs import OffsetRuns
+from horolog.ready.order import QueueOrder
 from horolog.state_table import after
 
 
@@ -48,7 +49,7 @@ class Lease(NamedTuple):
 class QueueProgress:
     """Progress of one group in one queue."""
 
-    __slots__ = ("_tally", "acked", "ends", "floor", "free", "leases", "next")
+    __slots__ = ("_taken", "_tally", "acked", "ends", "floor", "free", "leases", "next", "order")
 
     def __init__(self, floor: int = 0, tally: Tally | None = None) -> None:
         self.floor = floor
@@ -56,7 +57,11 @@ class QueueProgress:
         self.acked = OffsetRuns()
         self.leases: dict[int, Lease] = {}
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
-        self.free: list[int] = []  # heap of offsets whose lease is over
+        self.free: list[int] = []  # heap of offsets whose lease is over, and of these
+        self._taken: set[int] = (
+            set()
+        )  # that were taken out of it, and stay until they come to its top
+        self.order: QueueOrder | None = None  # while the group consumes in order
         self._tally = tally or Tally()
 
     def state(self, offset: int) -> State:
@@ -73,6 +78,8 @@ class QueueProgress:
         self._tally.leases += offset not in self.leases
         self.leases[offset] = lease
         self.ends.set(offset, lease.ends_at)
+        if self.order is not None:
+            self.order.leased(offset)
 
     def lease_all(self, leases: dict[int, Lease], ends_at: int, event: Event) -> None:
         """`lease` for many offsets that come to the same end."""
@@ -88,12 +95,30 @@ class QueueProgress:
         self._tally.leases += len(leases)
         self.leases.update(leases)
         self.ends.set_all(offsets, ends_at)
+        if self.order is not None:
+            for offset in offsets:
+                self.order.leased(offset)
 
     def expire(self, mono_ms: int) -> None:
         """Move offsets whose lease is over to `free`."""
         for offset in self.ends.take(mono_ms):
             assert self.leases[offset].ends_at <= mono_ms, (offset, self.leases[offset], mono_ms)
+            self._free(offset)
+
+    def end(self, offset: int, mono_ms: int) -> None:
+        """The lease of an offset ends now: its handle is good no more."""
+        assert after(TABLE, self.state(offset), Event.END) is State.ENDED
+        self.ends.drop(offset)
+        self.leases[offset] = self.leases[offset]._replace(ends_at=mono_ms, duration_ms=0)
+        self._free(offset)
+
+    def _free(self, offset: int) -> None:
+        if offset in self._taken:
+            self._taken.discard(offset)
+        else:
             heapq.heappush(self.free, offset)
+        if self.order is not None:
+            self.order.ended(offset)
 
     def next_end(self) -> int | None:
         """Monotonic time at which the first lease ends."""
@@ -101,18 +126,34 @@ class QueueProgress:
 
     def has_for(self, length: int, mono_ms: int) -> bool:
         """Whether a receive could get something of a queue of that length: something new, or a lease that is over."""
-        if self.next < length or self.free:
+        if self.order is not None:
+            has = self.order.has_for(self.next, length)
+        else:
+            has = self.next < length or self.first_free() is not None
+        if has:
             return True
         end = self.ends.first()
         return end is not None and end <= mono_ms
 
     def first_free(self) -> int | None:
         """The lowest offset whose lease is over; `take_free` when it is given out or consumed."""
+        while self.free and self.free[0] in self._taken:
+            self._taken.discard(heapq.heappop(self.free))
         return self.free[0] if self.free else None
 
     def take_free(self) -> None:
         """Take what `first_free` gave."""
         heapq.heappop(self.free)
+
+    def take_out(self, offset: int) -> None:
+        """The same for any offset whose lease is over."""
+        assert self.state(offset) is State.ENDED, offset
+        assert offset not in self._taken, offset
+        self._taken.add(offset)
+        if 2 * len(self._taken) > len(self.free):  # so that what has left does not gather
+            self.free = [free for free in self.free if free not in self._taken]
+            heapq.heapify(self.free)
+            self._taken.clear()
 
     def consume(self, offset: int, event: Event) -> bool:
         """The offset is consumed; False if it was already."""
@@ -125,6 +166,8 @@ class QueueProgress:
             self.ends.drop(offset)
         self.acked.add(offset)
         self._raise_floor()
+        if self.order is not None:
+            self.order.consumed(offset)
         return True
 
     def consume_leased(self, offsets: list[int], event: Event) -> None:
@@ -135,6 +178,9 @@ class QueueProgress:
         for offset in offsets:
             del self.leases[offset]
         self._tally.leases -= len(offsets)
+        if self.order is not None:
+            for offset in offsets:
+                self.order.consumed(offset)
         offsets = sorted(offsets)
         first = offsets[0]
         for offset, following in pairwise((*offsets, -1)):
@@ -151,12 +197,14 @@ class QueueProgress:
         """Retention: offsets below are gone, leases on them vanish, and the group goes on here."""
         if offset <= self.floor:
             return
+        self.order = None  # it is made again where it is asked for
         for gone in [leased for leased in self.leases if leased < offset]:
             del self.leases[gone]
             self._tally.leases -= 1
             self.ends.drop(gone)
-        self.free = [free for free in self.free if free >= offset]
+        self.free = [free for free in self.free if free >= offset and free not in self._taken]
         heapq.heapify(self.free)
+        self._taken.clear()
         self.acked.drop_below(offset)
         self.floor = offset
         self._raise_floor()
@@ -176,12 +224,21 @@ class QueueProgress:
                 del self.leases[leased]
                 self.ends.drop(leased)
             self._tally.leases -= len(gone)
+            self.order = None
             self.free.clear()
+            self._taken.clear()
             self.acked.clear()
             self.floor = self.next = offset
         else:
             gone = []
         return gone
+
+    def put_in_order(self, *, in_order: bool) -> None:
+        """The group consumes in order from here on, or does not."""
+        if not in_order:
+            self.order = None
+        elif self.order is None:
+            self.order = QueueOrder(self.next, self.leases, self.ends)
 
     def skip_to(self, offset: int, leased: set[int]) -> None:
         """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
@@ -222,5 +279,9 @@ class QueueProgress:
         for offset, at in ends.items():
             assert offset in self.leases, f"{offset} is not leased, and will end"
             assert self.leases[offset].ends_at == at, (offset, at, self.leases[offset])
-        assert sorted(self.free) == sorted(self.leases.keys() - ends.keys()), self.free
+        free = [offset for offset in self.free if offset not in self._taken]
+        assert sorted(free) == sorted(self.leases.keys() - ends.keys()), self.free
+        assert self._taken <= set(self.free), self._taken
+        if self.order is not None:
+            self.order.check_invariants(self.next, self.leases)
         self.ends.check_invariants()

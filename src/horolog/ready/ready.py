@@ -6,71 +6,28 @@ All times are monotonic milliseconds unless a name says wall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     INVISIBLE_MAX_MS,
     LEASES_MAX,
     REDELIVERY_MIN_MS,
-    REQUEST_BYTES_MAX,
     SCAN_MAX,
 )
-from horolog.log.consume_queue import NO_UNITS, ConsumeQueue
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.record import HEAD_BYTES
+from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.deadlines import Deadlines
-from horolog.ready.filter import Filter
 from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
-from horolog.ready.polls import Polls, Waiter
+from horolog.ready.order_pick import pick_in_order
+from horolog.ready.polls import News, Polls, Waiter
 from horolog.ready.progress import Lease, QueueProgress, Tally
 from horolog.ready.receipt import Receipt, invalid_receipt
 
-RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
 _ROOM_PART = 100  # of the most leases: when so much has become free, those who wait are looked at
-
-
-class Picked(NamedTuple):
-    """A message chosen for a receive."""
-
-    queue: int
-    offset: int
-    attempt: int
-    record: bytes
-
-
-@dataclass(slots=True)
-class Chosen:
-    """What a look at one queue has found.
-
-    upto        queue offset up to which new messages were looked at
-    lost        holes that were given out before, and can't be again
-    holes       those among the new ones
-    size        bytes of the records that were picked
-    unreadable  why the queue's own files cannot be read where it was looked last; "": they can
-    """
-
-    upto: int
-    picked: list[Picked] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    holes: list[int] = field(default_factory=list)
-    size: int = 0
-    unreadable: str = ""
-
-    def units(self, queue: ConsumeQueue, offset: int, count: int) -> npt.NDArray[Any]:
-        """Units from a queue offset on; none if the files cannot be read there."""
-        try:
-            return queue.read(offset, count)
-        except HorologError as error:
-            if error.code is not ErrorCode.DAMAGED:
-                raise
-            self.unreadable = error.message
-            return NO_UNITS
 
 
 class Ready:
@@ -113,12 +70,35 @@ class Ready:
         """Progress of a group in a queue, None if it has taken nothing from it yet."""
         return self.progress.get((group, topic), {}).get(queue)
 
-    def has_for(self, group: int, topic: int, id: int, queue: ConsumeQueue, mono_ms: int) -> bool:
-        """Whether a receive could get something of a queue; most have nothing, and are looked at no further."""
-        found = self.find(group, topic, id)
+    def has_for(
+        self, place: tuple[int, int, int], queue: ConsumeQueue, mono_ms: int, in_order: int | None
+    ) -> bool:
+        """Whether a receive could get something of a queue; most have nothing, and are looked at no further.
+
+        place     group, topic and queue
+        in_order  None: the receive is not in order; else what stands for it, if it may come again, or 0
+        """
+        found = self.find(*place)
         if found is None:
             return queue.first < queue.length
+        found.put_in_order(in_order=in_order is not None)
+        if in_order and found.order is not None and found.order.given(in_order):
+            return True
         return found.has_for(queue.length, mono_ms)
+
+    def given_first(
+        self, group: int, topic: int, queues: Iterable[int], in_order: int | None
+    ) -> Iterable[int]:
+        """The queues, those first of which this receive was given something before."""
+        if not in_order:
+            return queues
+        known = self.progress.get((group, topic), {})
+
+        def has_given(queue: int) -> bool:
+            order = known[queue].order if queue in known else None
+            return order is not None and bool(order.given(in_order))
+
+        return sorted(queues, key=has_given, reverse=True)
 
     def of(self, group: int, topic: int, queue: int) -> QueueProgress:
         """Progress of a group in a queue; a new group begins where the queue begins."""
@@ -191,88 +171,40 @@ class Ready:
         for i in range(queues):
             yield (first + i) % queues
 
-    def pick(
-        self,
-        progress: QueueProgress,
-        queue_id: int,
-        queue: ConsumeQueue,
-        tags: Filter,
-        limit: int,
-        mono_ms: int,
-        record_at: RecordAt,
-        room: int = REQUEST_BYTES_MAX,
-    ) -> Chosen:
-        """Choose up to `limit` messages: first those whose lease is over, then new ones that match.
+    def pick(self, progress: QueueProgress, ask: Ask, mono_ms: int) -> Chosen:
+        """Choose messages: first those whose lease is over, then new ones that match; or in order.
 
-        The one that takes the last of `room` bytes is the last one.
-
-        `record_at(offset, position, size)` reads a message; what it cannot read is a hole, and is not chosen.
         Nothing is changed but the list of ended leases.
         """
-        chosen = Chosen(progress.next)
+        if progress.order is not None:
+            chosen = pick_in_order(progress, progress.order, ask, self.room, mono_ms)
+            self.is_short |= chosen.is_short
+            return chosen
+        chosen, limit = Chosen(progress.next), ask.limit
         progress.expire(mono_ms)
         while (
             len(chosen.picked) < limit
-            and chosen.size < room
+            and chosen.size < ask.room
             and (offset := progress.first_free()) is not None
         ):
-            units = chosen.units(queue, offset, 1)
+            units = chosen.units(ask.queue, offset, 1)
             if not len(units):
                 return chosen
             progress.take_free()
-            record = record_at(offset, *units[0].tolist()[:2])
+            record = ask.read(offset, *units[0].tolist()[:2])
             if record is None:
                 chosen.lost.append(offset)
             else:
                 attempt = progress.leases[offset].attempt + 1
-                chosen.picked.append(Picked(queue_id, offset, attempt, record))
+                chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
                 chosen.size += len(record)
         fresh = min(limit, len(chosen.picked) + self.room)  # what is given out again takes no room
-        self._choose_new(chosen, progress, queue_id, queue, tags, fresh, record_at, room)
-        if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < queue.length:
+        _choose_new(chosen, progress, ask, fresh)
+        if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
             self.is_short = True
+        chosen.cost = (chosen.upto - progress.next) * ask.tags.cost
+        chosen.is_through = chosen.upto >= ask.queue.length or not self.room
         return chosen
-
-    def _choose_new(
-        self,
-        chosen: Chosen,
-        progress: QueueProgress,
-        queue_id: int,
-        queue: ConsumeQueue,
-        tags: Filter,
-        limit: int,
-        record_at: RecordAt,
-        room: int,
-    ) -> None:
-        picked, stop = chosen.picked, min(queue.length, progress.next + SCAN_MAX // tags.cost)
-        known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
-        while len(picked) < limit and chosen.size < room and chosen.upto < stop:
-            first, wants_all = chosen.upto, tags.wants_all
-            count = stop - first
-            units = chosen.units(
-                queue, first, min(count, limit - len(picked)) if wants_all else count
-            )
-            if not len(units):
-                return
-            if wants_all:
-                rows, places = list(range(len(units))), units.tolist()
-            else:
-                matching = np.flatnonzero(tags.may_match(units))
-                rows, places = matching.tolist(), units[matching].tolist()
-            for row, (position, size, _) in zip(rows, places, strict=True):
-                offset = first + row
-                if offset in progress.leases or (offset < known and offset in progress.acked):
-                    continue
-                record = record_at(offset, position, size)
-                if record is None:
-                    chosen.holes.append(offset)
-                elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
-                    picked.append(Picked(queue_id, offset, 1, record))
-                    chosen.size += len(record)
-                    if len(picked) == limit or chosen.size >= room:
-                        chosen.upto = offset + 1
-                        return
-            chosen.upto = first + len(units)
 
     # --- handles --------------------------------------------------------------------------------
 
@@ -333,6 +265,10 @@ class Ready:
             if not ends:
                 del self._ends[group, topic]
         self.polls.watch(group, topic, self._first_end(group, topic))
+        order = self.of(group, topic, queue).order
+        if order is not None and order.has_news:
+            order.has_news = False
+            self.polls.postpone(News(topic, group, [queue]))
 
     def _first_end(self, group: int, topic: int) -> int | None:
         ends = self._ends.get((group, topic))
@@ -375,6 +311,40 @@ class Ready:
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)
+
+
+def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
+    """Choose of what was never given out."""
+    picked, tags = chosen.picked, ask.tags
+    stop = min(ask.queue.length, progress.next + SCAN_MAX // tags.cost)
+    known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
+    while len(picked) < limit and chosen.size < ask.room and chosen.upto < stop:
+        first, wants_all = chosen.upto, tags.wants_all
+        count = stop - first
+        units = chosen.units(
+            ask.queue, first, min(count, limit - len(picked)) if wants_all else count
+        )
+        if not len(units):
+            return
+        if wants_all:
+            rows, places = list(range(len(units))), units.tolist()
+        else:
+            matching = np.flatnonzero(tags.may_match(units))
+            rows, places = matching.tolist(), units[matching].tolist()
+        for row, (position, size, _) in zip(rows, places, strict=True):
+            offset = first + row
+            if offset in progress.leases or (offset < known and offset in progress.acked):
+                continue
+            record = ask.read(offset, position, size)
+            if record is None:
+                chosen.holes.append(offset)
+            elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
+                picked.append(Picked(ask.queue_id, offset, 1, record))
+                chosen.size += len(record)
+                if len(picked) == limit or chosen.size >= ask.room:
+                    chosen.upto = offset + 1
+                    return
+        chosen.upto = first + len(units)
 
 
 def lease_duration(invisible_ms: int) -> int:

@@ -67,6 +67,7 @@ class Conversation:
             answer = pb.TelemetryCommand(status=status_of(error))
         elif error is None and isinstance(view := result.result(), GroupView):
             answer.settings.backoff_policy.max_attempts = view.settings.retry_max + 1
+            answer.settings.subscription.fifo = view.settings.orderly
         self._say(answer)
         if self._then is not None and not self._unanswered:
             self._then()
@@ -178,12 +179,26 @@ class SessionCalls:
     async def query_assignment(
         self, request: pb.QueryAssignmentRequest, call: Call
     ) -> pb.QueryAssignmentResponse:
-        """One assignment: any queue of this broker (messages are balanced, not queues)."""
+        """One assignment: any queue of this broker (messages are balanced, not queues).
+
+        A group in order is told each queue, as official brokers do: its clients poll for each, and get what may go.
+        """
         endpoints = self._endpoints(request.endpoints)
-        check_group(name_of(request.group))
+        group = check_group(name_of(request.group))
         view = await self._view(request.topic)
-        queue = route(request.topic, view, self._broker_name, endpoints)[0]
-        queue.id = -1
+        queues = route(request.topic, view, self._broker_name, endpoints)
+        if not await self._is_orderly(group):
+            queues = queues[:1]
+            queues[0].id = -1
         return pb.QueryAssignmentResponse(
-            status=OK, assignments=[pb.Assignment(message_queue=queue)]
+            status=OK, assignments=[pb.Assignment(message_queue=queue) for queue in queues]
         )
+
+    async def _is_orderly(self, group: str) -> bool:
+        try:
+            view: GroupView = await self._engine.submit(FindGroup(group))
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
+            return False
+        return view.settings.orderly

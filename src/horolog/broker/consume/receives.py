@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from xxhash import xxh64_intdigest
+
 from horolog.broker.consume.acks import Acks, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
@@ -38,12 +40,13 @@ from horolog.protocol.commands import (
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group
+from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
 from horolog.ready.progress import Lease, QueueProgress
-from horolog.ready.ready import Chosen, Picked, lease_duration
+from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import (
     Receipt,
     decode_receipts,
@@ -92,7 +95,7 @@ class Receives:
         self.renewals.see(command.client_id, now)
         leased = self._lease(topic, group, command, tags, now)
         if leased.messages:
-            return Reply(token, Received(leased.messages))
+            return self._found(token, group, command, leased)
         wait_ms = min(command.poll_ms, POLL_MAX_MS)
         if leased.unseen:
             wait_ms = max(wait_ms, SCAN_WAIT_MS)
@@ -104,6 +107,11 @@ class Receives:
         if leased.unseen:
             ready.polls.postpone(News(topic.id, group, leased.unseen))
         return None
+
+    def _found(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
+        """The answer; in order it waits for its leases, so that no start gives the messages to anybody else."""
+        waits = self._in_order(group, command) is not None
+        return Reply(token, Received(leased.messages), waits=waits)
 
     def _lease(
         self,
@@ -117,27 +125,29 @@ class Receives:
         """Lease what there is, but with a tag filter look at no more units than this turn has left."""
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
-        order = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
+        queues = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
+        in_order = self._in_order(group, command)
         leased = _Leased([], [])
         left, room = RECEIVE_SCAN_MAX, command.bytes_max
-        for queue_id in order:
+        for queue_id in ready.given_first(group, topic.id, queues, in_order):
             queue = topic.queues[queue_id]
-            if not ready.has_for(group, topic.id, queue_id, queue, now.mono_ms):
+            place = group, topic.id, queue_id
+            if not ready.has_for(place, queue, now.mono_ms, in_order):
                 continue
-            progress = ready.of(group, topic.id, queue_id)
-            record_at = partial(self._shard.queued.record, topic, queue_id)
+            progress = ready.of(*place)
+            progress.put_in_order(in_order=in_order is not None)
+            read = partial(self._shard.queued.record, topic, queue_id)
             while len(leased.messages) < limit:
-                if not tags.wants_all and min(left, self._scan_left) <= 0:
+                is_scan = in_order is not None or not tags.wants_all
+                if is_scan and min(left, self._scan_left) <= 0:
                     leased.unseen.append(queue_id)
                     break
-                count, first = limit - len(leased.messages), progress.next
-                chosen = ready.pick(
-                    progress, queue_id, queue, tags, count, now.mono_ms, record_at, room
-                )
+                count = limit - len(leased.messages)
+                ask = Ask(queue_id, queue, tags, count, room, read, in_order or 0)
+                chosen = ready.pick(progress, ask, now.mono_ms)
                 room -= chosen.size
-                left -= (chosen.upto - first) * tags.cost
-                self._scan_left -= (chosen.upto - first) * tags.cost
-                is_through = chosen.upto >= queue.length or not ready.room
+                left -= chosen.cost
+                self._scan_left -= chosen.cost
                 buried = command.gives_up and self._bury(topic, group, queue_id, chosen, now)
                 granted = self._grant(topic, group, queue_id, progress, chosen, command, now)
                 leased.messages.extend(granted)
@@ -145,12 +155,18 @@ class Receives:
                     self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
                 if buried and not granted:
                     continue
-                if chosen.picked or chosen.unreadable or is_through:
+                if chosen.picked or chosen.unreadable or chosen.is_through:
                     break
-            ready.watch(group, topic.id, queue_id)
+            ready.watch(*place)
             if len(leased.messages) >= limit or room <= 0:
                 break
         return leased
+
+    def _in_order(self, group: int, command: Receive) -> int | None:
+        """None: not in order; else what stands for the receive if it may come again, or 0."""
+        if not command.in_order and not self._shard.ready.groups.settings_of(group).orderly:
+            return None
+        return _receive_of(command) if command.attempt_id else 0
 
     def _bury(self, topic: Topic, group: int, queue_id: int, chosen: Chosen, now: Now) -> bool:
         """Move what was leased as often as the group allows to its dead letters; it is not chosen any more.
@@ -181,20 +197,24 @@ class Receives:
         now: Now,
     ) -> list[Delivered]:
         """Lease what was chosen; what was passed over is consumed, and holes are logged as consumed."""
-        progress.skip_to(chosen.upto, {p.offset for p in chosen.picked})
+        place = group, topic.id, queue_id
         lost = [offset for offset in chosen.lost if progress.consume(offset, Event.HOLE)]
+        lost += [offset for offset in chosen.unwanted if progress.consume(offset, Event.SKIP)]
         if lost:
-            self.records.append(encode_ack(group, topic.id, queue_id, lost))
+            self.records.append(encode_ack(*place, lost))
+        self._revoke(place, progress, chosen)
+        progress.skip_to(chosen.upto, {p.offset for p in chosen.picked})
         if not chosen.picked and not chosen.holes:
             return []
         ready = self._shard.ready
         duration = (
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
-        place = group, topic.id, queue_id
         grant_ids = ready.new_grants(len(chosen.picked))
         leases = _leases(chosen.picked, grant_ids, command, duration, now)
         progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
+        if progress.order is not None and command.attempt_id:
+            progress.order.remember(_receive_of(command), leases)
         if command.auto_renew:
             for offset in leases:
                 self.renewals.hold((*place, offset), command.client_id, now)
@@ -208,6 +228,18 @@ class Receives:
             Delivered(p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, handle)
             for p, handle in zip(chosen.picked, handles, strict=True)
         ]
+
+    def _revoke(self, place: tuple[int, int, int], progress: QueueProgress, chosen: Chosen) -> None:
+        """Log which leases have ended before their time, and are not given out again just now.
+
+        Before `next` moves: in a replay it passes over what is leased by no record before this one.
+        """
+        for offset in chosen.revoked:
+            self.renewals.release((*place, offset))
+        again = {p.offset for p in chosen.picked}
+        left = [each for each in chosen.revoked if each in progress.leases and each not in again]
+        if left:
+            self.records.append(regrant_record(place, progress, left, 0))
 
     # --- waiting polls --------------------------------------------------------------------------
 
@@ -241,7 +273,7 @@ class Receives:
                         replies += self._through(list(bucket.waiters.values()))
                     break
                 ready.polls.leave(waiter)
-                replies.append(Reply(waiter.token, Received(leased.messages)))
+                replies.append(self._found(waiter.token, news.group, command, leased))
         for queue_id in news.queues:
             ready.watch(news.group, news.topic, queue_id)
         left = News(news.topic, news.group, sorted(unseen)) if unseen else None
@@ -380,6 +412,11 @@ class Receives:
             Event.CHANGE,
         )
         return grant
+
+
+def _receive_of(command: Receive) -> int:
+    """What stands for a receive that may come again, with the same attempt id, because its answer was lost."""
+    return xxh64_intdigest(f"{command.client_id}\0{command.attempt_id}".encode()) or 1
 
 
 def _leases(

@@ -1,0 +1,221 @@
+"""Choosing messages of a queue for a consumer group in order; which may go, `order` knows.
+
+Groups that can go on are gone through together, in the order of the queue, each from its first message on, as far as the
+receive has room: its client consumes the messages of a group one after the other.  If the first one was leased before, what followed it is taken back from whoever has it, and
+comes again after it.
+
+Only the first one has had a further attempt: what came behind it was never tried, as far as the broker can know.  So a
+message that fails again and again does not take the ones after it to the dead letters.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from horolog.limits import ORDER_COST, SCAN_MAX
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.rocketmq.message_group import NO_GROUP, group_hash
+from horolog.ready.chosen import Ask, Chosen, Picked
+from horolog.ready.order import QueueOrder
+from horolog.ready.progress import QueueProgress
+
+_CHUNK = 64  # units that are read together
+_REFUSED_MAX = 32  # groups that get nothing for want of room before a look ends
+
+
+def pick_in_order(
+    progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
+) -> Chosen:
+    """Choose messages; what was chosen is leased by the caller, in the same step.
+
+    leases  how many more there may be; what is given out again takes none
+    """
+    progress.expire(mono_ms)
+    pick = _Pick(progress, order, ask, leases, mono_ms)
+    if not order.is_learned:
+        pick.chosen.cost += ORDER_COST * order.learn(pick.group_at, SCAN_MAX // ORDER_COST)
+        if not order.is_learned:
+            return pick.chosen
+    for offset in order.given(ask.receive) if ask.receive else ():
+        pick.give_back(offset)
+    pick.take_able()
+    while not pick.is_over and pick.look():
+        pass
+    return pick.seal()
+
+
+class _Pick:
+    """One look at a queue."""
+
+    def __init__(
+        self, progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
+    ) -> None:
+        self.chosen = Chosen(progress.next)
+        self._progress = progress
+        self._order = order
+        self._ask = ask
+        self._mono_ms = mono_ms
+        self._leases = leases
+        self._begun: set[int] = set()  # groups that have their turn
+        self._taken: dict[int, bool] = {}  # those of which something is chosen: whether all is
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.chosen.picked) >= self._ask.limit or self.chosen.size >= self._ask.room
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be looked at now."""
+        chosen = self.chosen
+        is_costly = chosen.cost >= SCAN_MAX
+        return self._is_full or chosen.is_short or is_costly or bool(chosen.unreadable)
+
+    def group_at(self, offset: int) -> int:
+        """What stands for the message group of a message; a hole is of none."""
+        record = self._read(offset)
+        return NO_GROUP if record is None else group_hash(memoryview(record)[HEAD_BYTES:])
+
+    def _read(self, offset: int) -> bytes | None:
+        units = self.chosen.units(self._ask.queue, offset, 1)
+        if not len(units):
+            return None
+        return self._ask.read(offset, *units[0].tolist()[:2])
+
+    def give_back(self, offset: int) -> None:
+        """The receive that was given it comes again: its lease ends, and it is no further attempt."""
+        if offset in self._progress.ends:
+            self._end(offset)
+        self._order.again.add(offset)
+
+    def _end(self, offset: int) -> None:
+        self._progress.end(offset, self._mono_ms)
+        self.chosen.revoked.append(offset)
+
+    # --- what was held or leased before -----------------------------------------------------------
+
+    def take_able(self) -> None:
+        """Choose of the groups that can go on, in the order of the queue."""
+        order, refused = self._order, 0
+        going: list[tuple[int, int, int]] = []  # heap of (next member, its place, group)
+        while not self._is_full and refused < _REFUSED_MAX and not self.chosen.unreadable:
+            able = order.first_able()
+            if able is not None and (not going or able < going[0][0]):
+                group = order.take_able()
+                if group not in self._begun:
+                    self._begun.add(group)
+                    heappush(going, (able, 0, group))
+                continue
+            if not going:
+                break
+            offset, place, group = heappop(going)
+            if not self._choose(offset, group):
+                refused += 1
+                self._stop(group, place)
+            elif place + 1 < len(members := order.members(group)):
+                heappush(going, (members[place + 1], place + 1, group))
+            else:
+                self._taken[group] = True
+        for _, place, group in going:
+            self._stop(group, place)
+
+    def _stop(self, group: int, place: int) -> None:
+        """A group gets no further than that place of its members: what is leased from there on is taken back."""
+        if not place:
+            self._begun.discard(group)
+            self._order.offer(group)
+            return
+        for offset in self._order.members(group)[place:]:
+            if offset not in self._progress.leases:
+                break
+            if offset in self._progress.ends:
+                self._end(offset)
+
+    def _choose(self, offset: int, group: int, record: bytes | None = None) -> bool:
+        """Choose a message, or find that it is none to be chosen; False if there is no room for it."""
+        progress, chosen = self._progress, self.chosen
+        lease = progress.leases.get(offset)
+        if lease is None and self._leases <= 0:
+            chosen.is_short = True
+            return False
+        if offset in progress.ends:
+            self._end(offset)
+        is_new = record is not None
+        if record is None:
+            record = self._read(offset)
+        if record is None and chosen.unreadable:
+            return False
+        if lease is not None:
+            progress.take_out(offset)
+        if record is None:
+            chosen.lost.append(offset)
+            return True
+        tags = self._ask.tags
+        is_held = lease is None and not is_new
+        if is_held and not (tags.wants_all or tags.takes(memoryview(record)[HEAD_BYTES:])):
+            chosen.unwanted.append(offset)
+            return True
+        attempt = 1
+        if lease is None:
+            self._leases -= 1
+        else:
+            is_tried = group not in self._taken and offset not in self._order.again
+            attempt = lease.attempt + is_tried
+        self._taken.setdefault(group, False)
+        chosen.picked.append(Picked(self._ask.queue_id, offset, attempt, record))
+        chosen.size += len(record)
+        return True
+
+    # --- new ones ---------------------------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Look at some new messages; False if there are none that can be looked at."""
+        order, progress, ask = self._order, self._progress, self._ask
+        first, chosen = order.frontier, self.chosen
+        if order.is_full or first >= ask.queue.length:
+            return False
+        units = chosen.units(ask.queue, first, _CHUNK)
+        may = None if ask.tags.wants_all else ask.tags.may_match(units).tolist()
+        for row, (position, size, _) in enumerate(units.tolist()):
+            if self.is_over or order.is_full:
+                return False
+            offset = order.frontier = first + row
+            order.frontier += 1
+            chosen.cost += 1
+            if offset in progress.leases or offset in progress.acked:
+                continue
+            if may is not None and not may[row]:
+                continue
+            record = ask.read(offset, position, size)
+            if record is None:
+                chosen.lost.append(offset)
+            else:
+                self._look_at(offset, record)
+        return len(units) > 0
+
+    def _look_at(self, offset: int, record: bytes) -> None:
+        stored, tags = memoryview(record)[HEAD_BYTES:], self._ask.tags
+        if not tags.wants_all and not tags.takes(stored):
+            self.chosen.cost += tags.cost
+            return
+        order, group = self._order, group_hash(stored)
+        is_first = order.hold(offset, group)
+        if not is_first and not self._taken.get(group):
+            self.chosen.cost += ORDER_COST
+        elif is_first and order.members(group)[-1] != offset:
+            order.offer(group)
+            self.take_able()
+        elif self._choose(offset, group, record):
+            self._begun.add(group)
+            self._taken[group] = True
+        else:
+            order.offer(group)
+
+    def seal(self) -> Chosen:
+        """What was found."""
+        chosen, order, ask = self.chosen, self._order, self._ask
+        picked = {each.offset for each in chosen.picked}
+        gone = {*chosen.lost, *chosen.unwanted}
+        chosen.upto = order.settled(picked | gone)
+        at_end = order.is_full or order.frontier >= ask.queue.length
+        chosen.is_through = at_end or chosen.is_short
+        return chosen
