@@ -38,6 +38,8 @@ from horolog.limits import (
     MAX_DELAY_MS,
     MINUTE_MS,
     SECOND_MS,
+    TRANSACTION_CHECK_MAX,
+    TRANSACTION_RECOVERY_MAX_MS,
 )
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.protocol.rocketmq.names import check_topic
@@ -132,6 +134,20 @@ class Settings(BaseSettings):
         "120s",
         description="how long a message id that is sent again is answered with the first result; "
         "0s: never",
+    )
+    transaction_timeout: str = Field(
+        "6s",
+        description="how long after a half message its producer is asked what became of the transaction, "
+        "unless it wishes otherwise",
+    )
+    transaction_check_interval: str = Field(
+        "30s", description="how long until it is asked again; from the sixth time on twice as long"
+    )
+    transaction_check_max: int = Field(
+        TRANSACTION_CHECK_MAX,
+        ge=1,
+        le=10_000,
+        description="how often it is asked before a transaction is given up",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",
@@ -237,6 +253,23 @@ class Settings(BaseSettings):
     def _dedup_window_is_in_range(cls, text: str) -> str:
         if _duration(text) > DEDUP_MAX_MS:
             raise ValueError(f"0s to {DEDUP_MAX_MS // HOUR_MS}h are allowed")
+        return text
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """`transaction_timeout` in milliseconds."""
+        return parse_duration_ms(self.transaction_timeout)
+
+    @property
+    def transaction_check_ms(self) -> int:
+        """`transaction_check_interval` in milliseconds."""
+        return parse_duration_ms(self.transaction_check_interval)
+
+    @field_validator("transaction_timeout", "transaction_check_interval")
+    @classmethod
+    def _transaction_time_is_in_range(cls, text: str) -> str:
+        if not SECOND_MS <= _duration(text) <= TRANSACTION_RECOVERY_MAX_MS:
+            raise ValueError(f"1s to {TRANSACTION_RECOVERY_MAX_MS // HOUR_MS}h are allowed")
         return text
 
     @field_validator("host")

@@ -34,6 +34,7 @@ class ErrorCode(StrEnum):
     ILLEGAL_DELIVERY_TIME = "illegal_delivery_time"
     ILLEGAL_POLLING_TIME = "illegal_polling_time"
     INVALID_RECEIPT_HANDLE = "invalid_receipt_handle"
+    INVALID_TRANSACTION_ID = "invalid_transaction_id"
     TYPE_CONFLICT = "type_conflict"
     MESSAGE_CORRUPTED = "message_corrupted"
     CLIENT_ID_REQUIRED = "client_id_required"

@@ -65,6 +65,21 @@ TOPIC_ATTRIBUTES_MAX = 16 * KIB  # as JSON; ours: they stand in every checkpoint
 GROUPS_MAX = 65_535
 GROUP_ATTRIBUTES_MAX = 16 * KIB  # as JSON; ours: they stand in every checkpoint
 
+# --- transactions -----------------------------------------------------------------------------
+TRANSACTION_TIMEOUT_MS = 6 * SECOND_MS  # RocketMQ's: then its producer is asked what became of it
+TRANSACTION_CHECK_MS = 30 * SECOND_MS  # RocketMQ's: between two checks of a transaction
+TRANSACTION_CHECK_MAX = 15  # RocketMQ's: then it is given up
+TRANSACTION_SLOW_CHECKS = 5  # after so many a check comes half as often: nobody has known so far
+TRANSACTION_LOOK_MS = 5 * MINUTE_MS  # without a producer to ask; it is asked when it comes
+TRANSACTION_OPEN_MS = 72 * HOUR_MS  # then it is given up, whoever is there: it holds back the log
+TRANSACTION_RECOVERY_MAX_MS = HOUR_MS  # until the first check, as a producer may wish: the proxy's
+TRANSACTIONS_OPEN_MAX = 100_000  # of a shard: some 400 bytes of memory each
+TRANSACTIONS_OVER_KEPT = 16_384  # that ended last: whoever ends one again is told the same
+TURN_CHECKS_MAX = 1_024  # transactions whose check is due, of one turn
+TURN_GIVEN_UP_MAX = 64  # transactions that a turn gives up: each is a message to write
+CHECKED_AT_ONCE = 64  # half messages that are read for producers in one turn
+PRODUCER_TOPICS_MAX = 1_024  # of one 5.x producer, for which it is asked
+
 # --- turns ------------------------------------------------------------------------------------
 TURN_HAND_OVER_MAX = 4_000  # messages: about 5 ms of work, so that acks are not kept waiting
 TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies

@@ -16,6 +16,7 @@ from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.server.grpc_front import SERVICE, GrpcFront
 from horolog.server.open_broker import open_engine
+from horolog.server.transaction_checks import TransactionChecks
 
 ENDPOINTS = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="127.0.0.1", port=1)])
 HEADERS = [("x-mq-client-id", "tester"), ("x-mq-language", "PYTHON")]
@@ -25,8 +26,9 @@ SEGMENT = 16 << 20
 class Door:
     """A front on a real engine with a simulated clock, and a channel to it."""
 
-    def __init__(self, engine: Any, channel: grpc.aio.Channel) -> None:
+    def __init__(self, engine: Any, channel: grpc.aio.Channel, front: GrpcFront) -> None:
         self.engine = engine
+        self.front = front
         self.channel = channel
 
     async def call(self, name: str, request: Any, headers: Any = HEADERS, **more: Any) -> Any:
@@ -71,13 +73,14 @@ def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]], **settin
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
         front = GrpcFront(engine, **settings)
+        TransactionChecks(engine, [front.producers])
         port = await front.start()
         options = [("grpc.max_send_message_length", 1 << 28)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             try:
-                for kind in (TopicType.NORMAL, TopicType.DELAY, TopicType.MIXED):
+                for kind in TopicType:
                     await engine.submit(CreateTopic(kind.value, kind, 2))
-                await story(Door(engine, channel))
+                await story(Door(engine, channel, front))
             finally:
                 await front.stop(0)
                 await engine.stop()

@@ -17,6 +17,7 @@ from horolog.protocol.remoting.frame import Serializer
 from horolog.server.open_broker import open_engine
 from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.node import Node
+from horolog.server.transaction_checks import TransactionChecks
 
 SEGMENT = 16 << 20
 STORE_HOST = b"\x7f\0\0\1" + (10_911).to_bytes(4, "big")
@@ -81,6 +82,7 @@ def remoting_door(tmp_path: Path, **settings: Any) -> Iterator[RemotingDoor]:
         )
         node = Node(engine, store_host=STORE_HOST, **node_settings)
         front = RemotingFront(node, **settings)
+        TransactionChecks(engine, [front.producers])
         door = RemotingDoor(engine, front, asyncio.get_running_loop())
         ports = await front.start()
         door.namesrv, door.broker = ("127.0.0.1", ports.namesrv), ("127.0.0.1", ports.broker)

@@ -11,7 +11,7 @@ import pytest
 from horolog.cli.inspection import log_file
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.log import record
+from horolog.log import half_records, record
 from horolog.log.controls import (
     CONTENTS,
     CONTROL_KINDS,
@@ -29,6 +29,8 @@ ORIGINS = record.origins_of(np.array([64, 640]), np.array([0, 3]))
 MANY = np.array([(64, 0, 5_000), (640, 3, 6_000)], record.RECALLED)
 GRANTED = np.array([(7, 1, 2)], record.GRANTED)
 LANES = np.array([0, 4], np.uint16)
+HALF = np.zeros(1, record.HEAD)
+HALF["size"], HALF["key"] = record.HEAD_BYTES, 99
 SAMPLES = {
     Kind.HAND_OVER: record.encode_hand_over(12, ORIGINS),
     Kind.RECALL: record.encode_recall(3, 99, 5_000, ORIGINS, LANES, moved=True),
@@ -41,6 +43,11 @@ SAMPLES = {
     Kind.EPOCH: record.encode_epoch(),
     Kind.ADOPT: record.encode_adopt({"app": "a", "version": 1}),
     Kind.OFFLOAD: record.encode_offload({"step": "begin"}, b"xyz"),
+    Kind.HALF: half_records.half_envelope(HALF.nbytes, 7_000) + HALF.tobytes(),
+    Kind.HALF_CHECK: half_records.encode_half_checks(
+        np.array([(64, 9_000, 2)], half_records.HALF_CHECKED)
+    ),
+    Kind.HALF_END: half_records.encode_half_ends([(64, half_records.HalfOutcome.COMMITTED)]),
 }
 
 
@@ -89,6 +96,13 @@ def test_a_record_comes_back(kind: Kind) -> None:
             assert (content.next_offset, content.granted.tolist()) == (8, [(7, 1, 2)])
         case Kind.ACK:
             assert content.offsets.tolist() == [7, 9]
+        case Kind.HALF:
+            assert (int(content.head["key"]), content.record) == (99, HALF.tobytes())
+            assert control.due_ms == 7_000
+        case Kind.HALF_CHECK:
+            assert content.tolist() == [(64, 9_000, 2)]
+        case Kind.HALF_END:
+            assert content.tolist() == [(64, half_records.HalfOutcome.COMMITTED)]
         case Kind.OFFSETS:
             assert content.committed.tolist() == [(0, 7)]
         case _:
@@ -137,13 +151,15 @@ def test_nobody_decodes_control_records_but_the_table() -> None:
     """Readers have tables of all kinds, checked where they are made; see `log.controls`."""
     theirs = {f"decode_{name}" for name in ("hand_over", "recall", "recall_many", "grant", "ack")}
     theirs |= {"decode_offsets", "decode_offload"}
+    theirs |= {"decode_half", "decode_half_checks", "decode_half_ends"}
     for path in sorted(SRC.rglob("*.py")):
-        if path.name in ("controls.py", "record.py"):
+        if path.name in ("controls.py", "record.py", "half_records.py", "halves.py"):
             continue
         named = {
             alias.name
             for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom) and node.module == "horolog.log.record"
+            if isinstance(node, ast.ImportFrom)
+            and node.module in ("horolog.log.record", "horolog.log.half_records")
             for alias in node.names
         }
         assert not named & theirs, f"{path}: {named & theirs} (ask `log.controls`)"

@@ -18,7 +18,16 @@ from horolog.delay.far import buffer as far_buffer
 from horolog.delay.far import run_state as far_state
 from horolog.delay.run import format as run_format
 from horolog.lake.core import held as lake
-from horolog.log import checkpoint, consume_queue, frame, key_index, key_rows, key_run, record
+from horolog.log import (
+    checkpoint,
+    consume_queue,
+    frame,
+    half_records,
+    key_index,
+    key_rows,
+    key_run,
+    record,
+)
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import USER_KEY_SEED
 
@@ -63,6 +72,8 @@ FIELDS = {
     record.Kind.GRANT: (record._GRANT, record.GRANTED),
     record.Kind.ACK: (record._ACK, np.dtype([("offset", "<u8")])),
     record.Kind.OFFSETS: (record._OFFSETS, record.COMMITTED),
+    record.Kind.HALF_CHECK: (half_records.HALF_ROWS, half_records.HALF_CHECKED),
+    record.Kind.HALF_END: (half_records.HALF_ROWS, half_records.HALF_ENDED),
 }
 
 

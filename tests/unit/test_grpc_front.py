@@ -95,7 +95,11 @@ REFUSED = [
         lambda d: message(message_type=pb.DELAY, message_group="g"),
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
-    ("transaction", lambda d: message(message_type=pb.TRANSACTION), pb.NOT_IMPLEMENTED),
+    (
+        "transaction to normal",
+        lambda d: message("normal", message_type=pb.TRANSACTION),
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
     ("lite", lambda d: message(message_type=pb.LITE), pb.NOT_IMPLEMENTED),
     (
         "priority with a due time",
@@ -430,7 +434,6 @@ def test_recall_on_the_wire(tmp_path) -> None:
 def test_what_is_not_there_says_so_in_the_protocols_own_way(tmp_path) -> None:
     async def story(door: Door) -> None:
         for name in (
-            "EndTransaction",
             "UpdateOffset",
             "GetOffset",
             "QueryOffset",

@@ -203,8 +203,6 @@ def test_a_batch_is_taken_whole_or_not_at_all(broker, items) -> None:
         (send_frame("", topic="t" * 128), ErrorCode.ILLEGAL_TOPIC, "topic"),
         (send_frame("", topic="SCHEDULE_TOPIC_XXXX"), ErrorCode.ILLEGAL_TOPIC, "topic"),
         (send_frame("", topic="rmq_sys_wheel_timer"), ErrorCode.ILLEGAL_TOPIC, "topic"),
-        (send_frame("", f=4), ErrorCode.NOT_IMPLEMENTED, "sysFlag"),
-        (send_frame({"TRAN_MSG": "true"}), ErrorCode.NOT_IMPLEMENTED, "sysFlag"),
         (send_frame("", queue="x"), ErrorCode.BAD_REQUEST, "e"),
         (send_frame("", g=1 << 63), ErrorCode.BAD_REQUEST, "g"),
         (send_frame("", j=-1), ErrorCode.BAD_REQUEST, "j"),

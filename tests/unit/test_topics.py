@@ -12,7 +12,6 @@ from horolog.admin.app import make_app
 from horolog.broker.life.snapshot import capture, decide
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import TURN_TOPICS_MAX
-from horolog.log.record import encode_topic
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import (
     NOT_COUNTED,
@@ -21,14 +20,12 @@ from horolog.protocol.commands import (
     DescribeTopic,
     ListTopics,
     MessageType,
-    Receive,
     SendMessages,
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import SendHalf
 from horolog.server.open_broker import open_engine
-
-UNUSABLE = tuple(type for type, kinds in ACCEPTED.items() if not kinds)
 
 
 def made(topic: str, type: MessageType = MessageType.NORMAL, **more):
@@ -41,57 +38,22 @@ def refused(world, command) -> HorologError:
     return caught.value
 
 
-def older_topic(world, number: int, type: TopicType) -> None:
-    """As an older horolog made it: its record in the log."""
-    record = encode_topic({"number": number, "name": type.value, "type": type.value, "queues": 2})
-    world.broker.shard.log.append(record, 1, world.clock.wall_ms())
-    world.broker.settle()
-
-
-@pytest.mark.parametrize("type", UNUSABLE)
-def test_a_topic_that_takes_nothing_is_not_made(world, type) -> None:
-    error = refused(world, CreateTopic("t", type, 2))
-    assert error.code is ErrorCode.NOT_IMPLEMENTED
-    assert error.field == "type"
-    assert f"{type.value} topics are not supported yet" in error.message
-    assert "normal, fifo, delay, mixed" in error.limit
-    assert world.broker.ask(ListTopics()) == []
-
-
-def test_unusable_topics_of_older_directories_open_and_are_listed(world) -> None:
-    for number, type in enumerate(UNUSABLE, 1):
-        older_topic(world, number, type)
-    for _ in range(2):  # from the log, then from a checkpoint
-        world.reopen()
-        views = world.broker.ask(ListTopics())
-        assert [(view.name, view.type) for view in views] == [
-            ("transaction", TopicType.TRANSACTION)
-        ]
-        same = CreateTopic("transaction", TopicType.TRANSACTION, 2)
-        assert world.broker.ask(same).queues == 2, "the same"
-        sent = world.broker.ask(SendMessages("transaction", [made("transaction")]))
-        assert sent.refused[0].code is ErrorCode.TYPE_CONFLICT
-        assert "it takes no messages" in sent.refused[0].message
-        receive = Receive("g", "transaction", -1, "*", 1, 30_000, False, 0, "c")
-        assert world.broker.ask(receive).messages == []
-        world.broker.want_checkpoint()
-        world.broker.settle()
-
-
 @pytest.mark.parametrize("type", TopicType)
 @pytest.mark.parametrize("kind", MessageType)
 def test_a_topic_takes_what_its_type_says_and_nothing_else(world, type, kind) -> None:
-    if ACCEPTED[type]:
-        world.broker.ask(CreateTopic(type.value, type, 2))
-    else:
-        older_topic(world, 1, type)
-        world.reopen()
+    world.broker.ask(CreateTopic(type.value, type, 2))
     assert world.broker.ask(DescribeTopic(type.value)).type is type
     due_ms = world.clock.wall_ms() + 60_000 if kind is MessageType.DELAY else 0
-    sent = world.broker.ask(SendMessages(type.value, [made(type.value, kind, due_ms=due_ms)]))
+    send = SendHalf if kind is MessageType.TRANSACTION else SendMessages
+    sent = world.broker.ask(send(type.value, [made(type.value, kind, due_ms=due_ms)]))
     assert (0 not in sent.refused) == (kind in ACCEPTED[type])
-    if kind is MessageType.TRANSACTION:
-        assert sent.refused[0].code is ErrorCode.NOT_IMPLEMENTED
+
+
+def test_a_transaction_is_begun_by_a_half_message_only(world) -> None:
+    world.broker.ask(CreateTopic("mixed", TopicType.MIXED, 2))
+    half = made("mixed", MessageType.TRANSACTION)
+    sent = world.broker.ask(SendMessages("mixed", [half]))
+    assert sent.refused[0].code is ErrorCode.TYPE_CONFLICT
 
 
 def test_what_exists_is_created_again_only_just_so(world) -> None:

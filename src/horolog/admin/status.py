@@ -21,6 +21,7 @@ HTTP_STATUS = {
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.TOPIC_EXISTS: 409,
     ErrorCode.TYPE_CONFLICT: 409,
+    ErrorCode.INVALID_TRANSACTION_ID: 404,
     ErrorCode.ALREADY_DELIVERED: 409,
     ErrorCode.IN_TIER: 409,
     ErrorCode.BODY_TOO_LARGE: 413,

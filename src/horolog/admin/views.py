@@ -143,6 +143,7 @@ def topic_view(topic: TopicView) -> dict[str, Any]:
         "order": topic.settings.order,
         "read_queues": topic.read_queues,
         "write_queues": topic.write_queues,
+        "open_transactions": topic.open_transactions,
     }
 
 

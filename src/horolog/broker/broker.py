@@ -71,7 +71,9 @@ class Broker:
         decisions.recalls.searches.work()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.recall_many(effects)
+        decisions.transactions.look(now, effects)
         self._append_controls(now)
+        effects.replies += decisions.transactions.flush(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
         effects.replies += decisions.dead_letters.flush(wall_ms)
         effects.replies += [
@@ -89,7 +91,7 @@ class Broker:
         effects.end = self.shard.log.end
         effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
         if not self.shard.is_log_full:
-            effects.due_in_ms = self.shard.wheel.next_due_in(wall_ms)
+            effects.due_in_ms = self._due_in(wall_ms)
         self._tell_problems(effects)
         return effects
 
@@ -192,6 +194,15 @@ class Broker:
             if at is not None:
                 waits.append(max(0, at - now.mono_ms))
         return min(waits) if waits else None
+
+    def _due_in(self, wall_ms: int) -> int | None:
+        """Until a message is due, or somebody has to look after a transaction."""
+        due_in = self.shard.wheel.next_due_in(wall_ms)
+        look_ms = self.shard.halves.next_ms()
+        if look_ms is None:
+            return due_in
+        look_in = max(0, look_ms - wall_ms)
+        return look_in if due_in is None else min(look_in, due_in)
 
     def _tell_problems(self, effects: Effects) -> None:
         self.shard.gather_problems()

@@ -30,6 +30,7 @@ from horolog.broker.send.send_backs import SendBacks
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
+from horolog.broker.transactions.transactions import Transactions
 from horolog.broker.under_way import ShardUnderWay
 from horolog.broker.waits import WAITS, waits_for
 from horolog.errors import HorologError
@@ -86,6 +87,7 @@ class Decisions:
         self.receives = Receives(shard, self.groups, self.send_backs, self._records)
         self.pulls = Pulls(shard, self.groups)
         self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
+        self.transactions = Transactions(shard, disk, self.topics, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # what has to wait
@@ -133,6 +135,7 @@ class Decisions:
             **dict.fromkeys(get_args(TierStep | TierQuestion), self._ask_tier),
             TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
+            **self.transactions.handlers(),
         }
 
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
@@ -180,6 +183,7 @@ class Decisions:
         """AssertionError if something was decided and would not be appended."""
         self.receives.renewals.check_invariants()
         self.offsets.check_invariants()
+        self.transactions.check_invariants()
         assert not self.recalls.settled, "decided, and not appended"
         assert not len(self.adoptions), "an adoption was taken up, and not appended"
 

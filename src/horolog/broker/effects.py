@@ -5,7 +5,7 @@
 3. When the commit position has reached `end`, the loop tells the core (`step(..., commit, durable)`) and then
    releases `replies`: nothing above the commit position is visible to anybody.
 4. `checkpoint` is carried out in a thread (`broker.life.snapshot.CheckpointJob`), and its end is told.
-   So is `job`, which makes runs of far messages.
+   So is `job`, which makes runs of far messages.  `checks` are for the doors, who know which producers are connected.
 5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a loop looks
    at a system clock more often than that, since it may be stepped).
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.log.segment import Write
+from horolog.protocol.transaction_commands import CheckDue
 
 if TYPE_CHECKING:
     from horolog.broker.life.snapshot import CheckpointJob
@@ -53,6 +54,8 @@ class Effects:
     job: FarJob | None = None  # to be carried out in the background; its end is told
     wake_in_ms: int | None = None  # by the monotonic clock; None: nothing to wake for
     due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
+    checks: list[CheckDue] = field(default_factory=list)  # producers that are to be asked
+    given_up: list[str] = field(default_factory=list)  # transactions, for the log of the process
     problems: list[str] = field(
         default_factory=list
     )  # new ones and repairs, for the log of the process

@@ -77,23 +77,30 @@ def answer(shard: Shard, query: Query) -> object:
 def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:
     """A topic as operators see it."""
     waiting = pending.by_topic(shard.delay).get(topic.id, 0) if with_pending else NOT_COUNTED
-    return _view(topic, waiting)
+    return _view(shard, topic, waiting)
 
 
 def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
     """A turn's worth of topics; what waits is counted once for all of them."""
     topics = shard.topics.page(after, TURN_TOPICS_MAX)
     if not with_pending:
-        return [_view(topic, NOT_COUNTED) for topic in topics]
+        return [_view(shard, topic, NOT_COUNTED) for topic in topics]
     waiting = pending.by_topic(shard.delay)
-    return [_view(topic, waiting.get(topic.id, 0)) for topic in topics]
+    return [_view(shard, topic, waiting.get(topic.id, 0)) for topic in topics]
 
 
-def _view(topic: Topic, waiting: int) -> TopicView:
+def _view(shard: Shard, topic: Topic, waiting: int) -> TopicView:
     lengths = [queue.length for queue in topic.queues]
     firsts = [queue.first for queue in topic.queues]
     return TopicView(
-        topic.name, topic.type, len(topic.queues), lengths, waiting, firsts, topic.settings
+        topic.name,
+        topic.type,
+        len(topic.queues),
+        lengths,
+        waiting,
+        firsts,
+        topic.settings,
+        shard.halves.in_topic(topic.id),
     )
 
 

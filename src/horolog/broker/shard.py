@@ -20,6 +20,7 @@ from horolog.broker.key_columns import KeyColumns
 from horolog.broker.problems import Problems
 from horolog.broker.send.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
+from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.lanes import Lanes
@@ -33,6 +34,9 @@ from horolog.limits import (
     DEDUP_MS,
     MAX_DELAY_MS,
     RETENTION_MS,
+    TRANSACTION_CHECK_MAX,
+    TRANSACTION_CHECK_MS,
+    TRANSACTION_TIMEOUT_MS,
     TURN_HAND_OVER_BYTES,
 )
 from horolog.log.commit_log import CommitLog
@@ -93,6 +97,14 @@ class Uncommitted(deque[Applied]):
         return change
 
 
+class TransactionSettings(NamedTuple):
+    """When producers are asked what became of their transactions."""
+
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS  # until the first check
+    check_ms: int = TRANSACTION_CHECK_MS  # between two of them
+    check_max: int = TRANSACTION_CHECK_MAX  # then it is given up
+
+
 class Settings(NamedTuple):
     """What the core must know of the configuration; nothing of it is read in a replay."""
 
@@ -106,6 +118,7 @@ class Settings(NamedTuple):
     retention_bytes: int = 0  # of the log; 0: no bound by size
     dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
     levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
+    transactions: TransactionSettings = TransactionSettings()
 
 
 class Named(NamedTuple):
@@ -140,6 +153,7 @@ class Shard:
         )
         self.delay.read_log = log.record
         self.lanes = Lanes()
+        self.halves = OpenHalves()
         self.wheel = Wheel(self.delay)
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if it has one
@@ -261,6 +275,7 @@ class Shard:
             self.lanes,
             self.wheel,
             self.ready,
+            self.halves,
             self.problems,
         ]
         every += [self.key_index, far, self.tier]
@@ -316,6 +331,8 @@ class Shard:
                 ErrorCode.DISK_FULL,
                 "disk: full; this message cannot be filed, nor recalled, just now",
             )
+        if self.halves.is_ending(key):
+            return True
         return any(
             change.keyed is not None and bool((change.keyed.keys == key).any())
             for change in self.uncommitted

@@ -16,10 +16,9 @@ from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
 from horolog.log.record import encode_topic, encode_topic_end
-from horolog.protocol.accepted import check_can_be_made
 from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
-from horolog.protocol.rocketmq.names import check_topic
-from horolog.protocol.topic_commands import PERM_NAMES, TopicSettings
+from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made
+from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
 
 
 class Planned(NamedTuple):
@@ -52,6 +51,14 @@ class TopicChanges:
         topic = topics.get(command.name)
         view = queries.view_topic(self._shard, topic, with_pending=not is_new)
         return (replace(view, pending=0) if is_new else view), ended  # nothing waits of a new one
+
+    def make_given_up(self) -> None:
+        """The topic of transactions that are given up, if it is not there: nobody may send to it."""
+        topics = self._shard.topics
+        if GIVEN_UP_TOPIC not in topics.by_name:
+            settings = TopicSettings(perm=PERM_READ)
+            topic = topics.put(topics.last + 1, GIVEN_UP_TOPIC, TopicType.NORMAL, 1, settings)
+            self._records.append(encode_topic(topic.row()))
 
     def _end_polls(self, topic: Topic) -> list[Reply]:
         """Whoever waits for what is not readable any more is told so."""
@@ -103,6 +110,13 @@ class TopicChanges:
                 f"({waiting}); recall them first, or let them become due",
                 field="topic",
             )
+        if open_ones := shard.halves.in_topic(topic.id):
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"topic {topic.name!r} cannot be deleted: transactions of it are open ({open_ones}); "
+                "commit them or roll them back first",
+                field="topic",
+            )
         gone = HorologError(
             ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name!r} was deleted", field="topic"
         )
@@ -115,7 +129,7 @@ class TopicChanges:
 
 def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
     """What the topic shall be; None if it is so already; else why it cannot."""
-    check_topic(command.name)
+    check_may_be_made(command.name)
     if isinstance(command, ChangeTopic):
         return _plan_change(topics.get(command.name), command)
     _check_queues(command.queues)
@@ -129,7 +143,6 @@ def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
 
 
 def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
-    check_can_be_made(command.type)
     if len(topics.by_name) >= TOPICS_MAX or topics.last >= _ID_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,

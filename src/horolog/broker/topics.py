@@ -78,6 +78,16 @@ class Topic:
         """How many queues, from the first one on, new messages go to."""
         return self.settings.write_queues or len(self.queues)
 
+    def no_such_queue(self, queue: int) -> HorologError:
+        """The refusal of a message for a queue that takes none."""
+        last = self.write_queues - 1
+        return HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"queueId: {queue}; topic {self.name!r} takes messages in queues 0 to {last}",
+            field="queueId",
+            limit=f"0 to {last}",
+        )
+
     def check_writable(self) -> None:
         """FORBIDDEN if nobody may send to it."""
         if not self.settings.perm & PERM_WRITE:

@@ -152,6 +152,29 @@ DedupWindow = Annotated[
         " storing the message twice; 0s: never.  [default: 120s]",
     ),
 ]
+TransactionTimeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How long after a half message its producer is asked what became of the transaction."
+        "  [default: 6s]",
+    ),
+]
+TransactionCheckInterval = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How long until it is asked again; from the sixth time on twice as long.  [default: 30s]",
+    ),
+]
+TransactionCheckMax = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="How often it is asked before a transaction is given up.  [default: 15]",
+        show_default=False,
+    ),
+]
 FlushWhen = Annotated[
     Flush | None,
     typer.Option(
@@ -225,6 +248,9 @@ def serve(
     max_delay: MaxDelay = None,
     message_delay_level: MessageDelayLevel = None,
     dedup_window: DedupWindow = None,
+    transaction_timeout: TransactionTimeout = None,
+    transaction_check_interval: TransactionCheckInterval = None,
+    transaction_check_max: TransactionCheckMax = None,
     flush: FlushWhen = None,
     clock: WhichClock = None,
     retention: Retention = None,
@@ -270,6 +296,9 @@ def serve(
             "max_delay": max_delay,
             "message_delay_level": message_delay_level,
             "dedup_window": dedup_window,
+            "transaction_timeout": transaction_timeout,
+            "transaction_check_interval": transaction_check_interval,
+            "transaction_check_max": transaction_check_max,
             "flush": flush and flush.value,
             "clock": clock and clock.value,
             "retention": retention,

@@ -8,7 +8,8 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 0       4      magic                 b"HLCK"
 4       2      version               2
-6       2      incompatible flags    bit 0: what was acknowledged stands in `acked_runs` too; unknown bit: refuse
+6       2      incompatible flags    bit 0: what was acknowledged stands in `acked_runs` too; bit 1: there are open
+                                     transactions, `halves`; unknown bit: refuse
 8       2      compatible flags
 10      2      shard
 12      4      epoch                 of the process that wrote it
@@ -49,7 +50,8 @@ _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
 assert HEADER_BYTES == 68
 HAS_RUNS = 0x1
-KNOWN_INCOMPATIBLE = HAS_RUNS
+HAS_HALVES = 0x2
+KNOWN_INCOMPATIBLE = HAS_RUNS | HAS_HALVES
 _COLUMN = struct.Struct("<16sQ")
 NO_FRAME = (1 << 64) - 1
 
@@ -83,7 +85,35 @@ COLUMNS = {
     "leases": LEASE,
     "far_settled": FAR_SETTLED,
 }
-OPTIONAL_COLUMNS = {"acked_runs": ACKED_RUN}  # written when they have rows
+HALF = np.dtype(  # half messages whose transactions are open; group: an index of registry["half_groups"]
+    [
+        ("position", "<u8"),
+        ("key", "<u8"),
+        ("number", "<u8"),
+        ("begun_ms", "<i8"),
+        ("next_ms", "<i8"),
+        ("topic", "<u4"),
+        ("group", "<u4"),
+        ("size", "<u4"),
+        ("queue", "<u4"),
+        ("checks", "<u4"),
+    ]
+)
+HALF_OVER = np.dtype(  # transactions that ended last
+    [
+        ("position", "<u8"),
+        ("key", "<u8"),
+        ("number", "<u8"),
+        ("begun_ms", "<i8"),
+        ("queue", "<u4"),
+        ("outcome", "<u4"),
+    ]
+)
+OPTIONAL_COLUMNS = {  # written when they have rows
+    "acked_runs": ACKED_RUN,
+    "halves": HALF,
+    "halves_over": HALF_OVER,
+}
 
 
 @dataclass
@@ -128,7 +158,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        HAS_RUNS if "acked_runs" in optional else 0,
+        HAS_RUNS * ("acked_runs" in optional) | HAS_HALVES * ("halves" in optional),
         0,
         checkpoint.shard,
         checkpoint.epoch,

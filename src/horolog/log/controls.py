@@ -14,6 +14,9 @@ OFFSETS      OffsetsRecord  a group consumes queues of a topic from these offset
 EPOCH        nothing        the process that writes from here on is a new one
 ADOPT        JSON           a transaction of somebody else's is committed
 OFFLOAD      JSON, bytes    a step of a tier that holds messages elsewhere, and its table
+HALF         HalfMessage    a message whose transaction is open: nobody sees it
+HALF_CHECK   HALF_CHECKED   producers of half messages are asked what became of them
+HALF_END     HALF_ENDED     transactions are over; messages that go on follow in the same frame
 ===========  =============  ==================================================================================
 
 Whoever reads the log (replay, repair, verify, inspect, the log source of Spark) asks this table what a record says, and
@@ -34,6 +37,7 @@ import orjson
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.half_records import decode_half, decode_half_checks, decode_half_ends
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
@@ -147,6 +151,9 @@ CONTENTS: Mapping[Kind, Content] = {
     Kind.EPOCH: Content(_nothing),
     Kind.ADOPT: _JSON,
     Kind.OFFLOAD: Content(decode_offload),
+    Kind.HALF: Content(decode_half),
+    Kind.HALF_CHECK: Content(decode_half_checks),
+    Kind.HALF_END: Content(decode_half_ends),
 }
 
 

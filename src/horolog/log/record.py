@@ -41,6 +41,7 @@ ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`
              all rows.  Without files the messages themselves follow in the same frame
 OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `lake.core.held.COUNT` rows,
              of a recall `lake.core.gone.GONE` rows; the only record of its frame, but for a reschedule
+HALF, HALF_CHECK, HALF_END   of transactions (`log.half_records`)
 ===========  ==================================================================================
 
 An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is
@@ -124,6 +125,9 @@ class Kind(IntEnum):
     ADOPT = 12
     OFFLOAD = 13
     OFFSETS = 14
+    HALF = 15
+    HALF_CHECK = 16
+    HALF_END = 17
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})

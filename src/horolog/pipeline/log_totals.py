@@ -109,6 +109,9 @@ class Totals:
             Kind.EPOCH: None,
             Kind.ADOPT: self._text,
             Kind.OFFLOAD: None,
+            Kind.HALF: None,
+            Kind.HALF_CHECK: None,
+            Kind.HALF_END: None,  # what was committed follows it, as messages like any
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 

@@ -9,24 +9,14 @@ ACCEPTED: dict[TopicType, tuple[MessageType, ...]] = {
     TopicType.NORMAL: (MessageType.NORMAL,),
     TopicType.FIFO: (MessageType.FIFO,),
     TopicType.DELAY: (MessageType.DELAY,),
-    TopicType.TRANSACTION: (),
-    TopicType.MIXED: (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY),
+    TopicType.TRANSACTION: (MessageType.TRANSACTION,),
+    TopicType.MIXED: (
+        MessageType.NORMAL,
+        MessageType.FIFO,
+        MessageType.DELAY,
+        MessageType.TRANSACTION,
+    ),
 }
-"""Types that take nothing are not supported yet.  Older data directories may have such topics, and open."""
-
-_SUPPORTED = frozenset(kind for kinds in ACCEPTED.values() for kind in kinds)
-
-
-def check_can_be_made(type: TopicType) -> None:
-    """NOT_IMPLEMENTED for a type of topic that takes no message at all."""
-    if not ACCEPTED[type]:
-        usable = ", ".join(name.value for name, kinds in ACCEPTED.items() if kinds)
-        raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            f"type: {type.value} topics are not supported yet; there are {usable}",
-            field="type",
-            limit=usable,
-        )
 
 
 def takes(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
@@ -45,18 +35,6 @@ def refusal(
     """
     if takes(type, kind, is_timed=is_timed):
         return None
-    if kind not in _SUPPORTED:
-        return HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            f"message_type: {kind.name} messages are not supported yet",
-            field="message_type",
-        )
-    if not ACCEPTED[type]:
-        return HorologError(
-            ErrorCode.TYPE_CONFLICT,
-            f"topic {topic!r} is of type {type.value}, which is not supported yet: it takes no messages",
-            field="message_type",
-        )
     return HorologError(
         ErrorCode.TYPE_CONFLICT,
         f"topic {topic!r} takes {type.value} messages, not {kind.name.lower()}",

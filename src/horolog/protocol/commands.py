@@ -37,6 +37,7 @@ from horolog.protocol.topic_commands import TopicCommand as TopicCommand
 from horolog.protocol.topic_commands import TopicSettings as TopicSettings
 from horolog.protocol.topic_commands import TopicType as TopicType
 from horolog.protocol.topic_commands import TopicView as TopicView
+from horolog.protocol.transaction_commands import TransactionCommand
 
 
 @dataclass(slots=True, frozen=True)
@@ -427,4 +428,5 @@ Command = (
     | QueueCommand
     | RetryCommand
     | DeadLetterCommand
+    | TransactionCommand
 )

@@ -103,6 +103,7 @@ class TopicView:
     pending: int  # scheduled messages that wait, or NOT_COUNTED
     min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
     settings: TopicSettings = field(default_factory=TopicSettings)
+    open_transactions: int = 0
 
     @property
     def read_queues(self) -> int:

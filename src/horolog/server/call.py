@@ -68,6 +68,11 @@ class Call:
         """Whether somebody waits for the answer."""
         return self._line.calls.http.is_open(self.stream)
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether its caller is there, and takes what it was told before."""
+        return self.is_open and not self._line.calls.http.wants_room
+
     def header(self, name: bytes) -> str:
         """A request header, "" if it is not there."""
         value = self.head.fields.get(name)

@@ -33,13 +33,13 @@ from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import Conversation, SessionCalls, client_id_of
+from horolog.server.grpc_transactions import GrpcProducers, TransactionCalls
 from horolog.server.http2_link import Http2Link
 from horolog.server.loop import Engine
 from horolog.server.ports import bind, port_in_use
 from horolog.server.tls import Certificate
 
 NOT_IMPLEMENTED = (
-    "EndTransaction",
     "UpdateOffset",
     "GetOffset",
     "QueryOffset",
@@ -93,8 +93,12 @@ class GrpcFront:
         """
         clients = self._clients = Clients()
         self._access = GrpcAccess(guard) if guard is not None else None
-        self._sessions = sessions = SessionCalls(engine, broker_name, clients, self._access)
-        producers = ProducerCalls(engine, broker_name)
+        self.producers = GrpcProducers()
+        self._sessions = sessions = SessionCalls(
+            engine, broker_name, clients, self.producers, self._access
+        )
+        transactions = TransactionCalls(engine, self.producers)
+        producers = ProducerCalls(engine, broker_name, transactions)
         consumers = ConsumerCalls(engine, clients)
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
@@ -106,6 +110,7 @@ class GrpcFront:
             "ChangeInvisibleDuration": consumers.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": consumers.forward_to_dead_letters,
             "RecallMessage": producers.recall,
+            "EndTransaction": transactions.end,
             "QueryRoute": sessions.query_route,
             "QueryAssignment": sessions.query_assignment,
             "Heartbeat": sessions.heartbeat,
@@ -242,7 +247,9 @@ class GrpcFront:
         call.finish(status, why)
 
     def _leave(self, call: Call) -> None:
-        self._conversations.pop(call, None)
+        conversation = self._conversations.pop(call, None)
+        if conversation is not None:
+            conversation.left()
         self._refused.pop(call, None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
@@ -16,7 +17,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_sends import QuickSend, to_send_quickly
 from horolog.protocol.grpc.ready import all_stored
-from horolog.protocol.grpc.status import OK, RECALL_CODES, common_status, status_of
+from horolog.protocol.grpc.status import OK, RECALL_CODES, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.names import check_topic
@@ -26,18 +27,21 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.server import messages
 from horolog.server.call import Call, answer_with, expected
+from horolog.server.grpc_transactions import TransactionCalls, all_entries, check_are_halves
 from horolog.server.loop import Engine
 
 
 class ProducerCalls:
     """SendMessage and RecallMessage."""
 
-    def __init__(self, engine: Engine, broker_name: str) -> None:
+    def __init__(self, engine: Engine, broker_name: str, transactions: TransactionCalls) -> None:
         self._engine = engine
+        self._transactions = transactions
         self._broker_name = broker_name
 
     def send(self, request: QuickSend | pb.SendMessageRequest, call: Call) -> None:
         """Store the messages of one request; every one has its entry."""
+        is_half = False
         if isinstance(request, QuickSend):
             ids = request.ids
         else:
@@ -46,12 +50,18 @@ class ProducerCalls:
             if isinstance(request, QuickSend):
                 command, refused = to_send_quickly(request, call.peer)
             else:
+                is_half = check_are_halves(request.messages[:])
                 command, refused = to_send(request, call.peer)
         except HorologError as error:
             call.answer(_all_refused(ids, error))
             return
         if len(refused) == len(ids):
             call.answer(self._answer(command.topic, ids, refused, Sent([], [], [])))
+            return
+        if is_half:
+            begin = partial(self._transactions.answer, ids, refused)
+            half = self._transactions.half(command, call)
+            self._engine.ask(half, partial(self._answered, call, ids, begin))
             return
         self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
 
@@ -63,9 +73,15 @@ class ProducerCalls:
         refused: dict[int, HorologError],
         sent: object,
     ) -> None:
+        self._answered(call, ids, partial(self._answer, topic, ids, refused), sent)
+
+    @staticmethod
+    def _answered(
+        call: Call, ids: list[str], answer: Callable[[Sent], bytes], sent: object
+    ) -> None:
         refuse = partial(_all_refused, ids)
         if isinstance(sent, Sent):
-            answer_with(call, lambda: self._answer(topic, ids, refused, sent), refuse)
+            answer_with(call, partial(answer, sent), refuse)
         else:
             call.answer(refuse(expected(sent)))
 
@@ -93,8 +109,7 @@ class ProducerCalls:
                     status=OK, message_id=message_id, offset=offset, recall_handle=handle.decode()
                 )
             entries.append(entry)
-        status = common_status(entry.status for entry in entries)
-        return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
+        return all_entries(entries)
 
     def _stored(self, topic: str, ids: list[str], sent: Sent) -> list[tuple[str, int, bytes]]:
         """Message id, queue offset, and recall handle of messages that are stored."""

@@ -17,6 +17,7 @@ from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients, ClientSettings
+from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.loop import Engine
 
 
@@ -38,7 +39,7 @@ class Conversation:
     def __init__(self, sessions: SessionCalls, call: Call, client_id: str) -> None:
         self._sessions = sessions
         self._call = call
-        self._client_id = client_id
+        self.client_id = client_id
         self._language = call.header(b"x-mq-language")
         self._unanswered = 0
         self._then: Callable[[], None] | None = None
@@ -53,10 +54,11 @@ class Conversation:
             )
         try:
             self._sessions.check_access(self._call, command.settings)
-            answer, seen = self._sessions.settle(self._client_id, command.settings, self._language)
+            answer, seen = self._sessions.settle(self.client_id, command.settings, self._language)
         except HorologError as error:
             self._say(pb.TelemetryCommand(status=status_of(error)))
             return
+        self._sessions.note_topics(self, command.settings)
         self._unanswered += 1
         seen.add_done_callback(lambda result: self._seen(result, answer))
 
@@ -76,6 +78,17 @@ class Conversation:
         if self._call.is_open:
             self._call.say(answer.SerializeToString())
 
+    def tell(self, command: pb.TelemetryCommand) -> bool:
+        """Ask the client for something; False if it is gone, or does not take what it is told."""
+        if not self._call.takes_more:
+            return False
+        self._say(command)
+        return True
+
+    def left(self) -> None:
+        """The stream has ended."""
+        self._sessions.producers.leave(self)
+
     def then(self, end: Callable[[], None]) -> None:
         """The client has said all: end the stream when everything is answered."""
         self._then = end
@@ -91,8 +104,10 @@ class SessionCalls:
         engine: Engine,
         broker_name: str,
         clients: Clients,
+        producers: GrpcProducers,
         access: GrpcAccess | None = None,
     ) -> None:
+        self.producers = producers
         self._engine = engine
         self._access = access
         self._broker_name = broker_name
@@ -119,6 +134,11 @@ class SessionCalls:
         if settings.HasField("publishing"):
             return answer, seen
         return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
+
+    def note_topics(self, conversation: Conversation, settings: pb.Settings) -> None:
+        """A producer may be asked of transactions of the topics that it publishes to."""
+        if settings.HasField("publishing"):
+            self.producers.join(conversation, map(name_of, settings.publishing.topics))
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:

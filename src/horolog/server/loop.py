@@ -25,6 +25,7 @@ from horolog.limits import (
 )
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
+from horolog.protocol.transaction_commands import CheckDue
 from horolog.server import simulated_time
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
@@ -47,6 +48,7 @@ _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 s
 class Engine:
     """A running shard.  Everything but its jobs belongs to the event loop's thread.
 
+    on_checks   called with transactions whose producers are to be asked
     next_in_ms  until there is something to do; None: there is nothing before a command comes
     """
 
@@ -70,6 +72,7 @@ class Engine:
         self._quiet: list[asyncio.Future[None]] = []
         self._stopping = False
         self._on_close: list[Callable[[], None]] = []
+        self.on_checks: Callable[[list[CheckDue]], None] = lambda _: None
         self.backups: Backups | None = None  # only where there is a data directory
         self.adoptions: Adoptions | None = None  # likewise
         self.offloads: OffloadMaker | None = None  # likewise
@@ -188,6 +191,10 @@ class Engine:
         self._answer(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)
+        for transaction in effects.given_up:
+            _log.warning("%s", transaction)
+        if effects.checks:
+            self.on_checks(effects.checks)
         self._log.gather(effects.writes, effects.end)
         if effects.replies:
             self._held.append((effects.end, effects.replies))

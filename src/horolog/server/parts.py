@@ -63,6 +63,7 @@ def real_parts() -> Parts:
 
 async def _open_engine(settings: Settings) -> RunningEngine:
     from horolog.broker.shard import Settings as CoreSettings
+    from horolog.broker.shard import TransactionSettings
     from horolog.delay.far.compaction import FarSettings
     from horolog.server.open_broker import open_engine
 
@@ -74,6 +75,11 @@ async def _open_engine(settings: Settings) -> RunningEngine:
         retention_ms=settings.retention_ms,
         retention_bytes=settings.retention_bytes,
         far=FarSettings(buffer_bytes=settings.far_buffer_bytes),
+        transactions=TransactionSettings(
+            settings.transaction_timeout_ms,
+            settings.transaction_check_ms,
+            settings.transaction_check_max,
+        ),
     )
     return await open_engine(
         settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
@@ -87,6 +93,7 @@ def _make_doors(
     from horolog.server.door import Intake
     from horolog.server.grpc_front import GrpcFront
     from horolog.server.tls import Certificate
+    from horolog.server.transaction_checks import TransactionChecks
 
     certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
     intake = Intake(room_for(settings.connections))
@@ -101,6 +108,7 @@ def _make_doors(
         guard=guard,
     )
     if not settings.remoting:
+        TransactionChecks(engine, [grpc.producers])
         return [grpc]
     from horolog.server.remoting.front import RemotingFront
     from horolog.server.remoting.node import Node
@@ -127,6 +135,7 @@ def _make_doors(
         intake=intake,
         guard=guard,
     )
+    TransactionChecks(engine, [grpc.producers, remoting.producers])
     return [grpc, remoting]
 
 

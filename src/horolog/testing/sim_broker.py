@@ -23,6 +23,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import Write
 from horolog.protocol.commands import Command
 from horolog.protocol.tier_commands import LookElsewhere
+from horolog.protocol.transaction_commands import CheckDue
 from horolog.storage.api import Storage
 from horolog.testing.sim_checks import HandOverWatch
 
@@ -61,6 +62,8 @@ class SimBroker:
         self.lives = 0
         self.reports: list[str] = []
         self.problems: list[str] = []  # problems, as the log of the process would have them
+        self.checks_due: list[CheckDue] = []  # of transactions, since they were taken
+        self.given_up: list[str] = []  # transactions, likewise
         self._opened: Opened | None = None
         self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
         self.rows_share = 0.1  # of steps after which every message is looked at
@@ -119,6 +122,8 @@ class SimBroker:
         self.watch.see(effects.writes, wall)
         self.check_invariants(rows=self.checks.random() < self.rows_share)
         self.problems += effects.problems
+        self.checks_due += effects.checks
+        self.given_up += effects.given_up
         for reply in effects.prompt:
             self._release(reply)
         self._unwritten += effects.writes

@@ -16,6 +16,7 @@ from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control, control_at
 from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.half_records import FOLLOWED, HalfMessage
 from horolog.log.record import (
     HEAD_BYTES,
     IS_MESSAGE,
@@ -33,6 +34,7 @@ from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.rocketmq.tags import tags_code
 
 _KINDS = np.array(sorted(Kind), np.uint8)
+_COMMITTED = (Kind.MESSAGE, Kind.SCHEDULED)
 
 
 class Settled(NamedTuple):
@@ -88,6 +90,9 @@ class RecordCheck:
             Kind.EPOCH: self._decodes,
             Kind.ADOPT: self._adopt,
             Kind.OFFLOAD: self._offload,
+            Kind.HALF: self._half,
+            Kind.HALF_CHECK: self._decodes,
+            Kind.HALF_END: self._half_end,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 
@@ -209,6 +214,21 @@ class RecordCheck:
     def _group(self, _frame: _Frame, _: int, control: Control) -> str:
         fields = control.content
         str(fields["name"]), int(fields["number"])
+        return ""
+
+    def _half(self, _frame: _Frame, _: int, control: Control) -> str:
+        half: HalfMessage = control.content
+        head = half.head
+        return self._message_fault(
+            half.layout, int(head["topic"]), int(head["key"]), int(head["tags"])
+        )
+
+    def _half_end(self, frame: _Frame, row: int, control: Control) -> str:
+        ended = control.content
+        n = int(np.isin(ended["outcome"], list(FOLLOWED)).sum())
+        after = frame.kinds[row + 1 : row + 1 + n]
+        if len(after) < n or not bool(np.isin(after, _COMMITTED).all()):
+            return f"{n} messages must follow it"
         return ""
 
     def _decodes(self, _frame: _Frame, _: int, control: Control) -> str:

@@ -19,6 +19,7 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.life.snapshot import restored_lease
 from horolog.broker.send.sends import unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.transactions.open_halves import half_of
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
@@ -27,6 +28,7 @@ from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.log.consume_queue import units_of
 from horolog.log.controls import CONTROL_KINDS, Control, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.half_records import HalfOutcome
 from horolog.log.record import (
     IS_MESSAGE,
     AckRecord,
@@ -81,6 +83,9 @@ class Replay:
             Kind.EPOCH: self._epoch,
             Kind.ADOPT: self._adopt,
             Kind.OFFLOAD: self._offload,
+            Kind.HALF: self._half,
+            Kind.HALF_CHECK: self._half_check,
+            Kind.HALF_END: self._half_end,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 
@@ -212,3 +217,15 @@ class Replay:
 
     def _offload(self, frame: _Frame, _: int, control: Control) -> None:
         frame.step = Step(*control.content)
+
+    def _half(self, frame: _Frame, _: int, control: Control) -> None:
+        append_ms, check_ms = frame.header.append_ms, control.due_ms
+        self._shard.halves.begin(half_of(control.position, control.content, append_ms, check_ms))
+
+    def _half_check(self, _frame: _Frame, _: int, control: Control) -> None:
+        for position, next_ms, checks in control.content.tolist():
+            self._shard.halves.checked(position, next_ms, checks)
+
+    def _half_end(self, _frame: _Frame, _: int, control: Control) -> None:
+        for position, outcome in control.content.tolist():
+            self._shard.halves.end(position, HalfOutcome(outcome))

@@ -1,7 +1,8 @@
 """Retention: old segments of the log are dropped, and everything that speaks of them follows.
 
 A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
-log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them.
+log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them, and
+so do messages whose transactions are open: they are nowhere else.
 Messages that still wait were filed before the checkpoint's position was reached and synced by it, so none of them
 is in need of the segment (P9).
 
@@ -39,6 +40,11 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
     start, size = log.start, log.segment_bytes
     in_window = shard.log_times.since(mono_ms)
     stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
+    halves = checkpoint.columns.get("halves")
+    if halves is not None and len(
+        halves
+    ):  # as it says, not as they are now: what ended meanwhile may not be durable
+        stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
     held = _segments_held(log)
     while start < stop:
@@ -69,7 +75,8 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
     if shard.removed_below < log.start:
         return 0  # dropped, and to be removed by the next checkpoint
     end = log.start + log.segment_bytes
-    if end > log.last_frame:
+    oldest = shard.halves.oldest
+    if end > log.last_frame or (oldest is not None and oldest < end):
         return None
     settings = shard.settings
     by_age = log.newest_ms[log.start] + settings.retention_ms + 1 - wall_ms

@@ -158,6 +158,8 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
                 for offset, x in found.leases.items()
             ]
     log = shard.log
+    halves, half_columns = shard.halves.captured()
+    registry |= halves
     return Checkpoint(
         log.shard,
         log.epoch,
@@ -171,6 +173,7 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
             "progress": np.array(progress, PROGRESS),
             **acked_columns(acked),
             "leases": np.array(leases, LEASE),
+            **half_columns,
         },
         shard.topics.queue_count,
     )
@@ -335,6 +338,7 @@ def restore(
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
     shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
+    shard.halves.restore(registry, checkpoint.columns)
     shard.handed_over = registry["handed_over"]
     shard.recalled = registry["recalled"]
     shard.store_ms = checkpoint.store_ms

@@ -6,6 +6,7 @@ New messages need free space for
     two checkpoints          as large as the last one: a new one is written before an old one is removed
     far messages             that have still to be written as a run
     messages due soon        within the next hour: at hand-over they are appended once more
+    half messages            of open transactions: at a commit they are appended once more, and perhaps filed
 
 What the log is to take of this may also lie in segments that are allocated already.  Below it sends and new topics
 are refused, with these figures, while everything else goes on in what is kept free; merges of runs wait, and
@@ -96,7 +97,7 @@ class DiskPressure:
             shard.settings.reserve_bytes,
             2 * shard.checkpoint_bytes,
             shard.delay.unflushed_bytes,
-            shard.delay.bytes_due_before(wall_ms + HOUR_MS),
+            shard.delay.bytes_due_before(wall_ms + HOUR_MS) + 2 * shard.halves.bytes,
         )
         self.keep_free = needs.files
         unwritten = shard.log.end - shard.log.commit_position

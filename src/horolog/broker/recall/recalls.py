@@ -87,6 +87,8 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
     if due_ms is not None:
         return f"was moved to {instant(due_ms)}"
     if newest is None and not any(copy.due_ms == copies.due_ms for copy in in_log):
+        if shard.halves.is_open(copies.key):
+            return "belongs to a transaction that is open: roll it back"
         return "unknown or expired"
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
 

@@ -249,6 +249,16 @@ class Repeats:
         )
 
 
+def is_repeat(
+    record: bytes, earlier: bytes, *, reuses_ids: bool, answered: bool, age_ms: int
+) -> bool:
+    """Whether a record is sent again; arguments as of `SendMessages` and `_Same.is_wanted_beside`."""
+    same, before = _same(record), _same(earlier)
+    if not same.means(before):
+        return False
+    return not (reuses_ids and same.is_wanted_beside(before, answered=answered, age_ms=age_ms))
+
+
 def _same(record: bytes) -> _Same:
     stored = layout.decode(record[HEAD_BYTES:])
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)

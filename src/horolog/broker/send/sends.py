@@ -38,6 +38,7 @@ _TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
 _TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
 for _type, _kinds in ACCEPTED.items():
     _TAKES[_TYPE_ROWS[_type], list(_kinds)] = True
+_TAKES[:, MessageType.TRANSACTION] = False  # they come as half messages (`transactions.halves`)
 
 
 NOBODY = object()
@@ -87,13 +88,7 @@ class Sends:
         topic.check_writable()
         records, sizes = command.columns()
         count = len(sizes)
-        if not 1 <= count <= MESSAGES_PER_SEND_MAX:
-            raise HorologError(
-                ErrorCode.MESSAGE_CORRUPTED,
-                f"messages: {count} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
-                field="messages",
-                limit=f"1 to {MESSAGES_PER_SEND_MAX}",
-            )
+        check_count(count)
         first, draw = len(self._sizes), topic.next_queue + 1
         topic.next_queue = (topic.next_queue + count) % topic.write_queues
         self._requests.append(
@@ -211,13 +206,14 @@ class Sends:
         """Why a message is refused, of which it is known that it is."""
         topic = next(r.topic for r in requests if row in r.rows)
         found = refusal(topic.name, topic.type, MessageType(kind), is_timed=due_ms != 0)
-        if found is None and queue >= topic.write_queues:
+        if found is None and kind == MessageType.TRANSACTION:
             found = HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"queueId: {queue}; topic {topic.name!r} takes messages in queues 0 to {topic.write_queues - 1}",
-                field="queueId",
-                limit=f"0 to {topic.write_queues - 1}",
+                ErrorCode.TYPE_CONFLICT,
+                "message_type: TRANSACTION, but it is not sent as a half message",
+                field="message_type",
             )
+        if found is None and queue >= topic.write_queues:
+            found = topic.no_such_queue(queue)
         found = found or too_late(due_ms, wall_ms, self._shard.settings.max_delay_ms)
         assert found is not None, row
         return found
@@ -374,6 +370,17 @@ def append_messages(
         )
     )
     return offsets, at + base
+
+
+def check_count(count: int) -> None:
+    """MESSAGE_CORRUPTED for a request with no messages, or too many."""
+    if not 1 <= count <= MESSAGES_PER_SEND_MAX:
+        raise HorologError(
+            ErrorCode.MESSAGE_CORRUPTED,
+            f"messages: {count} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
+            field="messages",
+            limit=f"1 to {MESSAGES_PER_SEND_MAX}",
+        )
 
 
 def too_late(due_ms: int, wall_ms: int, max_delay_ms: int) -> HorologError | None:

@@ -23,6 +23,7 @@ from horolog.log.frame import (
     body_intact,
     parse,
 )
+from horolog.log.half_records import HalfMessage, HalfOutcome
 from horolog.log.record import MESSAGE_KINDS, Kind, offsets_of
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
@@ -239,6 +240,20 @@ def _offsets(control: Control) -> str:
     return f"group {record.group}, topic {record.topic}, queues and offsets {rows}"
 
 
+def _half(control: Control) -> str:
+    half: HalfMessage = control.content
+    return message_detail(half.layout)[0]
+
+
+def _half_checks(control: Control) -> str:
+    return f"positions {_some(control.content['position'].tolist())}"
+
+
+def _half_ends(control: Control) -> str:
+    ends = control.content.tolist()
+    return _some([f"{position} {HalfOutcome(end).name.lower()}" for position, end in ends])
+
+
 def _as_it_is(control: Control) -> str:
     return control.payload.decode("utf-8", "replace")
 
@@ -259,6 +274,9 @@ DETAILS: Mapping[Kind, Callable[[Control], str]] = {
     Kind.EPOCH: _nothing,
     Kind.ADOPT: _as_it_is,
     Kind.OFFLOAD: _nothing,
+    Kind.HALF: _half,
+    Kind.HALF_CHECK: _half_checks,
+    Kind.HALF_END: _half_ends,
 }
 assert DETAILS.keys() == CONTROL_KINDS
 

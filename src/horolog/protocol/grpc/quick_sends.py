@@ -162,7 +162,7 @@ def _shape(fields: bytes) -> _Shape:
     system = pb.SystemProperties.FromString(fields)
     has = system.HasField
     cut = system.message_id or has("born_timestamp") or has("delivery_timestamp")
-    if cut or has("body_digest"):
+    if cut or has("body_digest") or system.message_type == pb.TRANSACTION:
         raise _Other
     tag = system.tag if has("tag") else None
     group = system.message_group if has("message_group") else None

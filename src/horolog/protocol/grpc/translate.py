@@ -13,6 +13,7 @@ from zlib_ng.zlib_ng import crc32
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import MessageType, NewMessage, NewRecords, SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.transactions import half_properties
 from horolog.protocol.rocketmq import layout, names, properties
 from horolog.protocol.rocketmq.message import encode
 
@@ -151,6 +152,8 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
     if has("trace_context"):
         trace = plain(system.trace_context, "trace_context")
         stored += properties.encode({properties.TRACE_CONTEXT: trace})
+    if system.message_type == pb.TRANSACTION:
+        stored += half_properties(system)
     return encode(
         topic=topic,
         body=message.body,

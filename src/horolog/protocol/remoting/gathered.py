@@ -107,7 +107,7 @@ class Gathered(NamedTuple):
         for frame, rows in self.requests:
             chosen = sizes[rows.start : rows.stop]
             end = at + sum(chosen)
-            command = SendMessages(
+            command = type(self.command)(
                 self.command.topic, NewRecords(records[at:end], chosen), reuses_ids=True
             )
             ids = self.ids[rows.start : rows.stop]

@@ -19,18 +19,20 @@ from typing import Any, NamedTuple
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX
 from horolog.protocol.remoting.batch import Items, broken_batch, cut
+from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered, Request, Run, Site
 from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import integer
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.shapes import Shapes
-from horolog.protocol.remoting.wanted import Wanted, Ways
+from horolog.protocol.remoting.wanted import Wanted, Ways, half_message, is_half, of_half
 from horolog.protocol.rocketmq.message import check_body
 from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.rocketmq.record_columns import Messages, records_of
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import SendMessages
+from horolog.protocol.transaction_commands import SendHalf, as_half
 
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 _TAG_CACHED_MAX = 256  # bytes; longer ones are rare, and are not kept
@@ -58,7 +60,10 @@ class _Batch(NamedTuple):
 class _Building:
     """A command while its messages are gathered."""
 
-    def __init__(self, topic: str, name: bytes, born_host: tuple[bytes, int]) -> None:
+    def __init__(
+        self, topic: str, name: bytes, born_host: tuple[bytes, int], *, is_half: bool = False
+    ) -> None:
+        self._is_half = is_half
         self._topic = topic
         self._name = name
         self._born_host = born_host
@@ -96,6 +101,9 @@ class _Building:
         parts = () if len(self._parts) == len(self) else self._parts
         messages = Messages(*self._columns)
         records = records_of(self._name, self._born_host, messages)
+        if self._is_half:
+            half = SendHalf(self._topic, as_half(records), reuses_ids=True)
+            return Gathered(half, list(messages.ids), self._taken)
         command = SendMessages(self._topic, records, parts, reuses_ids=True)
         return Gathered(command, list(messages.ids), self._taken)
 
@@ -151,6 +159,8 @@ class _Gathering:
             return False
         try:
             of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
+            if any(each.is_half for each in of.values()):
+                return False
             ways = Ways(self._levels, [of[queue].real for queue in queues], self._new_ids)
             wanted = self._shapes.read(texts, ways)
             if wanted is None:
@@ -182,15 +192,32 @@ class _Gathering:
         texts = map(get, (topic, queue, sys_flag, flags, attempts, batch))
         shared = shared_by(frame.code, *texts)
         born_ms = integer(frame, born, 0)
+        text = get(properties, "").encode()
+        if shared.is_half or (not shared.is_batch and is_half(text)):
+            self._take_half(frame, shared, born_ms, of_half(text, _producers_of(frame)))
+            return
         if shared.is_batch:
             self._wait(_Batch(frame, shared, born_ms, cut(frame.body)))
             return
         self._settle()
         check_body(frame.body)
-        text = get(properties, "").encode()
         wanted = Wanted.of((text,), Ways(self._levels, (shared.real,), self._new_ids))
         items = Items((shared.flag,), (frame.body,), (text,))
         self._add([_Batch(frame, shared, born_ms, items)], wanted)
+
+    def _take_half(self, frame: Frame, shared: Shared, born_ms: int, text: bytes) -> None:
+        """A message of a transaction is a command of its own."""
+        if shared.is_batch:
+            raise half_message()
+        check_body(frame.body)
+        ways = Ways(self._levels, (shared.real,), self._new_ids, takes_halves=True)
+        wanted = Wanted.of((text,), ways)
+        where = _Where(
+            [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
+        )
+        half = _Building(shared.topic, shared.name, self._born_host, is_half=True)
+        half.add([frame], [1], _messages([frame.body], where, wanted))
+        self._full.append(half)
 
     def _wait(self, batch: _Batch) -> None:
         count = len(batch.items.bodies)
@@ -286,6 +313,11 @@ def gather(
             for frame in each.frames():
                 gathering.take(frame)
     return gathering.commands(), gathering.refused
+
+
+def _producers_of(frame: Frame) -> str:
+    """The producer group that sends a frame."""
+    return frame.fields.get("producerGroup" if frame.code == Code.SEND_MESSAGE else "a", "")
 
 
 def _messages(bodies: Sequence[bytes], where: _Where, wanted: Wanted) -> Messages:

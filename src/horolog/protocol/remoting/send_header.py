@@ -8,7 +8,7 @@ from typing import NamedTuple
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import flag, integer, text
-from horolog.protocol.remoting.wanted import half_message
+from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.send_commands import ANY_QUEUE
 
@@ -18,7 +18,6 @@ _V1 = (
 _V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same, in the short header
 
 _STORED_FLAGS = 0x703  # of the sender's flags: compressed and how, several tags
-_TRANSACTION, _PREPARED = 0xC, 0x4
 _I32 = 1 << 31
 
 
@@ -33,6 +32,7 @@ class Shared(NamedTuple):
     attempts: int
     is_batch: bool
     real: bytes  # what is stored with a delayed message
+    is_half: bool  # of a transaction, by its flags
 
 
 def names_of(code: int) -> tuple[str, ...]:
@@ -48,8 +48,6 @@ def shared_by(code: int, *given: str | None) -> Shared:
     fields = {name: value for name, value in zip(named, given, strict=True) if value is not None}
     frame = Frame(code, fields=fields)
     sys_flag = integer(frame, sys_flags, 0, low=-_I32, high=_I32 - 1)
-    if sys_flag & _TRANSACTION == _PREPARED:
-        raise half_message()
     queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1))
     name = check_topic(text(frame, topic)).encode()
     real = b"REAL_TOPIC\x01%b\x02" % name
@@ -64,4 +62,5 @@ def shared_by(code: int, *given: str | None) -> Shared:
         integer(frame, attempts, 0, low=0, high=_I32 - 1),
         flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # what is kept was looked at
         real,
+        sys_flag & layout.TRANSACTION_BITS == layout.TRANSACTION_PREPARED,
     )

@@ -22,6 +22,7 @@ class Ways(NamedTuple):
     levels: Levels
     reals: Sequence[bytes]  # what is stored with each of the messages if it is delayed
     new_ids: Callable[[int], list[bytes]]
+    takes_halves: bool = False
 
 
 class Wanted(NamedTuple):
@@ -59,7 +60,7 @@ def _read(
         marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())
-    if _HALF in marked:
+    if _HALF in marked and not ways.takes_halves:
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # every property that delays has these letters
@@ -81,9 +82,23 @@ def _last(marked: bytes, mark: bytes) -> bytes:
 
 
 def half_message() -> HorologError:
-    """The refusal of a message of a transaction."""
+    """The refusal of a message of a transaction among others."""
     return HorologError(
-        ErrorCode.NOT_IMPLEMENTED,
-        "sysFlag: transactional messages are not supported yet",
-        field="sysFlag",
+        ErrorCode.BAD_REQUEST,
+        "TRAN_MSG: a message of a transaction in a batch; send it alone",
+        field="TRAN_MSG",
     )
+
+
+def is_half(stored: bytes) -> bool:
+    """Whether a message with these properties is one of a transaction."""
+    return _HALF in b"\x02" + stored
+
+
+def of_half(stored: bytes, group: str) -> bytes:
+    """The properties of a message of a transaction, with those that say so and who its producers are."""
+    marked = b"\x02" + stored
+    for name, value in ((_HALF, b""), (b"\x02PGROUP\x01", group.encode())):
+        if name not in marked:
+            marked = ended(marked) + name[1:] + value + b"\x02"
+    return marked[1:]

@@ -18,7 +18,7 @@ offset  bytes  field                    meaning
 56      8      store ms                 patched when it becomes visible
 64      8      store host               patched; the advertised address
 72      4      reconsume times
-76      8      prepared transaction     offset, 0
+76      8      prepared transaction     log position of the half message; 0 of a message without a transaction
 84      4+n    body length, body
 88+n    1+t    topic length, topic
 89+n+t  2+p    properties length, properties (`properties`)
@@ -73,6 +73,7 @@ STORE_HOST_AT = AT["store_address"]
 RECONSUME_TIMES_AT = AT["reconsume_times"]
 
 COMPRESSED = 0x1
+TRANSACTION_PREPARED, TRANSACTION_COMMITTED, TRANSACTION_BITS = 0x4, 0x8, 0xC
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 _IPV6 = BORN_HOST_V6 | STORE_HOST_V6
@@ -150,6 +151,11 @@ def queue_id_of(layout: bytes) -> int:
     return int.from_bytes(layout[QUEUE_ID_AT : QUEUE_ID_AT + 4], "big")
 
 
+def queue_offset_of(layout: bytes) -> int:
+    """The queue offset of a stored layout that has been checked before."""
+    return int.from_bytes(layout[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
+
+
 def reconsume_times(layout: bytes) -> int:
     """How often a message was tried again, of a stored layout that has been checked before."""
     at = _reconsume_at(layout)
@@ -158,6 +164,21 @@ def reconsume_times(layout: bytes) -> int:
 
 def _reconsume_at(layout: bytes) -> int:
     return RECONSUME_TIMES_AT + 12 * (layout[SYS_FLAG_AT + 3] & _IPV6).bit_count()
+
+
+def with_queue(layout: bytes, queue_id: int) -> bytes:
+    """A stored layout that has been checked before, in another queue."""
+    queue = queue_id.to_bytes(4, "big", signed=True)
+    return b"".join((layout[:QUEUE_ID_AT], queue, layout[QUEUE_ID_AT + 4 :]))
+
+
+def committed(layout: bytes, half_position: int) -> bytes:
+    """The layout of a half message, which has been checked before, as that of a committed message."""
+    made = bytearray(layout)
+    made[SYS_FLAG_AT + 3] = made[SYS_FLAG_AT + 3] & ~TRANSACTION_BITS | TRANSACTION_COMMITTED
+    at = _reconsume_at(layout) + 4
+    made[at : at + 8] = half_position.to_bytes(8, "big")
+    return bytes(made)
 
 
 def readdressed(

@@ -17,12 +17,13 @@ SYSTEM_TOPICS = frozenset(
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
     }
 )
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Where RocketMQ, and this broker, keep the messages of transactions that nobody knew anything of: to be read only."""
 _SYSTEM_GROUPS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
@@ -57,6 +58,15 @@ def check_topic(name: str) -> str:
             ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
         )
     return name
+
+
+def check_may_be_made(name: str) -> str:
+    """The name itself, if a client may make a topic of it, or change it; else ILLEGAL_TOPIC."""
+    if name == GIVEN_UP_TOPIC:
+        raise HorologError(
+            ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
+        )
+    return check_topic(name)
 
 
 def is_system_group(name: str) -> bool:

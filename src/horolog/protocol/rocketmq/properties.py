@@ -18,6 +18,9 @@ RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+TRANSACTION = "TRAN_MSG"
+CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
@@ -137,6 +140,15 @@ def replaced(stored: bytes, key: str, value: str) -> bytes:
     mark = f"{key}\x01".encode()
     kept = [piece for piece in stored.split(b"\x02") if piece and not piece.startswith(mark)]
     return b"".join([piece + b"\x02" for piece in [*kept, mark + value.encode()]])
+
+
+def without(stored: bytes, key: str) -> bytes:
+    """The stored form without one key, everything else as it was."""
+    mark = f"{key}\x01".encode()
+    if not stored.startswith(mark) and b"\x02" + mark not in stored:
+        return stored
+    kept = [piece for piece in stored.split(b"\x02") if piece and not piece.startswith(mark)]
+    return b"".join([piece + b"\x02" for piece in kept])
 
 
 def decode(stored: bytes) -> dict[str, str]:

@@ -31,6 +31,11 @@ def _send_short(frame: Frame) -> Needs:
     return (topic(frame.fields.get("b", ""), Right.PUB),)
 
 
+def _end(frame: Frame) -> Needs:
+    """Old clients name no topic: position, number and group of their half message must be right."""
+    return _send(frame) if frame.fields.get("topic") else NOBODYS
+
+
 def _consume(frame: Frame) -> Needs:
     of_group = group(frame.fields.get("consumerGroup", ""))
     return of_group, topic(frame.fields.get("topic", ""), Right.SUB)
@@ -115,7 +120,7 @@ NEEDS: dict[int, Callable[[Frame], Needs]] = {
     Code.SEND_REPLY_MESSAGE: _anybody,  # to a client that waits for it, by its id
     Code.SEND_REPLY_MESSAGE_V2: _anybody,
     Code.RECALL_MESSAGE: _send,
-    Code.END_TRANSACTION: _send,  # old clients name no topic: their half message's position must be right
+    Code.END_TRANSACTION: _end,
     Code.PULL_MESSAGE: _consume,
     Code.LITE_PULL_MESSAGE: _consume,
     Code.POP_MESSAGE: _consume,

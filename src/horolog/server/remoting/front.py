@@ -44,6 +44,7 @@ from horolog.server.remoting.queries import QueryCodes
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import RetryCodes
 from horolog.server.remoting.routes import RouteCodes
+from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
@@ -82,7 +83,8 @@ class RemotingFront:
         self._access = RemotingAccess(guard, templates) if guard is not None else None
         self._clients = clients = ClientCodes(node)
         self._rates = Rates(node.engine)
-        self._produce = ProduceCodes(node)
+        self.producers = TransactionCodes(node)
+        self._produce = ProduceCodes(node, self.producers)
         self._pull = PullCodes(node)
         self._pop = PopCodes(node)
         self._locks = LockCodes(node)
@@ -97,6 +99,7 @@ class RemotingFront:
             *admin_families(node, self._rates),
             self._locks,
             RetryCodes(node),
+            self.producers,
             self._pop,
             AssignmentCodes(node),
         ]
@@ -248,6 +251,7 @@ class RemotingFront:
         """A connection has ended."""
         self._pull.gone(link)
         self._pop.gone(link)
+        self.producers.gone(link)
         self._clients.gone(link)
 
 

@@ -223,11 +223,13 @@ class RemotingLink(Link):
 
     # --- what the broker asks ---------------------------------------------------------------------
 
-    def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Ask the client for something that it does not answer; nothing if it does not even take its answers."""
-        if not self._lost and self._untaken() <= UNTAKEN_BYTES_MAX:
-            self._say(self._request(code, fields, body, Flag.ONE_WAY))
-            self.owes()
+    def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
+        """Ask the client for something that it does not answer; False if it does not even take its answers."""
+        if self._lost or self._untaken() > UNTAKEN_BYTES_MAX:
+            return False
+        self._say(self._request(code, fields, body, Flag.ONE_WAY))
+        self.owes()
+        return True
 
     def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_s: float

@@ -25,6 +25,7 @@ from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
+from horolog.protocol.transaction_commands import SendHalf
 from horolog.server import messages
 from horolog.server.message_id import MessageIds
 from horolog.server.remoting.family import Handler
@@ -32,13 +33,15 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import retry_of
+from horolog.server.remoting.transactions import TransactionCodes
 
 
 class ProduceCodes:
     """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, which links gather, and RECALL_MESSAGE."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, transactions: TransactionCodes) -> None:
         self._node = node
+        self._transactions = transactions
         self._ids = MessageIds()
         self._making: set[asyncio.Task[None]] = set()
 
@@ -73,6 +76,8 @@ class ProduceCodes:
             if gathered.command.topic.startswith(RETRY_PREFIX):
                 self._send_retries(link, gathered)
                 continue
+            if isinstance(gathered.command, SendHalf):
+                self._transactions.produces(link, gathered.command)
             self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
 
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:

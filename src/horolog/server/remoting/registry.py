@@ -6,7 +6,7 @@ heard of it for 120 s.  Nothing here outlives the process: clients tell it all a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -62,6 +62,7 @@ class Registry:
         self._producers: dict[str, dict[str, Client]] = {}
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # in both
+        self.on_producer: Callable[[str], None] = _nobody_cares  # a producer of a group has come
         self._subscription_bytes = 0  # of all subscriptions
         self._on: dict[RemotingLink, set[_Place]] = {}  # who registered on a connection
         self._wanted: dict[
@@ -79,7 +80,9 @@ class Registry:
         client_id, language, version = heartbeat.client_id, link.language, link.version
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
-            self._put(members, Client(client_id, link, language, version, now_ms), group)
+            producer = Client(client_id, link, language, version, now_ms)
+            if self._put(members, producer, group) is None:
+                self.on_producer(group)
         changed = set()
         for consumer in heartbeat.consumers:
             group = consumer.group
@@ -254,3 +257,7 @@ def _bytes_of(consumer: ConsumerData) -> int:
     return sum(
         _SUBSCRIPTION_BYTES + len(each.topic) + len(each.expression) for each in subscriptions
     )
+
+
+def _nobody_cares(_group: str) -> None:
+    """That a producer has come."""

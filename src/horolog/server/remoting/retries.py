@@ -9,6 +9,7 @@ from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered
 from horolog.protocol.remoting.request import DONE, Answer, integer, text
 from horolog.protocol.retry_commands import SendBack, SendRetry
+from horolog.protocol.transaction_commands import SendHalf
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -50,6 +51,12 @@ def retry_of(alone: Gathered, group: str, *, in_order: bool) -> SendRetry:
     in_order  whether somebody of the group holds a queue: consumers in order have tried often enough
     """
     frame = alone.requests[0].frame
+    if isinstance(alone.command, SendHalf):
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            "TRAN_MSG: a retry topic takes no messages of transactions",
+            field="TRAN_MSG",
+        )
     records, sizes = alone.command.columns()
     if len(sizes) != 1:
         raise HorologError(

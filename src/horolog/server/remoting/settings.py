@@ -22,4 +22,7 @@ def properties_of(settings: Settings) -> dict[str, object]:
         "storePathRootDir": settings.data_dir.absolute(),
         "timerMaxDelaySec": settings.max_delay_ms // SECOND_MS,
         "timerWheelEnable": "true",
+        "transactionCheckInterval": settings.transaction_check_ms,
+        "transactionCheckMax": settings.transaction_check_max,
+        "transactionTimeOut": settings.transaction_timeout_ms,
     }

@@ -1,0 +1,132 @@
+"""When producers are asked what became of their transactions, and when nobody is asked any more.
+
+    begun            a HALF names the time of the first check
+    due              the core tells of it (`Effects.checks`): position, topic, producer group
+    a producer       of that group is connected: the door asks for the half message (`CheckTransactions`); that is
+                     counted and logged with the time of the next check, and the producer is asked when that is committed
+    nobody           is connected: it is told of again when a producer comes (`LookForProducers`), or after
+                     TRANSACTION_LOOK_MS; nothing is counted
+    asked in vain    as often as the setting says, or open for TRANSACTION_OPEN_MS: given up (`ends`)
+
+So a start goes on counting where the one before it was, and a transaction is never asked for more often than that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horolog.broker.effects import Effects, Now
+from horolog.broker.shard import Shard
+from horolog.broker.topic_changes import TopicChanges
+from horolog.broker.transactions.ends import Ends
+from horolog.broker.transactions.open_halves import Half
+from horolog.errors import Problem
+from horolog.limits import (
+    CHECKED_AT_ONCE,
+    TRANSACTION_LOOK_MS,
+    TRANSACTION_OPEN_MS,
+    TRANSACTION_SLOW_CHECKS,
+    TURN_CHECKS_MAX,
+    TURN_GIVEN_UP_MAX,
+)
+from horolog.log.frame_reader import Hole
+from horolog.log.half_records import HALF_CHECKED, encode_half_checks
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.transaction_commands import (
+    CheckDue,
+    CheckTransactions,
+    LookForProducers,
+    TransactionCheck,
+)
+
+
+class Checks:
+    """Looks after open transactions; `records` collects control records for the turn's frame."""
+
+    def __init__(
+        self, shard: Shard, topics: TopicChanges, ends: Ends, records: list[bytes]
+    ) -> None:
+        self._shard = shard
+        self._topics = topics
+        self._ends = ends
+        self._records = records
+
+    def look(self, now: Now, effects: Effects) -> None:
+        """Tell of those whose producers are to be asked; give up those of which nobody knows anything."""
+        halves = self._shard.halves
+        given_up = 0
+        for half in halves.take_due(now.wall_ms, TURN_CHECKS_MAX):
+            if half.position >= self._shard.log.commit_position:
+                halves.look_at(half, now.wall_ms + 1)  # nobody knows of it yet
+            elif self._is_hopeless(half, now):
+                if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
+                    halves.look_at(half, now.wall_ms + 1)
+                    continue
+                given_up += 1
+                self._give_up(half, effects)
+            else:
+                halves.look_at(half, now.wall_ms + TRANSACTION_LOOK_MS)
+                topic = self._shard.topics.by_id[half.topic].name
+                effects.checks.append(CheckDue(half.position, topic, half.group))
+
+    def _is_hopeless(self, half: Half, now: Now) -> bool:
+        if half.checks >= self._shard.settings.transactions.check_max:
+            return True
+        return now.wall_ms - half.begun_ms >= TRANSACTION_OPEN_MS
+
+    def _give_up(self, half: Half, effects: Effects) -> None:
+        self._topics.make_given_up()
+        name = self._shard.topics.by_id[half.topic].name
+        effects.given_up.append(
+            f"transaction of log position {half.position} (topic {name}, producer group {half.group})"
+            f" is given up after {half.checks} checks"
+        )
+        self._ends.give_up(half)
+
+    def take(self, command: CheckTransactions, now: Now) -> list[TransactionCheck]:
+        """Read half messages for producers, and count that they are asked."""
+        shard = self._shard
+        found: list[TransactionCheck] = []
+        rows = []
+        size = 0
+        for position in command.positions[:CHECKED_AT_ONCE]:
+            half = shard.halves.open.get(position)
+            if half is None or self._is_hopeless(half, now):
+                continue
+            record = self._ends.record(half)
+            if isinstance(record, Hole):
+                shard.problems.append(Problem(f"transaction: {record.why}"))
+                self._ends.give_up(half)
+                continue
+            size += len(record)
+            if found and size > shard.settings.turn_bytes:
+                break  # the others come again
+            checks = half.checks + 1
+            next_ms = now.wall_ms + self._pause_ms(checks)
+            shard.halves.checked(position, next_ms, checks)
+            rows.append((position, next_ms, checks))
+            topic = shard.topics.by_id[half.topic].name
+            layout = record[HEAD_BYTES:]
+            found.append(TransactionCheck(position, half.number, topic, half.group, layout, checks))
+        if rows:
+            self._records.append(encode_half_checks(np.array(rows, HALF_CHECKED)))
+        return found
+
+    def _pause_ms(self, checks: int) -> int:
+        pause_ms = self._shard.settings.transactions.check_ms
+        return pause_ms if checks <= TRANSACTION_SLOW_CHECKS else 2 * pause_ms
+
+    def look_again(self, command: LookForProducers, now: Now) -> None:
+        """Those of these groups that wait for a producer need not wait any longer."""
+        halves = self._shard.halves
+        waiting = [
+            half
+            for half in halves.open.values()
+            if half.group in command.groups and self._waits(half, now)
+        ]
+        for half in waiting:
+            halves.look_at(half, now.wall_ms)
+
+    def _waits(self, half: Half, now: Now) -> bool:
+        """Whether its check was due, and nobody was there."""
+        return half.check_ms <= now.wall_ms < half.next_ms

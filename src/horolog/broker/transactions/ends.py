@@ -1,0 +1,254 @@
+"""How transactions end: committed, rolled back, or given up.
+
+One frame holds the HALF_END and the messages that go on: so no crash can lose one, or store it twice.  What goes on is
+a message like any other from there on: visible, or scheduled if it is due later.  Delays that count from when a message
+is stored count from the commit, as in RocketMQ; a due time stands.
+
+A transaction that nobody can say anything of goes to `GIVEN_UP_TOPIC`, where RocketMQ's users look for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.effects import Now
+from horolog.broker.key_columns import key_columns
+from horolog.broker.send.sends import unfiled_of
+from horolog.broker.shard import Applied, Shard
+from horolog.broker.transactions.open_halves import Half
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FRAME_BYTES_MAX
+from horolog.log.consume_queue import units_of
+from horolog.log.frame_reader import Hole
+from horolog.log.half_records import FOLLOWED, HalfOutcome, encode_half_ends
+from horolog.log.record import ENVELOPE_BYTES, HAS_KEYS, HEAD, HEAD_BYTES, KIND_AT, Kind
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import check_stored_size, key_hash
+from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC
+from horolog.protocol.rocketmq.properties import without
+from horolog.protocol.transaction_commands import EndTransaction, Resolution
+
+_OUTCOMES = {
+    Resolution.COMMIT: HalfOutcome.COMMITTED,
+    Resolution.ROLLBACK: HalfOutcome.ROLLED_BACK,
+}
+_DELAYS = (*properties.DELAYS, "REAL_TOPIC", "REAL_QID")
+
+
+class _End(NamedTuple):
+    position: int
+    outcome: HalfOutcome
+    record: bytes  # of the message that goes on; b"" if none does
+
+
+class Ends:
+    """Collects what ends in a turn; `flush` appends it."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._ends: list[_End] = []
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much ends in this turn as one takes; the rest waits for the next one."""
+        return self._bytes > self._shard.settings.turn_bytes
+
+    def end(self, command: EndTransaction, now: Now) -> None:
+        """Decide an end that a producer tells; INVALID_TRANSACTION_ID, and what says why it is not its transaction."""
+        halves = self._shard.halves
+        half = halves.open.get(command.position)
+        if half is None or half.position >= self._shard.log.commit_position:
+            self._repeated(command)
+            return
+        self._check_is_meant(half, command)
+        if command.resolution is Resolution.UNKNOWN:
+            return
+        record = b""
+        if command.resolution is Resolution.COMMIT:
+            record = self._committed(half, now)
+        self._end(half, _OUTCOMES[command.resolution], record)
+
+    def _repeated(self, command: EndTransaction) -> None:
+        over = self._shard.halves.over.get(command.position)
+        if over is None or not self._is_of(over.key, command):
+            raise _unknown("no such transaction is open, or known to have ended")
+        outcome = _OUTCOMES.get(command.resolution)
+        if outcome not in (None, over.outcome):
+            was = over.outcome.name.lower().replace("_", " ")
+            raise _unknown(f"this transaction has ended already: it was {was}")
+
+    def _is_of(self, key: int, command: EndTransaction) -> bool:
+        """Whether a transaction is the one of the message that is told, as far as it is told."""
+        if command.topic is None or command.message_id is None:
+            return True
+        return key == key_hash(command.topic, command.message_id)
+
+    def _check_is_meant(self, half: Half, command: EndTransaction) -> None:
+        topic = self._shard.topics.by_id[half.topic].name
+        if command.topic not in (None, topic) or not self._is_of(half.key, command):
+            raise _unknown("this transaction is of another message")
+        if command.group is not None and command.group != half.group:
+            raise HorologError(
+                ErrorCode.INVALID_TRANSACTION_ID,
+                "The producer group wrong",
+                field="producerGroup",
+            )
+        if command.number is not None and command.number != half.number:
+            raise HorologError(
+                ErrorCode.INVALID_TRANSACTION_ID,
+                "The transaction state table offset wrong",
+                field="tranStateTableOffset",
+            )
+
+    def record(self, half: Half) -> bytes | Hole:
+        """The record of a half message."""
+        found = self._shard.log.record(half.position)
+        if isinstance(found, Hole):
+            return found
+        if found[KIND_AT] != Kind.HALF:
+            why = f"commit log: there is no half message at log position {half.position}"
+            return Hole(half.position, why)
+        return found[ENVELOPE_BYTES:]
+
+    def _committed(self, half: Half, now: Now) -> bytes:
+        """The record of a message whose transaction is committed; DAMAGED if it cannot be read any more."""
+        record = self.record(half)
+        if isinstance(record, Hole):
+            raise HorologError(ErrorCode.DAMAGED, f"transaction: {record.why}")
+        head = np.frombuffer(record, HEAD, 1).copy()
+        due_ms = int(head["due_ms"][0])
+        if due_ms < 0:  # as of a send (`sends`): a level counts from store time
+            since = self._shard.stamp_ms(now.wall_ms) if head["lane"][0] else now.wall_ms
+            due_ms = since - due_ms
+        is_later = due_ms > now.wall_ms
+        head["kind"] = Kind.SCHEDULED if is_later else Kind.MESSAGE
+        head["lane"] *= is_later
+        head["due_ms"] = due_ms
+        stored = layout.topic_and_properties(record[HEAD_BYTES:])[1]
+        made = layout.committed(record[HEAD_BYTES:], half.position)
+        made = layout.with_properties(made, without(stored, properties.TRANSACTION))
+        head["size"] = HEAD_BYTES + len(made)
+        return head.tobytes() + made
+
+    def give_up(self, half: Half) -> None:
+        """Nobody knows what became of it: its message goes where operators look; that topic is there."""
+        found = self.record(half)
+        if isinstance(found, Hole):
+            self._end(half, HalfOutcome.LOST, b"")
+            return
+        of_half = found[HEAD_BYTES:]
+        name, stored = layout.topic_and_properties(of_half)
+        for each in (*_DELAYS, properties.TRANSACTION):
+            stored = without(stored, each)
+        real = {
+            "REAL_TOPIC": name,
+            "REAL_QID": str(half.queue),
+            properties.CHECK_TIMES: str(half.checks),
+        }
+        stored += properties.encode(real)
+        check_stored_size(len(stored))
+        made = layout.readdressed(of_half, GIVEN_UP_TOPIC, stored, 0, 0)
+        head = np.frombuffer(found, HEAD, 1).copy()
+        message_id = properties.value_of(stored, properties.UNIQ_KEY) or ""
+        head["size"], head["kind"] = HEAD_BYTES + len(made), Kind.MESSAGE
+        head["lane"] = head["due_ms"] = 0
+        head["topic"] = self._shard.topics.get(GIVEN_UP_TOPIC).id
+        head["key"] = key_hash(GIVEN_UP_TOPIC, message_id)
+        self._end(half, HalfOutcome.GIVEN_UP, head.tobytes() + made)
+
+    def _end(self, half: Half, outcome: HalfOutcome, record: bytes) -> None:
+        halves = self._shard.halves
+        halves.end(half.position, outcome)
+        halves.under_way[half.topic] += 1
+        if record:
+            head = np.frombuffer(record, HEAD, 1)
+            halves.goes_on(int(head["key"][0]), keyed=bool(head["flags"][0] & HAS_KEYS))
+        self._ends.append(_End(half.position, outcome, record))
+        self._bytes += len(record)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def flush(self, now: Now) -> None:
+        """Append what has ended."""
+        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        batch: list[_End] = []
+        size = 0
+        for end in self._ends:
+            if batch and size + len(end.record) > limit:
+                self._append(batch, now)
+                batch, size = [], 0
+            batch.append(end)
+            size += len(end.record)
+        if batch:
+            self._append(batch, now)
+        self._ends, self._bytes = [], 0
+        self._shard.halves.appended()
+
+    def _append(self, batch: list[_End], now: Now) -> None:
+        """One frame: the HALF_END, and the messages that go on."""
+        shard = self._shard
+        control = encode_half_ends([(end.position, end.outcome) for end in batch])
+        records = [end.record for end in batch if end.outcome in FOLLOWED]
+        assert all(records), "a message goes on, and has no record"
+        if not records:
+            shard.log.append(control, 1, now.wall_ms)
+            return
+        body = bytearray(b"".join((control, *records)))
+        base = shard.log.place(len(body))
+        sizes = np.array([len(record) for record in records], np.int64)
+        at = len(control) + sizes.cumsum() - sizes
+        raw = np.frombuffer(body, np.uint8)
+        heads = np.concatenate([np.frombuffer(record, HEAD, 1) for record in records])
+        offsets, units = self._visible(heads, queue_ids(raw, at), at + base)
+        stamp(
+            raw,
+            at,
+            base=base,
+            queue_offset=np.maximum(offsets, 0),
+            store_ms=shard.stamp_ms(now.wall_ms),
+            store_host=shard.settings.store_host,
+        )
+        shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)
+        shard.log.append(body, 1 + len(records), now.wall_ms)
+        shard.uncommitted.append(
+            Applied(
+                shard.log.end,
+                units,
+                unfiled_of(heads, at, base, body, now.wall_ms),
+                [],
+                key_columns(heads, at, base, body),
+            )
+        )
+
+    def _visible(
+        self,
+        heads: npt.NDArray[Any],
+        queues: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Queue offsets of messages (−1: scheduled), and units of those that are visible."""
+        offsets = np.full(len(heads), -1, np.int64)
+        now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
+        units: list[Any] = []
+        if len(now):
+            topics = self._shard.topics
+            offsets[now], groups = topics.assign(heads["topic"][now], queues[now])
+            for topic, queue_id, rows in groups:
+                chosen = now[rows]
+                units.append((topic, queue_id, units_of(heads[chosen], positions[chosen])))
+        return offsets, units
+
+    def check_invariants(self) -> None:
+        """Nothing is left between two steps."""
+        assert not self._ends, "ended, and not appended"
+
+
+def _unknown(why: str) -> HorologError:
+    return HorologError(
+        ErrorCode.INVALID_TRANSACTION_ID, f"transaction_id: {why}", field="transaction_id"
+    )

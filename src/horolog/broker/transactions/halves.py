@@ -1,0 +1,230 @@
+"""Half messages: stored where nobody sees them, until their transactions end.
+
+A HALF record holds the record of the message, so it is neither in a queue nor in the key index, and nothing is
+scheduled.  A half message that is sent again, with its id and within the window, is the same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horolog.broker.columns import stamp
+from horolog.broker.effects import Now, Reply
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.send.group_queues import queues_of_groups
+from horolog.broker.send.repeats import is_repeat
+from horolog.broker.send.sends import check_count, too_late
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Topic
+from horolog.broker.transactions.open_halves import half_of
+from horolog.errors import HorologError
+from horolog.limits import FRAME_BYTES_MAX, TRANSACTION_OPEN_MS
+from horolog.log.frame_reader import Hole
+from horolog.log.half_records import decode_half, half_envelope
+from horolog.log.record import ENVELOPE_BYTES, HEAD, HEAD_BYTES, Kind
+from horolog.protocol.accepted import refusal
+from horolog.protocol.commands import MessageType, Sent
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message_group import NO_GROUP
+from horolog.protocol.transaction_commands import SendHalf
+
+
+class _New(NamedTuple):
+    """A half message that is to be appended, and where its result goes."""
+
+    record: bytes
+    key: int
+    topic: int
+    first_check_ms: int
+    sent: Sent
+    row: int
+
+
+class Halves:
+    """Collects the half messages of one turn; `flush` appends them."""
+
+    def __init__(self, shard: Shard, disk: DiskPressure) -> None:
+        self._shard = shard
+        self._disk = disk
+        self._new: list[_New] = []
+        self._repeated: list[tuple[_New, int]] = []  # and the index in `_new` of what it repeats
+        self._replies: list[Reply] = []
+        self._fresh: dict[int, bytes] = {}  # position → record, of what is not committed
+        self._committed = 0  # at the last flush: what lies below was answered before this turn
+
+    def add(self, token: object, command: SendHalf, now: Now) -> None:
+        """Take up one request; refusals of single messages will stand in its result."""
+        shard = self._shard
+        topic = shard.topics.get(command.topic)
+        topic.check_writable()
+        records, sizes = command.columns()
+        check_count(len(sizes))
+        shard.halves.check_room(len(sizes))
+        self._disk.check(now.mono_ms, now.wall_ms, len(records))
+        sent = Sent([0] * len(sizes), [0] * len(sizes), [0] * len(sizes), due_ms=[0] * len(sizes))
+        at = 0
+        for row, size in enumerate(sizes):
+            self._add(topic, command, records[at : at + size], sent, row, now)
+            at += size
+        self._replies.append(Reply(token, sent))
+
+    def _add(
+        self, topic: Topic, command: SendHalf, record: bytes, sent: Sent, row: int, now: Now
+    ) -> None:
+        head = np.frombuffer(record, HEAD, 1).copy()
+        queue = _queue_of(record)
+        found = self._refusal(topic, int(head["kind"][0]), int(head["due_ms"][0]), queue, now)
+        if found is not None:
+            sent.refused[row], sent.queue_ids[row] = found, -1
+            return
+        if queue < 0:
+            queue = _chosen_queue(topic, int(head["topic"][0]))
+        key = int(head["key"][0])
+        head["topic"], head["kind"] = topic.id, Kind.HALF
+        made = layout.with_queue(record[HEAD_BYTES:], queue)
+        first_check_ms = now.wall_ms + self._patience_ms(made)
+        new = _New(head.tobytes() + made, key, topic.id, first_check_ms, sent, row)
+        earlier = self._earlier_in_turn(new, reuses_ids=command.reuses_ids)
+        if earlier is not None:
+            self._repeated.append((new, earlier))
+        elif not self._is_known(new, now, reuses_ids=command.reuses_ids):
+            self._new.append(new)
+            self._shard.halves.under_way[topic.id] += 1
+
+    def _refusal(
+        self, topic: Topic, kind: int, due_ms: int, queue: int, now: Now
+    ) -> HorologError | None:
+        found = refusal(topic.name, topic.type, MessageType(kind))
+        if found is not None or queue >= topic.write_queues:
+            return found or topic.no_such_queue(queue)
+        due_ms = now.wall_ms - due_ms if due_ms < 0 else due_ms
+        return too_late(due_ms, now.wall_ms, self._shard.settings.max_delay_ms)
+
+    def _patience_ms(self, made: bytes) -> int:
+        """How long nobody asks what became of it: what its producer wishes, or the setting."""
+        stored = layout.topic_and_properties(made)[1]
+        wished = properties.value_of(stored, properties.CHECK_IMMUNITY) or ""
+        if wished.isascii() and wished.isdigit() and len(wished) < _DIGITS:
+            return min(int(wished) * 1000, TRANSACTION_OPEN_MS)
+        return self._shard.settings.transactions.timeout_ms
+
+    # --- repeats ----------------------------------------------------------------------------------
+
+    def _earlier_in_turn(self, new: _New, *, reuses_ids: bool) -> int | None:
+        if not self._shard.settings.dedup_ms:
+            return None
+        for index, other in enumerate(self._new):
+            if other.key == new.key and is_repeat(
+                new.record, other.record, reuses_ids=reuses_ids, answered=False, age_ms=0
+            ):
+                return index
+        return None
+
+    def _is_known(self, new: _New, now: Now, *, reuses_ids: bool) -> bool:
+        """Whether it repeats one of an earlier turn; then it has its result."""
+        shard = self._shard
+        position = shard.halves.with_key(new.key)
+        if position is None:
+            return False
+        first = shard.halves.open.get(position) or shard.halves.over[position]
+        age_ms = now.wall_ms - first.begun_ms
+        earlier = self._record(position)
+        if not 0 <= age_ms < shard.settings.dedup_ms or earlier is None:
+            return False
+        answered = position < self._committed
+        if not is_repeat(
+            new.record, earlier, reuses_ids=reuses_ids, answered=answered, age_ms=age_ms
+        ):
+            return False
+        _tell(new, position, first.queue, first.number)
+        return True
+
+    def _record(self, position: int) -> bytes | None:
+        fresh = self._fresh.get(position)
+        if fresh is not None:
+            return fresh
+        found = self._shard.log.record(position)
+        return None if isinstance(found, Hole) else found[ENVELOPE_BYTES:]
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def flush(self, now: Now) -> list[Reply]:
+        """Append what was collected; gives the replies, to be held until it is committed."""
+        committed = self._shard.log.commit_position
+        self._committed = committed
+        self._fresh = {at: record for at, record in self._fresh.items() if at >= committed}
+        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        batch: list[_New] = []
+        size = 0
+        for new in self._new:
+            if batch and size + len(new.record) > limit:
+                self._append(batch, now)
+                batch, size = [], 0
+            batch.append(new)
+            size += ENVELOPE_BYTES + len(new.record)
+        if batch:
+            self._append(batch, now)
+        for again, index in self._repeated:
+            first = self._new[index]
+            result, row = first.sent, first.row
+            _tell(again, result.origins[row], result.queue_ids[row], result.queue_offsets[row])
+        replies, self._replies = self._replies, []
+        self._new, self._repeated = [], []
+        self._shard.halves.appended()
+        return replies
+
+    def _append(self, batch: list[_New], now: Now) -> None:
+        shard = self._shard
+        pieces: list[bytes] = []
+        for new in batch:
+            pieces += (half_envelope(len(new.record), new.first_check_ms), new.record)
+        body = bytearray(b"".join(pieces))
+        sizes = np.array([len(new.record) + ENVELOPE_BYTES for new in batch], np.int64)
+        at = sizes.cumsum() - sizes
+        base = shard.log.place(len(body))
+        first = shard.halves.last_number + 1
+        # The layout names the position of the HALF, which begins where the envelope does.
+        stamp(
+            np.frombuffer(body, np.uint8),
+            at + ENVELOPE_BYTES,
+            base=base - ENVELOPE_BYTES,
+            queue_offset=np.arange(first, first + len(batch)),
+            store_ms=shard.stamp_ms(now.wall_ms),
+            store_host=shard.settings.store_host,
+        )
+        shard.log.append(body, len(batch), now.wall_ms)
+        for new, start, length in zip(batch, at.tolist(), sizes.tolist(), strict=True):
+            record = bytes(body[start + ENVELOPE_BYTES : start + length])
+            half = half_of(base + start, decode_half(record), now.wall_ms, new.first_check_ms)
+            shard.halves.begin(half)
+            self._fresh[half.position] = record
+            _tell(new, half.position, half.queue, half.number)
+
+    def check_invariants(self) -> None:
+        """Nothing is left between two steps."""
+        assert not self._new, "taken up, and not appended"
+        assert not self._replies
+
+
+_DIGITS = 12
+
+
+def _queue_of(record: bytes) -> int:
+    at = HEAD_BYTES + layout.QUEUE_ID_AT
+    return int.from_bytes(record[at : at + 4], "big", signed=True)
+
+
+def _chosen_queue(topic: Topic, group: int) -> int:
+    """The queue of a message group, as of a send; without a group the next one."""
+    if group != NO_GROUP:
+        return int(queues_of_groups(np.array([group]), np.array([topic.write_queues]))[0])
+    topic.next_queue = (topic.next_queue + 1) % topic.write_queues
+    return topic.next_queue
+
+
+def _tell(new: _New, position: int, queue: int, number: int) -> None:
+    new.sent.origins[new.row] = position
+    new.sent.queue_ids[new.row] = queue
+    new.sent.queue_offsets[new.row] = number

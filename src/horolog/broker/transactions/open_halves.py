@@ -1,0 +1,282 @@
+"""Which transactions are open, and which ended last: decided state of a shard.
+
+A transaction is known by the log position of its HALF record for ever.  Its message stays there: memory has only what
+it takes to find it, to ask its producers in time, and to know a half message that is sent again.  The log is kept back
+for it (`broker.life.retention`), so there are at most TRANSACTIONS_OPEN_MAX, and none for longer than
+TRANSACTION_OPEN_MS.
+
+    begin      a HALF is appended
+    checked    a HALF_CHECK
+    end        a HALF_END
+
+A repeated end is answered like the first one while it is among the TRANSACTIONS_OVER_KEPT that ended last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import TRANSACTIONS_OPEN_MAX, TRANSACTIONS_OVER_KEPT
+from horolog.log.checkpoint import HALF, HALF_OVER
+from horolog.log.half_records import HalfMessage, HalfOutcome
+from horolog.protocol.rocketmq import layout, properties
+
+_OLD_LOOKS = 1_024  # that may lie in the heap besides twice what is open
+
+
+@dataclass(slots=True)
+class Half:
+    """An open transaction.
+
+    number    of half messages of this shard; 4.x clients know it as a queue offset
+    group     of its producers; of a 5.x producer the topic
+    check_ms  wall clock from which on its producer is to be asked
+    next_ms   when somebody looks after it again: then, or later if there was no producer
+    """
+
+    position: int
+    topic: int
+    key: int
+    number: int
+    group: str
+    queue: int
+    size: int
+    begun_ms: int
+    check_ms: int
+    next_ms: int
+    checks: int = 0
+
+
+class Over(NamedTuple):
+    """A transaction that has ended."""
+
+    key: int
+    number: int
+    queue: int
+    begun_ms: int
+    outcome: HalfOutcome
+
+
+class OpenHalves:
+    """The transactions of one shard."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Half] = {}  # by log position, oldest first
+        self.over: dict[int, Over] = {}  # the last ones, oldest first
+        self.last_number = -1
+        self.bytes = 0  # of the messages of all that are open
+        self.under_way: Counter[int] = Counter()  # topic → decided in this turn, and not appended
+        self._ending: set[int] = set()  # keys of messages that go on in this turn
+        self._ends_keyed = False  # whether one of them has user keys
+        self._by_key: dict[int, int] = {}  # key → position of the newest, open or over
+        self._of_topic: Counter[int] = Counter()
+        self._looks: list[
+            tuple[int, int]
+        ] = []  # (next ms, position), a heap; with some that are old
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def check_room(self, more: int) -> None:
+        """TOO_MANY_REQUESTS if there is none for so many."""
+        count = len(self.open) + self.under_way.total()
+        if count + more > TRANSACTIONS_OPEN_MAX:
+            raise HorologError(
+                ErrorCode.TOO_MANY_REQUESTS,
+                f"transactions: {count} are open; at most {TRANSACTIONS_OPEN_MAX} are allowed",
+                field="transactions",
+                limit=f"{TRANSACTIONS_OPEN_MAX} transactions",
+            )
+
+    def begin(self, half: Half) -> None:
+        """A half message is appended."""
+        assert half.number == self.last_number + 1, (half.number, self.last_number)
+        self.last_number = half.number
+        self._put(half)
+
+    def _put(self, half: Half) -> None:
+        assert half.position not in self.open, half.position
+        self.open[half.position] = half
+        self._by_key[half.key] = half.position
+        self._of_topic[half.topic] += 1
+        self.bytes += half.size
+        heappush(self._looks, (half.next_ms, half.position))
+
+    def checked(self, position: int, next_ms: int, checks: int) -> None:
+        """Its producers are asked."""
+        half = self.open[position]
+        assert checks == half.checks + 1, (checks, half.checks)
+        half.checks, half.check_ms = checks, next_ms
+        self.look_at(half, next_ms)
+
+    def look_at(self, half: Half, next_ms: int) -> None:
+        """Somebody looks after it again at that time."""
+        half.next_ms = next_ms
+        heappush(self._looks, (next_ms, half.position))
+        self._forget_old_looks()
+
+    def _forget_old_looks(self) -> None:
+        """Those of what ended would else stay until their time comes."""
+        if len(self._looks) > 2 * len(self.open) + _OLD_LOOKS:
+            self._looks = [look for look in set(self._looks) if self._is_true(look)]
+            heapify(self._looks)
+
+    def end(self, position: int, outcome: HalfOutcome) -> Half:
+        """It is over; gives what it was."""
+        half = self.open.pop(position)
+        self._of_topic[half.topic] -= 1
+        if not self._of_topic[half.topic]:
+            del self._of_topic[half.topic]
+        self.bytes -= half.size
+        self._forget_old_looks()
+        self._keep(position, Over(half.key, half.number, half.queue, half.begun_ms, outcome))
+        return half
+
+    def goes_on(self, key: int, *, keyed: bool) -> None:
+        """Its message is appended later in this turn."""
+        self._ending.add(key)
+        self._ends_keyed |= keyed
+
+    def appended(self) -> None:
+        """What was decided in this turn is appended."""
+        self._ending.clear()
+        self._ends_keyed = False
+        self.under_way.clear()
+
+    def is_ending(self, key: int) -> bool:
+        """Whether a message with that key (of the key index) may go on in this turn, and is not appended."""
+        return self._ends_keyed or key in self._ending
+
+    def _keep(self, position: int, over: Over) -> None:
+        self.over[position] = over
+        while len(self.over) > TRANSACTIONS_OVER_KEPT:
+            oldest = next(iter(self.over))
+            gone = self.over.pop(oldest)
+            if self._by_key.get(gone.key) == oldest:
+                del self._by_key[gone.key]
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def with_key(self, key: int) -> int | None:
+        """Position of the newest transaction whose message has that key hash, open or over."""
+        return self._by_key.get(key)
+
+    def is_open(self, key: int) -> bool:
+        """Whether the newest transaction whose message has that key hash is open."""
+        return self._by_key.get(key) in self.open
+
+    def in_topic(self, topic: int) -> int:
+        """How many are open in a topic, or about to be."""
+        return self._of_topic[topic] + self.under_way[topic]
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest position of those that are open: the log is needed from there on."""
+        return next(iter(self.open), None)
+
+    def next_ms(self) -> int | None:
+        """When somebody has to look after one of them."""
+        looks = self._looks
+        while looks and not self._is_true(looks[0]):
+            heappop(looks)
+        return looks[0][0] if looks else None
+
+    def take_due(self, wall_ms: int, limit: int) -> Iterator[Half]:
+        """Those whose time has come; whoever takes them gives them their next one, or ends them."""
+        for _ in range(limit):
+            at = self.next_ms()
+            if at is None or at > wall_ms:
+                return
+            yield self.open[heappop(self._looks)[1]]
+
+    def _is_true(self, look: tuple[int, int]) -> bool:
+        half = self.open.get(look[1])
+        return half is not None and half.next_ms == look[0]
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def captured(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Fields of a checkpoint's registry, and columns."""
+        if self.last_number < 0:
+            return {}, {}
+        groups: dict[str, int] = {}
+        rows = [
+            (
+                half.position,
+                half.key,
+                half.number,
+                half.begun_ms,
+                half.check_ms,
+                half.topic,
+                groups.setdefault(half.group, len(groups)),
+                half.size,
+                half.queue,
+                half.checks,
+            )
+            for half in self.open.values()
+        ]
+        over = [
+            (position, each.key, each.number, each.begun_ms, each.queue, int(each.outcome))
+            for position, each in self.over.items()
+        ]
+        registry = {"half_groups": list(groups), "last_half": self.last_number}
+        return registry, {"halves": np.array(rows, HALF), "halves_over": np.array(over, HALF_OVER)}
+
+    def restore(self, registry: dict[str, Any], columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Take over what a checkpoint says; an older horolog knew no transactions."""
+        self.last_number = registry.get("last_half", -1)
+        for position, key, number, begun_ms, queue, outcome in columns["halves_over"].tolist():
+            self.over[position] = Over(key, number, queue, begun_ms, HalfOutcome(outcome))
+            self._by_key[key] = position
+        for row in columns["halves"].tolist():
+            position, key, number, begun_ms, check_ms, topic, group, size, queue, checks = row
+            name = registry["half_groups"][group]
+            times = begun_ms, check_ms, check_ms
+            self._put(Half(position, topic, key, number, name, queue, size, *times, checks))
+
+    # --- invariants -------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """What is counted is there, and each that is open will be looked after."""
+        assert len(self.open) <= TRANSACTIONS_OPEN_MAX, len(self.open)
+        assert len(self.over) <= TRANSACTIONS_OVER_KEPT, len(self.over)
+        assert not self.open.keys() & self.over.keys()
+        assert all(a < b for a, b in pairwise(self.open)), "not in the order of the log"
+        assert not self._ending, "ended, and not appended"
+        assert not self.under_way, self.under_way
+        assert self.bytes == sum(half.size for half in self.open.values()), self.bytes
+        assert self._of_topic == Counter(half.topic for half in self.open.values())
+        looks = set(self._looks)
+        assert all((half.next_ms, at) in looks for at, half in self.open.items())
+        assert all(half.number <= self.last_number for half in self.open.values())
+        assert len(looks) <= 2 * len(self.open) + _OLD_LOOKS, len(looks)
+
+
+def half_of(position: int, message: HalfMessage, append_ms: int, first_check_ms: int) -> Half:
+    """An open transaction, as its record says."""
+    stored = message.layout
+    head = message.head
+    group = properties.value_of(layout.topic_and_properties(stored)[1], properties.PRODUCER_GROUP)
+    return Half(
+        position,
+        int(head["topic"]),
+        int(head["key"]),
+        layout.queue_offset_of(stored),
+        group or "",
+        layout.queue_id_of(stored),
+        int(head["size"]),
+        append_ms,
+        first_check_ms,
+        first_check_ms,
+    )

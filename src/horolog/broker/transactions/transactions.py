@@ -1,0 +1,68 @@
+"""The transactions of a shard, as the rest of the core knows them: who handles which command, and two parts of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from horolog.broker.deciding import LATER, WAIT, Handler, Input
+from horolog.broker.effects import Effects, Now, Reply
+from horolog.broker.life.space import DiskPressure
+from horolog.broker.shard import Shard
+from horolog.broker.topic_changes import TopicChanges
+from horolog.broker.transactions.checks import Checks
+from horolog.broker.transactions.ends import Ends
+from horolog.broker.transactions.halves import Halves
+from horolog.protocol.transaction_commands import (
+    CheckTransactions,
+    EndTransaction,
+    LookForProducers,
+    SendHalf,
+)
+
+
+class Transactions:
+    """Decides what is asked of transactions; `look` and `flush` are called once a turn, in this order."""
+
+    def __init__(
+        self, shard: Shard, disk: DiskPressure, topics: TopicChanges, records: list[bytes]
+    ) -> None:
+        self._shard = shard
+        self._halves = Halves(shard, disk)
+        self._ends = Ends(shard)
+        self._checks = Checks(shard, topics, self._ends, records)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Who handles which command."""
+        return {
+            SendHalf: self._send,
+            EndTransaction: self._end,
+            CheckTransactions: lambda _, command, now, _effects: self._checks.take(command, now),
+            LookForProducers: lambda _, command, now, _effects: self._checks.look_again(
+                command, now
+            ),
+        }
+
+    def _send(self, item: Input, command: SendHalf, now: Now, _: Effects) -> object:
+        self._halves.add(item.token, command, now)
+        return LATER
+
+    def _end(self, _: Input, command: EndTransaction, now: Now, _effects: Effects) -> Any:
+        if self._ends.is_full or self._shard.is_log_full:
+            return WAIT
+        self._ends.end(command, now)
+        return None
+
+    def look(self, now: Now, effects: Effects) -> None:
+        """Tell of transactions whose producers are to be asked; give up hopeless ones."""
+        self._checks.look(now, effects)
+
+    def flush(self, now: Now) -> list[Reply]:
+        """Append what was decided in this turn; gives the replies to half messages."""
+        self._ends.flush(now)
+        return self._halves.flush(now)
+
+    def check_invariants(self) -> None:
+        """AssertionError if something was decided and would not be appended."""
+        self._halves.check_invariants()
+        self._ends.check_invariants()

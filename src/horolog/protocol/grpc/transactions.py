@@ -1,0 +1,69 @@
+"""How 5.x clients know transactions: by an id, which is the log position, and by what they are asked."""
+
+from __future__ import annotations
+
+import re
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import TRANSACTION_RECOVERY_MAX_MS
+from horolog.protocol.commands import Delivered
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.status import OK
+from horolog.protocol.http2.calls import PREFIX_BYTES
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.rocketmq.layout import queue_id_of
+from horolog.protocol.transaction_commands import TransactionCheck
+
+_ID = re.compile(r"[0-9A-F]{16}\Z")
+
+
+def transaction_id(position: int) -> str:
+    """What a producer is told, and tells again."""
+    return f"{position:016X}"
+
+
+def transaction_of(text: str) -> int:
+    """The log position; INVALID_TRANSACTION_ID if it is none that a producer was told."""
+    if not _ID.match(text):
+        why = f"{text[:40]!r} is none that this broker gives" if text.strip() else "blank"
+        raise HorologError(
+            ErrorCode.INVALID_TRANSACTION_ID, f"transaction_id: {why}", field="transaction_id"
+        )
+    return int(text, 16)
+
+
+def half_properties(system: pb.SystemProperties) -> bytes:
+    """What is stored with a half message besides, so that it is known as one."""
+    stored = {properties.TRANSACTION: "true"}
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        wished = system.orphaned_transaction_recovery_duration
+        wished_ms = wished.seconds * 1000 + wished.nanos // 1_000_000
+        if wished_ms > TRANSACTION_RECOVERY_MAX_MS:
+            raise HorologError(
+                ErrorCode.BAD_REQUEST,
+                f"orphaned_transaction_recovery_duration: {wished_ms} ms; "
+                f"at most {TRANSACTION_RECOVERY_MAX_MS} ms are allowed",
+                field="orphaned_transaction_recovery_duration",
+                limit=f"{TRANSACTION_RECOVERY_MAX_MS} ms",
+            )
+        if wished_ms > 0:
+            stored[properties.CHECK_IMMUNITY] = str(-(-wished_ms // 1000))
+    return properties.encode(stored)
+
+
+def check_command(check: TransactionCheck) -> pb.TelemetryCommand:
+    """What a producer is asked."""
+    topic = pb.Resource(name=check.topic)
+    delivered = Delivered(check.layout, queue_id_of(check.layout), check.number, 1, "")
+    framed = all_received(topic.SerializeToString(), [delivered])
+    message = pb.ReceiveMessageResponse.FromString(framed[PREFIX_BYTES:]).message
+    message.system_properties.message_type = pb.TRANSACTION
+    for field in ("receipt_handle", "delivery_attempt"):
+        message.system_properties.ClearField(field)
+    return pb.TelemetryCommand(
+        status=OK,
+        recover_orphaned_transaction_command=pb.RecoverOrphanedTransactionCommand(
+            message=message, transaction_id=transaction_id(check.position)
+        ),
+    )

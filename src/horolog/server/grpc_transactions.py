@@ -1,0 +1,159 @@
+"""Transactions of 5.x clients: half messages, their ends, and producers that are asked over their Telemetry streams.
+
+A 5.x producer has no group: RocketMQ takes the topic for it.  Whoever publishes to a topic, as its settings say, or has
+sent a half message to it, may be asked what became of a transaction of that topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import PRODUCER_TOPICS_MAX
+from horolog.protocol.commands import SendMessages, Sent
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.status import OK, common_status, status_of
+from horolog.protocol.grpc.transactions import check_command, transaction_id, transaction_of
+from horolog.protocol.grpc.translate import name_of
+from horolog.protocol.http2.calls import framed
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.protocol.transaction_commands import (
+    EndTransaction,
+    Resolution,
+    SendHalf,
+    TransactionCheck,
+)
+from horolog.server.call import Call
+from horolog.server.loop import Engine
+
+_RESOLUTIONS = {
+    pb.COMMIT: Resolution.COMMIT,
+    pb.ROLLBACK: Resolution.ROLLBACK,
+}
+
+
+class Listener(Protocol):
+    """A producer that can be told something."""
+
+    client_id: str
+
+    def tell(self, command: pb.TelemetryCommand) -> bool:
+        """False if it is gone, or takes nothing."""
+        ...
+
+
+class GrpcProducers:
+    """Producers with an open Telemetry stream, by topic; those of a topic are asked in turn."""
+
+    def __init__(self) -> None:
+        self.on_came: Callable[[str], None] = lambda _: None
+        self._of_topic: dict[str, dict[Listener, None]] = {}
+        self._topics: dict[Listener, set[str]] = {}
+        self._listeners: dict[str, Listener] = {}  # by client id
+
+    def join(self, listener: Listener, topics: Iterable[str]) -> None:
+        """A producer publishes to these topics; what it has said before holds on."""
+        known = self._topics.setdefault(listener, set())
+        self._listeners[listener.client_id] = listener
+        for topic in topics:
+            if topic not in known and len(known) < PRODUCER_TOPICS_MAX:
+                known.add(topic)
+                self._of_topic.setdefault(topic, {})[listener] = None
+                self.on_came(topic)
+
+    def produces(self, client_id: str, topic: str) -> None:
+        """A client has sent a half message: its settings may not name the topic yet."""
+        listener = self._listeners.get(client_id)
+        if listener is not None:
+            self.join(listener, (topic,))
+
+    def leave(self, listener: Listener) -> None:
+        """Its stream has ended."""
+        for topic in self._topics.pop(listener, ()):
+            del self._of_topic[topic][listener]
+            if not self._of_topic[topic]:
+                del self._of_topic[topic]
+        if self._listeners.get(listener.client_id) is listener:
+            del self._listeners[listener.client_id]
+
+    def has(self, group: str) -> bool:
+        """Whether somebody publishes to a topic."""
+        return group in self._of_topic
+
+    def ask(self, check: TransactionCheck) -> bool:
+        """Ask one of them what became of a transaction."""
+        listeners = self._of_topic.get(check.group, {})
+        for listener in list(listeners):
+            del listeners[listener]
+            listeners[listener] = None  # the last one from here on
+            if listener.tell(check_command(check)):
+                return True
+        return False
+
+
+class TransactionCalls:
+    """EndTransaction, and what SendMessage does with half messages."""
+
+    def __init__(self, engine: Engine, producers: GrpcProducers) -> None:
+        self._engine = engine
+        self._producers = producers
+
+    async def end(self, request: pb.EndTransactionRequest, call: Call) -> pb.EndTransactionResponse:
+        """Commit or roll back; INVALID_TRANSACTION_ID for one that is not known, or ended otherwise."""
+        del call
+        topic = check_topic(name_of(request.topic))
+        await self._engine.submit(
+            EndTransaction(
+                transaction_of(request.transaction_id),
+                _RESOLUTIONS.get(request.resolution, Resolution.UNKNOWN),
+                topic,
+                request.message_id,
+            )
+        )
+        return pb.EndTransactionResponse(status=OK)
+
+    def half(self, command: SendMessages, call: Call) -> SendHalf:
+        """The command for half messages; whoever sends them may be asked of them."""
+        self._producers.produces(call.header(b"x-mq-client-id"), command.topic)
+        return SendHalf(command.topic, command.messages)
+
+    @staticmethod
+    def answer(ids: list[str], refused: dict[int, HorologError], sent: Sent) -> bytes:
+        """The framed answer to half messages, with an entry for each id; `sent` has none of those refused before."""
+        found = iter(range(len(sent.origins)))
+        entries = []
+        for place, message_id in enumerate(ids):
+            error = refused.get(place)
+            if error is None:
+                at = next(found)
+                error = sent.refused.get(at)
+            if error is not None:
+                entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
+            else:
+                entry = pb.SendResultEntry(
+                    status=OK,
+                    message_id=message_id,
+                    transaction_id=transaction_id(sent.origins[at]),
+                    offset=sent.queue_offsets[at],
+                )
+            entries.append(entry)
+        return all_entries(entries)
+
+
+def all_entries(entries: list[pb.SendResultEntry]) -> bytes:
+    """The framed answer to a send."""
+    status = common_status(entry.status for entry in entries)
+    return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
+
+
+def check_are_halves(messages: Iterable[pb.Message]) -> bool:
+    """Whether messages are half messages; TYPE_CONFLICT if only some of them are."""
+    found = {each.system_properties.message_type == pb.TRANSACTION for each in messages}
+    if len(found) > 1:
+        raise HorologError(
+            ErrorCode.TYPE_CONFLICT,
+            "message_type: TRANSACTION and others in one request; send them apart",
+            field="message_type",
+        )
+    return True in found

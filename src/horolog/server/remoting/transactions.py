@@ -1,0 +1,116 @@
+"""Transactions of 4.x clients: END_TRANSACTION, and producers that are asked with CHECK_TRANSACTION_STATE.
+
+Whoever names a producer group in its heartbeats, or has sent the group's last half message, may be asked what became of
+a transaction of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.limits import CLIENTS_REMEMBERED_MAX
+from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.transaction_commands import (
+    EndTransaction,
+    Resolution,
+    SendHalf,
+    TransactionCheck,
+)
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_RESOLUTIONS = {
+    layout.TRANSACTION_COMMITTED: Resolution.COMMIT,
+    layout.TRANSACTION_BITS: Resolution.ROLLBACK,
+}
+
+
+class TransactionCodes:
+    """END_TRANSACTION, and whom to ask."""
+
+    def __init__(self, node: Node) -> None:
+        self.on_came: Callable[[str], None] = lambda _: None
+        self._node = node
+        self._registry = node.registry
+        self._registry.on_producer = self._has_come
+        self._senders: dict[str, RemotingLink] = {}  # group → who sent its last half message
+        self._sent_by: dict[RemotingLink, set[str]] = {}  # the same, by connection
+        self._turn = 0  # producers of a group are asked one after the other
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {Code.END_TRANSACTION: self.end}
+
+    async def end(self, request: Request) -> Answer:
+        """Commit or roll back; an end that says neither changes nothing."""
+        frame = request.frame
+        said = integer(frame, "commitOrRollback")
+        await self._node.engine.submit(
+            EndTransaction(
+                integer(frame, "commitLogOffset"),
+                _RESOLUTIONS.get(said & layout.TRANSACTION_BITS, Resolution.UNKNOWN),
+                topic=text(frame, "topic", "") or None,
+                group=text(frame, "producerGroup"),
+                number=integer(frame, "tranStateTableOffset"),
+            )
+        )
+        return DONE
+
+    # --- whom to ask ------------------------------------------------------------------------------
+
+    def produces(self, link: RemotingLink, command: SendHalf) -> None:
+        """A half message comes: its sender may not have sent a heartbeat yet."""
+        records, _ = command.columns()
+        stored = layout.topic_and_properties(records[RECORD_HEAD_BYTES:])[1]
+        group = properties.value_of(stored, properties.PRODUCER_GROUP) or ""
+        before = self._senders.get(group)
+        if before is link or (before is None and len(self._senders) >= CLIENTS_REMEMBERED_MAX):
+            return
+        if before is not None:
+            self._sent_by[before].discard(group)
+        self._senders[group] = link
+        self._sent_by.setdefault(link, set()).add(group)
+
+    def _has_come(self, group: str) -> None:
+        self.on_came(group)
+
+    def gone(self, link: RemotingLink) -> None:
+        """A connection has ended."""
+        for group in self._sent_by.pop(link, ()):
+            del self._senders[group]
+
+    def has(self, group: str) -> bool:
+        """Whether a producer of a group is connected."""
+        return group in self._senders or bool(self._registry.producers(group))
+
+    def ask(self, check: TransactionCheck) -> bool:
+        """Ask one of a group what became of a transaction."""
+        links = [client.link for client in self._registry.producers(check.group)]
+        if not links and check.group in self._senders:
+            links = [self._senders[check.group]]
+        self._turn += 1
+        for i in range(len(links)):
+            if self._push(links[(self._turn + i) % len(links)], check):
+                return True
+        return False
+
+    @staticmethod
+    def _push(link: RemotingLink, check: TransactionCheck) -> bool:
+        stored = layout.topic_and_properties(check.layout)[1]
+        message_id = properties.value_of(stored, properties.UNIQ_KEY) or ""
+        marked = properties.replaced(stored, properties.CHECK_TIMES, str(check.checks))
+        fields = {
+            "topic": check.topic,
+            "tranStateTableOffset": str(check.number),
+            "commitLogOffset": str(check.position),
+            "msgId": message_id,
+            "transactionId": message_id,
+            "offsetMsgId": layout.offset_message_id(check.layout),
+        }
+        body = layout.with_properties(check.layout, marked)
+        return link.push(Code.CHECK_TRANSACTION_STATE, fields, body)

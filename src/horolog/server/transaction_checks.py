@@ -1,0 +1,82 @@
+"""Who is asked what became of a transaction: between the core, which knows when, and the doors, who know whom.
+
+    the core   tells of checks that are due
+    a door     has a producer of the group: the half message is asked of the core, which counts the check
+    the core   answers when that is committed, and the producer is asked
+    a door     tells that a producer has come: the core looks again after what waits for one
+
+Nobody waits for a producer's answer here: it is a command like any other, of an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from horolog.limits import CHECKED_AT_ONCE
+from horolog.protocol.transaction_commands import (
+    CheckDue,
+    CheckTransactions,
+    LookForProducers,
+    TransactionCheck,
+)
+from horolog.server.loop import Engine
+
+_log = logging.getLogger("horolog")
+_CAME_S = 0.2  # producers come together, after a start: they are told of together
+
+
+class Producers(Protocol):
+    """The producers that are connected to a door.
+
+    on_came  called with a group when a producer of it has come
+    """
+
+    on_came: Callable[[str], None]
+
+    def has(self, group: str) -> bool:
+        """Whether one of a group is connected."""
+        ...
+
+    def ask(self, check: TransactionCheck) -> bool:
+        """Ask one of its group what became of a transaction; False if there is none any more."""
+        ...
+
+
+class TransactionChecks:
+    """Passes checks on to the doors."""
+
+    def __init__(self, engine: Engine, doors: Sequence[Producers]) -> None:
+        self._engine = engine
+        self._doors = doors
+        self._came: set[str] = set()
+        engine.on_checks = self._due
+        for door in doors:
+            door.on_came = self._has_come
+
+    def _due(self, checks: list[CheckDue]) -> None:
+        found = [
+            check.position for check in checks if any(door.has(check.group) for door in self._doors)
+        ]
+        for first in range(0, len(found), CHECKED_AT_ONCE):
+            positions = tuple(found[first : first + CHECKED_AT_ONCE])
+            self._engine.ask(CheckTransactions(positions), self._ask)
+
+    def _ask(self, result: object) -> None:
+        if not isinstance(result, list):
+            _log.warning("transactions cannot be checked, tried again later: %s", result)
+            return
+        for check in result:
+            if not any(door.ask(check) for door in self._doors):
+                _log.info("transaction %d no producer takes its check", check.position)
+
+    def _has_come(self, group: str) -> None:
+        if not self._came:
+            asyncio.get_running_loop().call_later(_CAME_S, self._look)
+        self._came.add(group)
+
+    def _look(self) -> None:
+        groups, self._came = frozenset(self._came), set()
+        self._engine.ask(LookForProducers(groups), lambda _: None)
