@@ -44,6 +44,8 @@ class ErrorCode(StrEnum):
     PROPERTIES_TOO_LARGE = "properties_too_large"
     TOPIC_NOT_FOUND = "topic_not_found"
     TOPIC_EXISTS = "topic_exists"
+    SCHEDULE_EXISTS = "schedule_exists"
+    SCHEDULE_CHANGED = "schedule_changed"
     GROUP_NOT_FOUND = "group_not_found"
     NOT_FOUND = "not_found"
     ALREADY_DELIVERED = "already_delivered"

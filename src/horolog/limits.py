@@ -80,6 +80,23 @@ TURN_GIVEN_UP_MAX = 64  # transactions that a turn gives up: each is a message t
 CHECKED_AT_ONCE = 64  # half messages that are read for producers in one turn
 PRODUCER_TOPICS_MAX = 1_024  # of one 5.x producer, for which it is asked
 
+# --- recurring schedules ----------------------------------------------------------------------
+SCHEDULES_MAX = 10_000  # ours: bounds registry and checkpoint
+SCHEDULE_NAME_MAX = 127  # characters, as of a topic
+SCHEDULE_BYTES_MAX = 64 * KIB  # of one, as JSON with its body; ours: it stands in every checkpoint
+SCHEDULES_BYTES_MAX = 16 * MIB  # of all of them; ours: they are kept in memory
+CRON_MAX = 256  # characters of a cron expression; ours: the longest useful lists are shorter
+SCHEDULE_INTERVAL_MIN_MS = 1 * SECOND_MS  # as cron with seconds; more often is a stream of its own
+SCHEDULE_TIMES_MAX = 1_000_000_000_000  # ours: 30 000 years of a firing a second
+SCHEDULE_JITTER_MAX_MS = 12 * HOUR_MS  # ours: a firing is planned at most a day ahead
+PLAN_AHEAD_MS = DAY_MS  # firings are planned so far ahead: near ones, which no tier takes over
+PLAN_LEAD_MS = 10 * SECOND_MS  # the next firing is planned so long before the last planned one
+PLANNED_MAX = 32  # firings of one schedule that are planned and not due
+TURN_SCHEDULES_MAX = 256  # schedules listed in one turn
+TURN_PLANS_MAX = 64  # schedules that are looked at in one turn: about 5 ms
+PLAN_RETRY_MS = 10 * SECOND_MS  # when what could not be planned is tried again
+PREVIEW_MAX = 1_000  # next firings that are worked out for one question
+
 # --- turns ------------------------------------------------------------------------------------
 TURN_HAND_OVER_MAX = 4_000  # messages: about 5 ms of work, so that acks are not kept waiting
 TURN_HAND_OVER_BYTES = 2 * MIB  # the same bound for large bodies

@@ -33,6 +33,9 @@ TIME_MAX_MS = (
 )
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+\Z")
+_ISO = re.compile(
+    r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE
+)
 _EPOCH_MS = re.compile(r"[0-9]{12,15}\Z")
 _HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,6 +60,24 @@ def parse_duration_ms(text: str, *, field: str = "duration") -> int:
     if total > DURATION_MAX_MS:
         raise refused(field, f"{text!r} is more than a hundred years", "100 years")
     return int(Decimal(total).to_integral_value(ROUND_CEILING))
+
+
+def parse_interval_ms(text: str, *, field: str = "every") -> int:
+    """Milliseconds of an interval: a duration as above, or ISO 8601 such as PT15M or P1DT12H.
+
+    Months and years have no fixed length: BAD_REQUEST, as for anything else.
+    """
+    stripped = text.strip()
+    if stripped[:1] not in ("P", "p"):
+        return parse_duration_ms(text, field=field)
+    match = _ISO.match(stripped)
+    if match is None or not any(match.groups()):
+        raise refused(
+            field,
+            f"{text!r} is not an interval such as 15m, PT15M or P1D; months and years are for cron",
+        )
+    parts = zip(match.groups(), ("w", "d", "h", "m", "s"), strict=True)
+    return parse_duration_ms("".join(n + unit for n, unit in parts if n), field=field)
 
 
 def parse_time_ms(text: str, *, field: str = "time") -> int:

@@ -70,3 +70,11 @@ def test_the_guide_to_the_simulated_clock() -> None:
 def test_python_of_the_guides_compiles(page: str) -> None:
     for block in blocks(f"guides/{page}", "python"):
         compile(block, page, "exec")
+
+
+def test_the_guide_to_schedules(horolog_broker: BrokerProcess) -> None:
+    said = {
+        tuple(words[:2]): run(horolog_broker, words) for words in commands("guides/schedules.md")
+    }
+    assert "0 9 * * 1-5 (Europe/Berlin)" in said["schedule", "list"]
+    assert said["schedule", "next"].count("T09:00:00+0") == 3

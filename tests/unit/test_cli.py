@@ -25,6 +25,15 @@ COMMANDS = [
     ["topic", "delete"],
     ["topic", "list"],
     ["topic", "describe"],
+    ["schedule"],
+    ["schedule", "create"],
+    ["schedule", "change"],
+    ["schedule", "list"],
+    ["schedule", "show"],
+    ["schedule", "next"],
+    ["schedule", "pause"],
+    ["schedule", "resume"],
+    ["schedule", "remove"],
     ["send"],
     ["receive"],
     ["pending"],
@@ -70,7 +79,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     """Groups list their commands instead of an example."""
     shown = CliRunner().invoke(app, [*command, "--help"]).output
     assert "Exit codes: 0 ok" in shown
-    if command not in (["topic"], ["dlq"], ["clock"], ["pipeline"]):
+    if command not in (["topic"], ["dlq"], ["schedule"], ["clock"], ["pipeline"]):
         assert "  horolog " + " ".join(command) in shown
 
 

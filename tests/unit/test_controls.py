@@ -48,6 +48,7 @@ SAMPLES = {
         np.array([(64, 9_000, 2)], half_records.HALF_CHECKED)
     ),
     Kind.HALF_END: half_records.encode_half_ends([(64, half_records.HalfOutcome.COMMITTED)]),
+    Kind.SCHEDULE: record.encode_schedule_end(5, "s"),
 }
 
 
@@ -90,6 +91,8 @@ def test_a_record_comes_back(kind: Kind) -> None:
             assert content == {"app": "a", "version": 1}
         case Kind.OFFLOAD:
             assert content == ({"step": "begin"}, b"xyz")
+        case Kind.SCHEDULE:
+            assert content == {"id": 5, "name": "s", "deleted": True}
         case Kind.EPOCH:
             assert content is None
         case Kind.GRANT:

@@ -25,6 +25,14 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
+from horolog.protocol.schedules import (
+    ChangeSchedule,
+    Content,
+    PauseSchedule,
+    RemoveSchedule,
+    ResumeSchedule,
+    Rule,
+)
 from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
@@ -47,6 +55,10 @@ ROWS = [
     (Reschedule("t", "m", 1, 2), {"tier step", "adoption", "unfiled"}),
     (RecallByKey("t", "k"), {"key search", "tier step", "adoption", "unfiled"}),
     (FindMessages("t", key="k"), {"key search"}),
+    (ChangeSchedule("s", Rule(), Content("t", b"x")), {"tier step", "unfiled"}),
+    (PauseSchedule("s"), {"tier step", "unfiled"}),
+    (RemoveSchedule("s"), {"tier step", "unfiled"}),
+    (ResumeSchedule("s"), set()),
     (DeleteTopic("t"), {"topic", "adoption", "bulk recall", "tier step", "checkpoint"}),
     (SendMessages("t", []), set()),
     (Ack("g", "t", []), set()),

@@ -28,6 +28,7 @@ from horolog.admin import (
     offloads,
     pending,
     recalls,
+    schedules,
     topics,
 )
 from horolog.admin.access import AccessCheck
@@ -64,6 +65,14 @@ ROUTES = (
     Route(
         "/v1/groups/{group}/dead-letters/redrive", dead_letters.redrive_letters, methods=["POST"]
     ),
+    Route("/v1/schedules", schedules.list_schedules, methods=["GET"]),
+    Route("/v1/schedules", schedules.create_schedule, methods=["POST"]),
+    Route("/v1/schedules/{name}", schedules.show_schedule, methods=["GET"]),
+    Route("/v1/schedules/{name}", schedules.change_schedule, methods=["PUT"]),
+    Route("/v1/schedules/{name}", schedules.remove_schedule, methods=["DELETE"]),
+    Route("/v1/schedules/{name}/next", schedules.next_firings, methods=["GET"]),
+    Route("/v1/schedules/{name}/pause", schedules.pause_schedule, methods=["POST"]),
+    Route("/v1/schedules/{name}/resume", schedules.resume_schedule, methods=["POST"]),
     Route("/v1/backup", backup.describe_backup, methods=["GET"]),
     Route("/v1/backup", backup.begin_backup, methods=["POST"]),
     Route("/v1/adoptions", adoptions.describe_adoption, methods=["GET"]),

@@ -83,6 +83,11 @@ class AdminClient:
         """The result of PATCH."""
         return self._call("PATCH", path, json.dumps(body).encode())
 
+    def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """The result of PUT; fields that are None are left out."""
+        given = {name: setting for name, setting in body.items() if setting is not None}
+        return self._call("PUT", path, json.dumps(given).encode())
+
     def delete(self, path: str) -> dict[str, Any]:
         """The result of DELETE."""
         return self._call("DELETE", path, None)

@@ -26,6 +26,18 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+def payload_of(text: str | None, coded: str | None) -> bytes:
+    """The bytes of `body` or `body_base64`; BAD_REQUEST for both or neither."""
+    if (text is None) == (coded is None):
+        raise refused("body", "give either body (text) or body_base64")
+    if text is not None:
+        return text.encode()
+    try:
+        return base64.b64decode(coded or "", validate=True)
+    except binascii.Error as error:
+        raise refused("body_base64", f"not base64: {error}") from None
+
+
 class TopicBody(Body):
     """POST /v1/topics."""
 
@@ -60,14 +72,7 @@ class MessageBody(Body):
 
     def payload(self) -> bytes:
         """The bytes of the message; both or neither of `body` and `body_base64` is BAD_REQUEST."""
-        if (self.body is None) == (self.body_base64 is None):
-            raise refused("body", "give either body (text) or body_base64")
-        if self.body is not None:
-            return self.body.encode()
-        try:
-            return base64.b64decode(self.body_base64 or "", validate=True)
-        except binascii.Error as error:
-            raise refused("body_base64", f"not base64: {error}") from None
+        return payload_of(self.body, self.body_base64)
 
 
 class RecallBody(Body):

@@ -11,6 +11,7 @@
     send                            take messages in
     consume                         give them out, by lease or by offset, and note what is consumed
     recall                          find a message, cancel it or move it
+    schedule                        plan the firings of recurring schedules
     adopt                           take over whole transactions that somebody else has written
     life                            open, replay, repair, checkpoint, retain, and keep space
 

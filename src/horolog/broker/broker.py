@@ -5,7 +5,7 @@ Deterministic: the same state, inputs and times give the same effects.  One step
 1. frames that are committed are applied: their messages become visible, scheduled ones are filed;
 2. parked polls are served, leases of living clients renewed;
 3. commands are decided, in the order they came;
-4. their control records, then the sends, then what is due are appended to the log;
+4. their control records, then the sends, then what is due, and firings of recurring schedules are appended to the log;
 5. a mark, or the start of a checkpoint, if it is time.
 
 Everything answered waits for the commit position but leases and empty polls (DESIGN §2).
@@ -83,6 +83,7 @@ class Broker:
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
         if not decisions.waits(HandOver()):
             hand_over(self.shard, wall_ms)
+        decisions.schedules.planner.work(now)
         self.checkpoints.mark(now)
         self.checkpoints.begin(now)
         if self.shard.log.end != end_before:
@@ -196,13 +197,15 @@ class Broker:
         return min(waits) if waits else None
 
     def _due_in(self, wall_ms: int) -> int | None:
-        """Until a message is due, or somebody has to look after a transaction."""
-        due_in = self.shard.wheel.next_due_in(wall_ms)
+        """Until a message is due, a transaction or a recurring schedule has to be looked at; by the wall clock."""
+        waits = [
+            self.shard.wheel.next_due_in(wall_ms),
+            self._decisions.schedules.planner.wake_in(wall_ms),
+        ]
         look_ms = self.shard.halves.next_ms()
-        if look_ms is None:
-            return due_in
-        look_in = max(0, look_ms - wall_ms)
-        return look_in if due_in is None else min(look_in, due_in)
+        if look_ms is not None:
+            waits.append(max(0, look_ms - wall_ms))
+        return min((ms for ms in waits if ms is not None), default=None)
 
     def _tell_problems(self, effects: Effects) -> None:
         self.shard.gather_problems()

@@ -25,6 +25,7 @@ from horolog.broker.groups import Groups
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recall_decisions import RecallDecisions
+from horolog.broker.schedule.schedule_changes import ScheduleChanges
 from horolog.broker.send.dead_letters import DeadLetters
 from horolog.broker.send.send_backs import SendBacks
 from horolog.broker.send.sends import Sends
@@ -92,6 +93,7 @@ class Decisions:
         self.adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # what has to wait
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
+        self.schedules = ScheduleChanges(shard, disk)
         self._under_way = ShardUnderWay(
             shard, self.topics, self.sends, self.adoptions, self.recalls, checkpoints
         )
@@ -136,6 +138,7 @@ class Decisions:
             TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
             **self.transactions.handlers(),
+            **self.schedules.handlers(),
         }
 
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:

@@ -18,6 +18,7 @@ from horolog.broker import relations
 from horolog.broker.consume.queued import QueuedMessages
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.problems import Problems
+from horolog.broker.schedule.registry import Schedules
 from horolog.broker.send.log_times import LogTimes
 from horolog.broker.topics import Topic, Topics
 from horolog.broker.transactions.open_halves import OpenHalves
@@ -43,6 +44,7 @@ from horolog.log.commit_log import CommitLog
 from horolog.log.key_index import KeyIndex, chunk_rows_for
 from horolog.log.record import encode_offload
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
+from horolog.protocol.schedules import Calendar, Fixed
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel
@@ -119,6 +121,7 @@ class Settings(NamedTuple):
     dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
     levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
     transactions: TransactionSettings = TransactionSettings()
+    calendar: Calendar = Fixed()  # works out when recurring schedules fire
 
 
 class Named(NamedTuple):
@@ -155,6 +158,7 @@ class Shard:
         self.lanes = Lanes()
         self.halves = OpenHalves()
         self.wheel = Wheel(self.delay)
+        self.schedules = Schedules()
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
         self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if it has one
         self.key_index = KeyIndex(
@@ -276,6 +280,7 @@ class Shard:
             self.wheel,
             self.ready,
             self.halves,
+            self.schedules,
             self.problems,
         ]
         every += [self.key_index, far, self.tier]

@@ -79,6 +79,13 @@ class TopicChanges:
     def check_may_delete(self, command: DeleteTopic) -> None:
         """TOPIC_NOT_FOUND; DISK_FULL while there are messages that cannot be filed, perhaps of this topic."""
         topic = self._shard.topics.get(command.name)
+        schedule = self._shard.schedules.of_topic(topic.name)
+        if schedule:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"topic {topic.name!r} cannot be deleted: schedule {schedule!r} sends to it; remove it first",
+                field="topic",
+            )
         if self._shard.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL,

@@ -14,6 +14,7 @@ from horolog.broker.topic_changes import TopicChanges
 from horolog.broker.waits import Wait
 from horolog.protocol.commands import DeleteTopic, FindMessages, Recall, RecallByKey, Reschedule
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
+from horolog.protocol.schedules import ChangeSchedule, PauseSchedule, RemoveSchedule
 
 
 class ShardUnderWay:
@@ -61,7 +62,19 @@ class ShardUnderWay:
     def _adoption(self, _command: object, _token: object) -> bool:
         return len(self._adoptions) > 0 or self._shard.uncommitted.adoptions > 0
 
-    def _unfiled(self, command: Recall | Reschedule | RecallByKey, _token: object) -> bool:
+    def _unfiled(
+        self,
+        command: Recall
+        | Reschedule
+        | RecallByKey
+        | ChangeSchedule
+        | PauseSchedule
+        | RemoveSchedule,
+        _token: object,
+    ) -> bool:
+        if isinstance(command, ChangeSchedule | PauseSchedule | RemoveSchedule):
+            planned = self._shard.schedules.keys_planned(command.name)
+            return any(self._shard.is_in_flight(key) for key in planned)
         if isinstance(command, RecallByKey):
             key = user_key_hash(command.topic, command.key)
             return self._sends.has_keyed() or self._shard.is_in_flight(key)

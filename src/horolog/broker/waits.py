@@ -12,6 +12,8 @@ CommitOffload                          tier step, bulk recall, recalls
 Recall, Reschedule                     tier step, adoption, unfiled
 RecallByKey                            key search, tier step, adoption, unfiled
 FindMessages                           key search
+ChangeSchedule, PauseSchedule          tier step, unfiled
+RemoveSchedule                         tier step, unfiled
 DeleteTopic                            topic, adoption, bulk recall, tier step, checkpoint
 everything else                        nothing
 =====================================  ==================================================================
@@ -29,6 +31,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from horolog.protocol.commands import DeleteTopic, FindMessages, Recall, RecallByKey, Reschedule
+from horolog.protocol.schedules import ChangeSchedule, PauseSchedule, RemoveSchedule
 from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
@@ -79,6 +82,9 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
     Reschedule: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     RecallByKey: (Wait.KEY_SEARCH, Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     FindMessages: (Wait.KEY_SEARCH,),
+    ChangeSchedule: (Wait.TIER_STEP, Wait.UNFILED),
+    PauseSchedule: (Wait.TIER_STEP, Wait.UNFILED),
+    RemoveSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     DeleteTopic: (
         Wait.TOPIC,
         Wait.ADOPTION,

@@ -25,6 +25,7 @@ from horolog.cli import (
     receive,
     reschedule,
     restore,
+    schedule,
     send,
     serve,
     topic,
@@ -83,6 +84,7 @@ register(app, "verify", verify.verify)
 register(app, "inspect", inspect.inspect)
 app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(clock.app, name="clock")
 app.add_typer(pipeline.app, name="pipeline")
 

@@ -65,13 +65,13 @@ def send(
         raise HorologError(ErrorCode.BAD_REQUEST, "--in: give either --at or --in", field="--in")
     message = {
         "topic": topic,
-        **_payload(body),
+        **payload(body),
         "deliver_at_ms": parse_time_ms(at, field="--at") if at else None,
         "in_ms": parse_duration_ms(in_, field="--in") if in_ else None,
         "tag": tag,
         "keys": key or None,
         "message_group": message_group,
-        "properties": _properties(property_ or []),
+        "properties": properties_of(property_ or []),
     }
     with typed_as({**_FLAGS, "delivery_timestamp": "--at" if at else "--in"}):
         sent = connect(admin).post("/v1/messages", message)
@@ -81,7 +81,8 @@ def send(
     print_stored(sent)
 
 
-def _payload(body: str) -> dict[str, str]:
+def payload(body: str) -> dict[str, str]:
+    """The field of a request that carries a BODY argument; - reads stdin."""
     if body != "-":
         return {"body": body}
     import base64
@@ -90,7 +91,8 @@ def _payload(body: str) -> dict[str, str]:
     return {"body_base64": base64.b64encode(sys.stdin.buffer.read()).decode()}
 
 
-def _properties(pairs: list[str]) -> dict[str, str] | None:
+def properties_of(pairs: list[str]) -> dict[str, str] | None:
+    """What --property flags say."""
     from horolog.errors import ErrorCode, HorologError
 
     properties = {}

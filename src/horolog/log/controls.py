@@ -17,6 +17,7 @@ OFFLOAD      JSON, bytes    a step of a tier that holds messages elsewhere, and 
 HALF         HalfMessage    a message whose transaction is open: nobody sees it
 HALF_CHECK   HALF_CHECKED   producers of half messages are asked what became of them
 HALF_END     HALF_ENDED     transactions are over; messages that go on follow in the same frame
+SCHEDULE     JSON           a recurring schedule is as it says from here on, has planned firings, or is removed
 ===========  =============  ==================================================================================
 
 Whoever reads the log (replay, repair, verify, inspect, the log source of Spark) asks this table what a record says, and
@@ -154,6 +155,7 @@ CONTENTS: Mapping[Kind, Content] = {
     Kind.HALF: Content(decode_half),
     Kind.HALF_CHECK: Content(decode_half_checks),
     Kind.HALF_END: Content(decode_half_ends),
+    Kind.SCHEDULE: _JSON,
 }
 
 

@@ -42,6 +42,9 @@ ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`
 OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `lake.core.held.COUNT` rows,
              of a recall `lake.core.gone.GONE` rows; the only record of its frame, but for a reschedule
 HALF, HALF_CHECK, HALF_END   of transactions (`log.half_records`)
+SCHEDULE     JSON: how far a recurring schedule is (id, name, revision, state, sequence, fired, cursor, before,
+             planned), and created_ms, rule and content if it is new or has been changed; the messages of firings
+             that it plans follow in the same frame.  Or id, name, deleted: true
 ===========  ==================================================================================
 
 An origin is {position u64, row u32}, 12 bytes: the log position of the record of the scheduled message; row is
@@ -128,6 +131,7 @@ class Kind(IntEnum):
     HALF = 15
     HALF_CHECK = 16
     HALF_END = 17
+    SCHEDULE = 18
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
@@ -260,6 +264,16 @@ def encode_group_end(group_id: int, name: str) -> bytes:
     """GROUP: a consumer group is deleted, with its progress; its id is never given again."""
     fields = {"number": group_id, "name": name, "deleted": True}
     return _control(Kind.GROUP, orjson.dumps(fields))
+
+
+def encode_schedule(row: dict[str, Any]) -> bytes:
+    """SCHEDULE: a recurring schedule is as it says from here on."""
+    return _control(Kind.SCHEDULE, orjson.dumps(row))
+
+
+def encode_schedule_end(schedule_id: int, name: str) -> bytes:
+    """SCHEDULE: it is removed; its id is never given again."""
+    return encode_schedule({"id": schedule_id, "name": name, "deleted": True})
 
 
 def granted_rows(grants: Sequence[tuple[int, int, int]]) -> npt.NDArray[Any]:

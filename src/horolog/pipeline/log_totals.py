@@ -112,6 +112,7 @@ class Totals:
             Kind.HALF: None,
             Kind.HALF_CHECK: None,
             Kind.HALF_END: None,  # what was committed follows it, as messages like any
+            Kind.SCHEDULE: None,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 

@@ -19,6 +19,7 @@ from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.dead_letter_commands import DeadLetterCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
+from horolog.protocol.schedules import ScheduleCommand
 from horolog.protocol.send_commands import DescribeLanes as DescribeLanes
 from horolog.protocol.send_commands import LaneView as LaneView
 from horolog.protocol.send_commands import MessageType as MessageType
@@ -429,4 +430,5 @@ Command = (
     | RetryCommand
     | DeadLetterCommand
     | TransactionCommand
+    | ScheduleCommand
 )

@@ -15,6 +15,7 @@ import orjson
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.shard import Settings
+from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.serve.offloads import Offloads
@@ -105,7 +106,7 @@ async def open_engine(
             storage,
             SHARD,
             ShardMeta(meta.log_id, 0, meta.segment_bytes),
-            settings or Settings(),
+            (settings or Settings())._replace(calendar=Zones()),
             wall_ms=now.wall_ms(),
             mono_ms=now.monotonic_ms(),
         )

@@ -16,6 +16,7 @@ from horolog.broker.effects import Reply
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
 from horolog.broker.life.snapshot import CheckpointJob
 from horolog.broker.shard import Settings, Shard
+from horolog.calendar.rules import Zones
 from horolog.clock import SimulatedClock
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.jobs import FarJob
@@ -56,6 +57,7 @@ class SimBroker:
             turn_bytes=8_192,
             reserve_bytes=4_096,
             far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
+            calendar=Zones(),
         )  # of the next life
         self.watch = HandOverWatch()
         self.place = Place(disk, DIRECTORY, self._meta.log_id)

@@ -93,6 +93,7 @@ class RecordCheck:
             Kind.HALF: self._half,
             Kind.HALF_CHECK: self._decodes,
             Kind.HALF_END: self._half_end,
+            Kind.SCHEDULE: self._decodes,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 

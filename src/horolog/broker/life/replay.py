@@ -86,6 +86,7 @@ class Replay:
             Kind.HALF: self._half,
             Kind.HALF_CHECK: self._half_check,
             Kind.HALF_END: self._half_end,
+            Kind.SCHEDULE: self._schedule,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
 
@@ -177,6 +178,9 @@ class Replay:
             self._shard.ready.drop_group(row["number"])
         else:
             self._shard.ready.groups.put_row(row)
+
+    def _schedule(self, _frame: _Frame, _: int, control: Control) -> None:
+        self._shard.schedules.put_row(control.content)
 
     def _grant(self, frame: _Frame, _: int, control: Control) -> None:
         record: Grant = control.content

@@ -144,6 +144,8 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         "dropped_topics": [topic.row() for topic in shard.topics.dropped.values()],
         "groups": shard.ready.groups.rows(),
         "last_group": shard.ready.groups.last,
+        "schedules": shard.schedules.rows(),
+        "last_schedule": shard.schedules.last,
         "adoptions": list(shard.adoptions.items()),
         "fingerprints": dict(shard.fingerprints),
         "wall_ms": wall_ms,
@@ -364,6 +366,9 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
         shard.ready.groups.put_row(row)
     last = registry.get("last_group", 0)  # an older horolog deleted none
     shard.ready.groups.last = max(last, shard.ready.groups.last)
+    for row in registry.get("schedules", []):  # an older horolog knew none
+        shard.schedules.put_row(row)
+    shard.schedules.last = max(registry.get("last_schedule", 0), shard.schedules.last)
     shard.adoptions.update(registry.get("adoptions", []))
     shard.fingerprints.update(registry.get("fingerprints", {}))
 

@@ -277,6 +277,7 @@ DETAILS: Mapping[Kind, Callable[[Control], str]] = {
     Kind.HALF: _half,
     Kind.HALF_CHECK: _half_checks,
     Kind.HALF_END: _half_ends,
+    Kind.SCHEDULE: _as_it_is,
 }
 assert DETAILS.keys() == CONTROL_KINDS
 

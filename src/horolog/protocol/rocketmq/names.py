@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import GROUP_NAME_MAX, TOPIC_NAME_MAX
+from horolog.limits import GROUP_NAME_MAX, SCHEDULE_NAME_MAX, TOPIC_NAME_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9%|_-]+\Z")
 
@@ -67,6 +67,12 @@ def check_may_be_made(name: str) -> str:
             ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
         )
     return check_topic(name)
+
+
+def check_schedule(name: str) -> str:
+    """The name itself, if a recurring schedule may have it; else BAD_REQUEST.  Ours: RocketMQ has none."""
+    _check(name, "schedule", SCHEDULE_NAME_MAX, ErrorCode.BAD_REQUEST)
+    return name
 
 
 def is_system_group(name: str) -> bool:

@@ -1,0 +1,236 @@
+"""Recurring schedules over HTTP.
+
+What a user typed is checked here, with the time zones; what depends on the broker's state is checked by the core.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog import limits
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.requests import Body, payload_of, query, query_int, read_body
+from horolog.admin.views import iso, payload_view
+from horolog.calendar.rules import Zones, check_firings, check_rule, coming, local_time
+from horolog.errors import refused
+from horolog.protocol.rocketmq.names import check_schedule, check_topic
+from horolog.protocol.schedules import (
+    ChangeSchedule,
+    Content,
+    CreateSchedule,
+    FindSchedule,
+    Firing,
+    Gap,
+    ListSchedules,
+    Missed,
+    Overlap,
+    PauseSchedule,
+    RemoveSchedule,
+    ResumeSchedule,
+    Rule,
+    ScheduleView,
+)
+from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
+
+_SHOWN = 10  # next firings with every schedule that is created or changed
+_ZONES = Zones()
+
+
+class ScheduleBody(Body):
+    """PUT /v1/schedules/{name}: what a schedule says, all of it."""
+
+    topic: str
+    body: str | None = None
+    body_base64: str | None = None
+    tag: str | None = None
+    keys: list[str] = Field(default_factory=list)
+    properties: dict[str, str] = Field(default_factory=dict)
+    message_group: str | None = None
+    cron: str = ""
+    every_ms: int = Field(0, ge=0, le=DURATION_MAX_MS)
+    zone: str = "UTC"
+    gap: Literal["skip", "shift"] | None = None
+    overlap: Literal["first", "both"] | None = None
+    missed: Literal["latest", "all", "skip"] = "latest"
+    start_ms: int = Field(0, ge=0, le=TIME_MAX_MS)
+    end_ms: int = Field(0, ge=0, le=TIME_MAX_MS)
+    times: int = Field(0, ge=0, le=limits.SCHEDULE_TIMES_MAX)
+    jitter_ms: int = Field(0, ge=0, le=DURATION_MAX_MS)
+    revision: int = Field(0, ge=0, le=(1 << 53))
+
+    def rule(self, now_ms: int) -> Rule:
+        """When it fires; BAD_REQUEST."""
+        wanted = Rule(
+            cron=" ".join(self.cron.split()),
+            every_ms=self.every_ms,
+            zone=self.zone,
+            start_ms=self.start_ms,
+            end_ms=self.end_ms,
+            times=self.times,
+            jitter_ms=self.jitter_ms,
+            missed=Missed(self.missed),
+        )
+        return check_rule(
+            wanted,
+            now_ms,
+            gap=None if self.gap is None else Gap(self.gap),
+            overlap=None if self.overlap is None else Overlap(self.overlap),
+        )
+
+    def content(self) -> Content:
+        """What its messages say."""
+        return Content(
+            check_topic(self.topic),
+            payload_of(self.body, self.body_base64),
+            self.tag,
+            tuple(self.keys),
+            self.properties,
+            self.message_group,
+        )
+
+
+class NewScheduleBody(ScheduleBody):
+    """POST /v1/schedules."""
+
+    name: str
+    dry_run: bool = False
+
+
+async def list_schedules(request: Request) -> Response:
+    """GET /v1/schedules: all, or `limit` of those after `after`."""
+    parameters = query(request, "after", "limit")
+    left = query_int(parameters, "limit", limits.SCHEDULES_MAX, 1, limits.SCHEDULES_MAX)
+    after = parameters.get("after", "")
+    found: list[dict[str, Any]] = []
+    while left > 0:
+        page: list[ScheduleView] = await engine_of(request).submit(ListSchedules(after))
+        found += [schedule_view(view) for view in page[:left]]
+        left -= len(page)
+        if len(page) < limits.TURN_SCHEDULES_MAX:
+            break
+        after = page[-1].name
+    return answer({"schedules": found})
+
+
+async def create_schedule(request: Request) -> Response:
+    """POST /v1/schedules → 201 with its next ten firings; 200 for a dry run, which creates nothing."""
+    wanted = await read_body(request, NewScheduleBody)
+    if wanted.revision:
+        raise refused("revision", "a new schedule has none")
+    engine = engine_of(request)
+    now_ms = engine.clock.wall_ms()
+    rule, content, name = wanted.rule(now_ms), wanted.content(), check_schedule(wanted.name)
+    _check(name, rule, content, now_ms)
+    view = await engine.submit(CreateSchedule(name, rule, content, wanted.dry_run))
+    return answer(_with_next(view, now_ms), 200 if wanted.dry_run else 201)
+
+
+async def change_schedule(request: Request) -> Response:
+    """PUT /v1/schedules/{name}: another rule and content; with `revision` only if it has that one."""
+    wanted = await read_body(request, ScheduleBody)
+    engine, name = engine_of(request), _name(request)
+    now_ms = engine.clock.wall_ms()
+    rule, content = wanted.rule(now_ms), wanted.content()
+    _check(name, rule, content, now_ms)
+    view = await engine.submit(ChangeSchedule(name, rule, content, wanted.revision))
+    return answer(_with_next(view, now_ms))
+
+
+async def show_schedule(request: Request) -> Response:
+    """GET /v1/schedules/{name}."""
+    query(request)
+    view: ScheduleView = await engine_of(request).submit(FindSchedule(_name(request)))
+    return answer(schedule_view(view))
+
+
+async def next_firings(request: Request) -> Response:
+    """GET /v1/schedules/{name}/next: the next `limit` firings; those of a paused one if it went on now."""
+    parameters = query(request, "limit")
+    limit = query_int(parameters, "limit", _SHOWN, 1, limits.PREVIEW_MAX)
+    engine = engine_of(request)
+    view: ScheduleView = await engine.submit(FindSchedule(_name(request)))
+    firings = coming(_ZONES, view, engine.clock.wall_ms(), limit)
+    return answer({"name": view.name, "next": [_firing_view(view, each) for each in firings]})
+
+
+async def pause_schedule(request: Request) -> Response:
+    """POST /v1/schedules/{name}/pause: what is planned is recalled."""
+    await read_body(request, Body)
+    return answer(schedule_view(await engine_of(request).submit(PauseSchedule(_name(request)))))
+
+
+async def resume_schedule(request: Request) -> Response:
+    """POST /v1/schedules/{name}/resume: it goes on from now."""
+    await read_body(request, Body)
+    return answer(schedule_view(await engine_of(request).submit(ResumeSchedule(_name(request)))))
+
+
+async def remove_schedule(request: Request) -> Response:
+    """DELETE /v1/schedules/{name}: it, and what is planned."""
+    query(request)
+    name = _name(request)
+    await engine_of(request).submit(RemoveSchedule(name))
+    return answer({"removed": name})
+
+
+def _name(request: Request) -> str:
+    return check_schedule(request.path_params["name"])
+
+
+def _check(name: str, rule: Rule, content: Content, now_ms: int) -> None:
+    """Refuse what never fires; a schedule as it would be if it were made now."""
+    made = ScheduleView.made(name, rule, content, now_ms)
+    check_firings(rule, coming(_ZONES, made, now_ms, _SHOWN))
+
+
+def _with_next(view: ScheduleView, now_ms: int) -> dict[str, Any]:
+    firings = coming(_ZONES, view, now_ms, _SHOWN)
+    return {**schedule_view(view), "next": [_firing_view(view, each) for each in firings]}
+
+
+def _firing_view(view: ScheduleView, firing: Firing) -> dict[str, Any]:
+    return {
+        "firing": firing.number,
+        "nominal_ms": firing.nominal_ms,
+        "nominal": local_time(view.rule.zone, firing.nominal_ms),
+        "deliver_at_ms": firing.due_ms,
+        "deliver_at": iso(firing.due_ms),
+        "message_id": firing.message_id,
+    }
+
+
+def schedule_view(view: ScheduleView) -> dict[str, Any]:
+    """A schedule: when, what, and how far it is; `planned` are messages that wait."""
+    rule, content = view.rule, view.content
+    return {
+        "name": view.name,
+        "state": view.state.value,
+        "revision": view.revision,
+        "cron": rule.cron,
+        "every_ms": rule.every_ms,
+        "zone": rule.zone,
+        "gap": rule.gap.value,
+        "overlap": rule.overlap.value,
+        "missed": rule.missed.value,
+        "start_ms": rule.start_ms,
+        "start": iso(rule.start_ms),
+        "end_ms": rule.end_ms,
+        "end": iso(rule.end_ms),
+        "times": rule.times,
+        "jitter_ms": rule.jitter_ms,
+        "topic": content.topic,
+        "tag": content.tag,
+        "keys": list(content.keys),
+        "properties": dict(content.properties),
+        "message_group": content.message_group,
+        **payload_view(content.body, compressed=False),
+        "created_ms": view.created_ms,
+        "created": iso(view.created_ms),
+        "fired": view.fired,
+        "planned": [_firing_view(view, firing) for firing in view.planned],
+        "problem": view.problem,
+    }

@@ -1,0 +1,186 @@
+"""The schedules of a shard: decided state, changed as their records are appended, and by a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from horolog.broker.schedule import rows
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import PLANNED_MAX, SCHEDULES_BYTES_MAX, SCHEDULES_MAX
+from horolog.protocol.rocketmq.message import key_hash
+from horolog.protocol.schedules import Content, Cursor, Firing, Rule, ScheduleView, State
+
+_START = Cursor(0)
+
+
+@dataclass(slots=True)
+class Schedule:
+    """One schedule.
+
+    sequence  of the last message that was ever planned: part of its id, so no two have the same
+    fired     of the last firing: as `sequence`, without those that were recalled by a change or a pause
+    cursor    of the last firing that is planned
+    before    of the last one that is not in `planned` any more
+    used      nominal times after `cursor` that have been planned before, and are not planned again
+    """
+
+    schedule_id: int
+    name: str
+    revision: int
+    state: State
+    rule: Rule
+    content: Content
+    created_ms: int
+    size: int  # bytes of what it says, as JSON
+    says: dict[str, Any]  # rule and content as JSON
+    sequence: int = 0
+    fired: int = 0
+    cursor: Cursor = _START
+    before: Cursor = _START
+    planned: tuple[Firing, ...] = ()
+    used: tuple[int, ...] = ()
+    problem: str = ""  # why it does not go on just now; not logged
+    row: dict[str, Any] = field(default_factory=dict)  # of a checkpoint; replaced, not changed
+
+    def view(self) -> ScheduleView:
+        """As operators see it."""
+        return ScheduleView(
+            self.name,
+            self.revision,
+            self.state,
+            self.rule,
+            self.content,
+            self.created_ms,
+            self.fired,
+            self.cursor,
+            self.planned,
+            self.used,
+            self.problem,
+        )
+
+
+def new_schedule(
+    schedule_id: int, name: str, rule: Rule, content: Content, wall_ms: int
+) -> Schedule:
+    """One that begins now."""
+    says = rows.says_row(rule, content, wall_ms)
+    cursor = Cursor(wall_ms)
+    size = rows.size_of(says)
+    return Schedule(
+        schedule_id,
+        name,
+        1,
+        State.ACTIVE,
+        rule,
+        content,
+        wall_ms,
+        size,
+        says,
+        cursor=cursor,
+        before=cursor,
+    )
+
+
+def _of_row(row: dict[str, Any]) -> Schedule:
+    rule, content, created_ms = rows.said_in(row)
+    found = new_schedule(row["id"], row["name"], rule, content, created_ms)
+    for name, value in rows.progress_of(row)._asdict().items():
+        setattr(found, name, value)
+    return found
+
+
+class Schedules:
+    """All of them by name and id.
+
+    changed  ids of those that the planner has to look at; a replay puts all in it
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Schedule] = {}
+        self.by_id: dict[int, Schedule] = {}
+        self.last = 0  # id that was given last; none is given again
+        self.bytes = 0
+        self.changed: dict[int, None] = {}
+
+    def get(self, name: str) -> Schedule:
+        """One of them, or NOT_FOUND."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise HorologError(
+                ErrorCode.NOT_FOUND, f"schedule {name!r} does not exist", field="schedule"
+            )
+        return found
+
+    def of_topic(self, topic: str) -> str:
+        """The name of a schedule that sends to a topic; "": there is none."""
+        return next((s.name for s in self.by_name.values() if s.content.topic == topic), "")
+
+    def put(self, schedule: Schedule) -> None:
+        """A schedule is as it says from here on."""
+        known = self.by_id.get(schedule.schedule_id)
+        self.bytes += schedule.size - (known.size if known is not None else 0)
+        self.by_name[schedule.name] = schedule
+        self.by_id[schedule.schedule_id] = schedule
+        schedule.row = {**schedule.says, **rows.progress_row(schedule)}
+        self.last = max(self.last, schedule.schedule_id)
+        self.changed[schedule.schedule_id] = None
+
+    def go_on(self, schedule: Schedule, progress: rows.Progress) -> dict[str, Any]:
+        """How far a schedule is from here on; gives that as JSON."""
+        for name, value in progress._asdict().items():
+            setattr(schedule, name, value)
+        row = rows.progress_row(schedule)
+        schedule.row = {**schedule.says, **row}
+        return row
+
+    def drop(self, schedule_id: int) -> None:
+        """It is removed."""
+        gone = self.by_id.pop(schedule_id)
+        del self.by_name[gone.name]
+        self.bytes -= gone.size
+        self.changed.pop(schedule_id, None)
+
+    def put_row(self, row: dict[str, Any]) -> None:
+        """What a SCHEDULE record or a checkpoint says."""
+        if row.get("deleted"):
+            self.drop(row["id"])
+        elif "rule" in row:
+            self.put(_of_row(row))
+        else:
+            known = self.by_id[row["id"]]
+            self.go_on(known, rows.progress_of(row))
+            self.changed[known.schedule_id] = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them, for a checkpoint."""
+        return [schedule.row for schedule in self.by_id.values()]
+
+    def keys_planned(self, name: str) -> Iterator[int]:
+        """Key hashes of the messages that a schedule has planned, if there is one of that name."""
+        schedule = self.by_name.get(name)
+        if schedule is not None:
+            for firing in schedule.planned:
+                yield key_hash(schedule.content.topic, firing.message_id)
+
+    def check_invariants(self) -> None:
+        """What must hold between two steps."""
+        assert len(self.by_name) == len(self.by_id) <= SCHEDULES_MAX
+        assert self.bytes == sum(s.size for s in self.by_id.values()) <= SCHEDULES_BYTES_MAX
+        for schedule_id, schedule in self.by_id.items():
+            name = schedule.name
+            assert schedule_id == schedule.schedule_id <= self.last, name
+            assert self.by_name[name] is schedule, name
+            numbers = [firing.number for firing in schedule.planned]
+            assert len(numbers) <= PLANNED_MAX, name
+            assert numbers == list(range(schedule.fired - len(numbers) + 1, schedule.fired + 1)), (
+                name
+            )
+            assert schedule.fired <= schedule.sequence, name
+            times = [schedule.before.at_ms, *(firing.nominal_ms for firing in schedule.planned)]
+            assert all(a < b for a, b in pairwise(times)), name
+            assert schedule.cursor.at_ms >= times[-1], name
+            if schedule.state is State.PAUSED:
+                assert not schedule.planned, name

@@ -1,0 +1,115 @@
+"""A schedule as JSON: what it says, and how far it is.
+
+A SCHEDULE record has both, or only how far it is (a firing is planned), or says that it is removed.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from horolog.protocol.schedules import (
+    Content,
+    Cursor,
+    Firing,
+    Gap,
+    Missed,
+    Overlap,
+    Rule,
+    State,
+)
+
+if TYPE_CHECKING:
+    from horolog.broker.schedule.registry import Schedule
+
+_RULE, _CONTENT = Rule(), Content("", b"")
+
+
+def rule_row(rule: Rule) -> dict[str, Any]:
+    """Without what is as by default."""
+    defaults = _RULE._asdict()
+    return {field: value for field, value in rule._asdict().items() if value != defaults[field]}
+
+
+def content_row(content: Content) -> dict[str, Any]:
+    """The same of what its messages say."""
+    defaults = _CONTENT._asdict()
+    row = {field: value for field, value in content._asdict().items() if value != defaults[field]}
+    row["body"] = b64encode(content.body).decode()
+    if content.keys:
+        row["keys"] = list(content.keys)
+    if content.properties:
+        row["properties"] = dict(content.properties)
+    return row
+
+
+def says_row(rule: Rule, content: Content, created_ms: int) -> dict[str, Any]:
+    """What a schedule says."""
+    return {"created_ms": created_ms, "rule": rule_row(rule), "content": content_row(content)}
+
+
+def size_of(says: dict[str, Any]) -> int:
+    """Bytes of that."""
+    return len(orjson.dumps(says))
+
+
+class Progress(NamedTuple):
+    """How far a schedule is."""
+
+    revision: int
+    state: State
+    sequence: int
+    fired: int
+    cursor: Cursor
+    before: Cursor
+    planned: tuple[Firing, ...]
+    used: tuple[int, ...] = ()
+
+
+def progress_row(schedule: Schedule) -> dict[str, Any]:
+    """How far it is."""
+    return {
+        "id": schedule.schedule_id,
+        "name": schedule.name,
+        "revision": schedule.revision,
+        "state": schedule.state.value,
+        "sequence": schedule.sequence,
+        "fired": schedule.fired,
+        "cursor": list(schedule.cursor),
+        "before": list(schedule.before),
+        "planned": [list(firing) for firing in schedule.planned],
+        "used": list(schedule.used),
+    }
+
+
+def progress_of(row: dict[str, Any]) -> Progress:
+    """Back."""
+    return Progress(
+        row["revision"],
+        State(row["state"]),
+        row["sequence"],
+        row["fired"],
+        Cursor(*row["cursor"]),
+        Cursor(*row["before"]),
+        tuple(Firing(*firing) for firing in row["planned"]),
+        tuple(row["used"]),
+    )
+
+
+def said_in(row: dict[str, Any]) -> tuple[Rule, Content, int]:
+    """What a schedule says, in a row of all of it."""
+    return _rule_of(row["rule"]), _content_of(row["content"]), row["created_ms"]
+
+
+def _rule_of(row: dict[str, Any]) -> Rule:
+    found = Rule(**row)
+    return found._replace(
+        gap=Gap(found.gap), overlap=Overlap(found.overlap), missed=Missed(found.missed)
+    )
+
+
+def _content_of(row: dict[str, Any]) -> Content:
+    found = Content(**row)
+    return found._replace(body=b64decode(row["body"]), keys=tuple(found.keys))

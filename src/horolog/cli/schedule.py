@@ -1,0 +1,409 @@
+"""horolog schedule create | change | list | show | next | pause | resume | remove."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
+from horolog.cli.output import print_fields, print_json, print_table
+from horolog.cli.send import payload, properties_of
+
+app = typer.Typer(
+    help="Recurring schedules: messages by cron, or every so often.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+
+_FLAGS = {
+    "schedule": "NAME",
+    "topic": "TOPIC",
+    "body": "BODY",
+    "cron": "--cron",
+    "every": "--every",
+    "every_ms": "--every",
+    "zone": "--zone",
+    "gap": "--gap",
+    "overlap": "--overlap",
+    "missed": "--missed",
+    "start_ms": "--start",
+    "end_ms": "--end",
+    "times": "--times",
+    "jitter": "--jitter",
+    "jitter_ms": "--jitter",
+    "tag": "--tag",
+    "keys": "--key",
+    "user_properties": "--property",
+    "message_group": "--message-group",
+    "revision": "--revision",
+}
+
+
+class Gap(StrEnum):
+    """Values of --gap."""
+
+    SKIP = "skip"
+    SHIFT = "shift"
+
+
+class Overlap(StrEnum):
+    """Values of --overlap."""
+
+    FIRST = "first"
+    BOTH = "both"
+
+
+class Missed(StrEnum):
+    """Values of --missed."""
+
+    LATEST = "latest"
+    ALL = "all"
+    SKIP = "skip"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="One that takes scheduled messages.")]
+Text = Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")]
+Cron = Annotated[
+    str,
+    typer.Option(metavar="EXPR", help="Minute, hour, day, month, day of week; or seconds first."),
+]
+Every = Annotated[str, typer.Option(metavar="DURATION", help="15m, 36h, PT15M, P1D …")]
+Zone = Annotated[str, typer.Option(metavar="ZONE", help="IANA time zone of the expression.")]
+GapOption = Annotated[
+    Gap | None,
+    typer.Option(help="A local time that clocks leave out: shift it to the next, or skip it."),
+]
+OverlapOption = Annotated[
+    Overlap | None, typer.Option(help="A local time that comes twice: fire first, or both times.")
+]
+MissedOption = Annotated[
+    Missed, typer.Option(help="What fires of the times while the broker was down.")
+]
+Start = Annotated[str, typer.Option(metavar="TIME", help="No firing before; --every begins here.")]
+End = Annotated[str, typer.Option(metavar="TIME", help="No firing after.")]
+Times = Annotated[int, typer.Option(metavar="N", help="How often it fires; 0: without end.")]
+Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to so much later.")]
+Tag = Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")]
+Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="May be repeated.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+]
+Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, of a FIFO topic.")]
+
+
+def _wanted(
+    topic: str,
+    body: str,
+    cron: str,
+    every: str,
+    zone: str,
+    gap: Gap | None,
+    overlap: Overlap | None,
+    missed: Missed,
+    start: str,
+    end: str,
+    times: int,
+    jitter: str,
+    tag: str | None,
+    key: list[str] | None,
+    property_: list[str] | None,
+    message_group: str | None,
+) -> dict[str, Any]:
+    """The request's fields."""
+    from horolog.units import parse_duration_ms, parse_interval_ms, parse_time_ms
+
+    return {
+        "topic": topic,
+        **payload(body),
+        "cron": cron or None,
+        "every_ms": parse_interval_ms(every, field="--every") if every else None,
+        "zone": zone,
+        "gap": None if gap is None else gap.value,
+        "overlap": None if overlap is None else overlap.value,
+        "missed": missed.value,
+        "start_ms": parse_time_ms(start, field="--start") if start else None,
+        "end_ms": parse_time_ms(end, field="--end") if end else None,
+        "times": times,
+        "jitter_ms": parse_duration_ms(jitter, field="--jitter") if jitter else None,
+        "tag": tag,
+        "keys": key or None,
+        "properties": properties_of(property_ or []),
+        "message_group": message_group,
+    }
+
+
+def create(
+    name: Name,
+    topic: Topic,
+    body: Text,
+    *,
+    cron: Cron = "",
+    every: Every = "",
+    zone: Zone = "UTC",
+    gap: GapOption = None,
+    overlap: OverlapOption = None,
+    missed: MissedOption = Missed.LATEST,
+    start: Start = "",
+    end: End = "",
+    times: Times = 0,
+    jitter: Jitter = "",
+    tag: Tag = None,
+    key: Keys = None,
+    property_: Properties = None,
+    message_group: Group = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check it, print when it would fire, create nothing.")
+    ] = False,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Create a schedule, and print when it fires next.
+
+    One that says the same is left alone; one that differs is refused, with the difference.
+
+    Examples:
+      horolog schedule create standup reminders "stand up" --cron "0 9 * * 1-5" --zone Europe/Berlin
+      horolog schedule create poll jobs poll --every 15m --jitter 1m
+      horolog schedule create month-end reports close --cron "0 18 L * *" --dry-run
+    """
+    from horolog.admin.client import path_of
+
+    wanted = _wanted(
+        topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
+        tag, key, property_, message_group,
+    )  # fmt: skip
+    with typed_as(_FLAGS):
+        view = connect(admin).post(
+            path_of("schedules"), {"name": name, "dry_run": dry_run, **wanted}
+        )
+    if as_json:
+        print_json(view)
+        return
+    typer.echo(f"schedule {name}: {'would fire' if dry_run else view['state']}, {_when(view)}")
+    _print_next(view["next"])
+
+
+def change(
+    name: Name,
+    topic: Topic,
+    body: Text,
+    *,
+    cron: Cron = "",
+    every: Every = "",
+    zone: Zone = "UTC",
+    gap: GapOption = None,
+    overlap: OverlapOption = None,
+    missed: MissedOption = Missed.LATEST,
+    start: Start = "",
+    end: End = "",
+    times: Times = 0,
+    jitter: Jitter = "",
+    tag: Tag = None,
+    key: Keys = None,
+    property_: Properties = None,
+    message_group: Group = None,
+    revision: Annotated[
+        int, typer.Option(metavar="N", help="Only if it has this revision; 0: whatever it has.")
+    ] = 0,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Give a schedule another rule and message: all of it, as `create`.
+
+    Messages that it has planned and that are not due are recalled; it goes on from now.
+
+    Example:
+      horolog schedule change standup reminders "stand up!" --cron "30 9 * * 1-5" --zone Europe/Berlin
+    """
+    from horolog.admin.client import path_of
+
+    wanted = _wanted(
+        topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
+        tag, key, property_, message_group,
+    )  # fmt: skip
+    with typed_as(_FLAGS):
+        view = connect(admin).put(path_of("schedules", name), {**wanted, "revision": revision})
+    if as_json:
+        print_json(view)
+        return
+    typer.echo(f"schedule {name}: {view['state']}, revision {view['revision']}, {_when(view)}")
+    _print_next(view["next"])
+
+
+def list_schedules(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """List all schedules: when they fire, how often they have, and what is planned next.
+
+    Example:
+      horolog schedule list
+    """
+    from horolog.admin.client import path_of
+
+    result = connect(admin).get(path_of("schedules"))
+    if as_json:
+        print_json(result)
+        return
+    print_table(
+        ("SCHEDULE", "STATE", "WHEN", "TOPIC", "FIRED", "NEXT PLANNED"),
+        [_row(view) for view in result["schedules"]],
+    )
+
+
+def _row(view: dict[str, Any]) -> tuple[object, ...]:
+    planned = view["planned"]
+    fired = view["fired"] - len(planned)
+    return (
+        view["name"],
+        "stuck" if view["problem"] else view["state"],
+        _when(view),
+        view["topic"],
+        fired,
+        planned[0]["nominal"] if planned else "",
+    )
+
+
+def _when(view: dict[str, Any]) -> str:
+    from horolog.units import format_duration_ms
+
+    if view["every_ms"]:
+        return f"every {format_duration_ms(view['every_ms'])}"
+    return f"{view['cron']} ({view['zone']})"
+
+
+def show(
+    name: Name,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show all of a schedule.
+
+    Example:
+      horolog schedule show standup
+    """
+    from horolog.admin.client import path_of
+    from horolog.units import format_duration_ms
+
+    with typed_as(_FLAGS):
+        view = connect(admin).get(path_of("schedules", name))
+    if as_json:
+        print_json(view)
+        return
+    local = not view["every_ms"]
+    print_fields(
+        {
+            "schedule": view["name"],
+            "state": view["state"],
+            "problem": view["problem"],
+            "revision": view["revision"],
+            "when": _when(view),
+            "gap": view["gap"] if local else "",
+            "overlap": view["overlap"] if local else "",
+            "missed": view["missed"],
+            "jitter": format_duration_ms(view["jitter_ms"]) if view["jitter_ms"] else "",
+            "start": view["start"],
+            "end": view["end"],
+            "times": view["times"] or "",
+            "topic": view["topic"],
+            "body": view.get("body") or view.get("body_base64"),
+            "tag": view["tag"],
+            "keys": " ".join(view["keys"]),
+            "properties": " ".join(f"{k}={v}" for k, v in view["properties"].items()),
+            "message group": view["message_group"],
+            "fired": view["fired"] - len(view["planned"]),
+        }
+    )
+    if view["planned"]:
+        typer.echo("\nplanned:")
+        _print_next(view["planned"])
+
+
+def next_firings(
+    name: Name,
+    count: Annotated[int, typer.Option("-n", metavar="N", help="How many, 1 to 1000.")] = 10,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print when a schedule fires next; of a paused one, when it would.
+
+    A firing with a message id is planned: it can be recalled and rescheduled like any message.
+
+    Example:
+      horolog schedule next standup -n 30
+    """
+    from horolog.admin.client import path_of
+
+    with typed_as({**_FLAGS, "limit": "-n"}):
+        result = connect(admin).get(path_of("schedules", name, "next"), {"limit": count})
+    if as_json:
+        print_json(result)
+    else:
+        _print_next(result["next"])
+
+
+def _print_next(firings: list[dict[str, Any]]) -> None:
+    print_table(
+        ("FIRING", "LOCAL TIME", "DUE", "MESSAGE ID"),
+        [
+            (each["firing"], each["nominal"], each["deliver_at"], each["message_id"])
+            for each in firings
+        ],
+    )
+
+
+def pause(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """Pause a schedule; what it has planned is recalled, and what would fire meanwhile does not.
+
+    Example:
+      horolog schedule pause standup
+    """
+    _switch(name, "pause", admin, as_json=as_json)
+
+
+def resume(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """Let a paused schedule go on from now.
+
+    Example:
+      horolog schedule resume standup
+    """
+    _switch(name, "resume", admin, as_json=as_json)
+
+
+def _switch(name: str, verb: str, admin: str, *, as_json: bool) -> None:
+    from horolog.admin.client import path_of
+
+    with typed_as(_FLAGS):
+        view = connect(admin).post(path_of("schedules", name, verb), {})
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(f"schedule {name}: {view['state']}")
+
+
+def remove(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """Remove a schedule, and recall what it has planned.
+
+    Example:
+      horolog schedule remove standup
+    """
+    from horolog.admin.client import path_of
+
+    with typed_as(_FLAGS):
+        result = connect(admin).delete(path_of("schedules", name))
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(f"schedule {name}: removed")
+
+
+register(app, "create", create)
+register(app, "change", change)
+register(app, "list", list_schedules)
+register(app, "show", show)
+register(app, "next", next_firings)
+register(app, "pause", pause)
+register(app, "resume", resume)
+register(app, "remove", remove)
