@@ -6,15 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scenario import Scenario, doors_of, rewritten, steps_of
+from scenario import Scenario, ScenarioBroker, doors_of, rewritten, steps_of
 from scenario_doors import sides
-
-from horolog.testing.broker import BrokerProcess
 
 pytestmark = pytest.mark.process
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
+SLOW = {
+    "backup",
+    "crash",
+    "lake",
+}  # they start brokers again, or load Delta: more than five seconds each
 RUNS = [
-    pytest.param(path, sender, receiver, id=f"{path.stem}-{sender}-{receiver}")
+    pytest.param(
+        path,
+        sender,
+        receiver,
+        id=f"{path.stem}-{sender}-{receiver}",
+        marks=[pytest.mark.slow] if path.stem in SLOW else [],
+    )
     for path in FILES
     for sender in doors_of(path.read_text(), "Sent")
     for receiver in doors_of(path.read_text(), "Received")
@@ -22,13 +31,14 @@ RUNS = [
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess(flush="os") as started:
+def broker() -> Iterator[ScenarioBroker]:
+    with ScenarioBroker(flush="os") as started:
         yield started
 
 
 @pytest.mark.parametrize(("path", "sender", "receiver"), RUNS)
-def test_scenario(broker: BrokerProcess, path: Path, sender: str, receiver: str) -> None:
+def test_scenario(broker: ScenarioBroker, path: Path, sender: str, receiver: str) -> None:
+    broker.set_disk_free("all")  # after one that has failed
     with sides(broker, sender, receiver) as (out, into):
         scenario = Scenario(broker, out, into)
         for step in steps_of(path.read_text()):

@@ -66,8 +66,9 @@ class ClientCodes:
         try:
             await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
         except HorologError as error:
-            if error.code is not ErrorCode.TOPIC_EXISTS:
-                raise  # else it has other settings by now
+            # It has other settings by now; or the disk is full: consuming goes on, and a later heartbeat makes it.
+            if error.code not in (ErrorCode.TOPIC_EXISTS, ErrorCode.DISK_FULL):
+                raise
 
     def unregister(self, request: Request) -> Answer:
         """A client leaves its groups, which may be named or blank."""
