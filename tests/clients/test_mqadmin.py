@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from drivers import Driver, java_remoting
+from remoting_client import RemotingClient
 from remoting_driver import RemotingDriver, bodies
 
+from horolog.protocol.remoting.codes import Code
 from horolog.testing.broker import BrokerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
@@ -92,6 +95,20 @@ class TestMqadmin(RemotingDriver):
         assert (topic["type"], topic["queues"]) == ("delay", 3)
         admin("deleteTopic", "-c", "DefaultCluster", "-t", "made")
         assert "made" not in {row[0] for row in rows(admin("topicList"))}
+
+    def test_update_sub_group_sets_the_retry_policy(
+        self, admin: Callable[..., str], running: BrokerProcess
+    ) -> None:
+        table = '"exponentialRetryPolicy":{"initial":3000,"max":60000,"multiplier":3}'
+        policy = f'{{"type":"EXPONENTIAL",{table}}}'
+        words = ("-b", running.broker_address, "-g", "paused", "-r", "5", "-p", policy)
+        assert "success" in admin("updateSubGroup", *words)
+        client = RemotingClient(running.broker_address)
+        answer = client.call(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "paused"})
+        client.close()
+        config = orjson.loads(answer.body)
+        assert config["groupRetryPolicy"] == orjson.loads(policy)
+        assert config["retryMaxTimes"] == 5
 
     def test_consumer_progress(
         self, driver: Driver, admin: Callable[..., str], running: BrokerProcess

@@ -114,6 +114,7 @@ class ChangeInvisible:
     topic: str
     receipt_handle: str
     invisible_ms: int
+    by_group: bool = False  # the pause is that of the group's back-off instead
 
 
 @dataclass(slots=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from horolog.protocol.rocketmq.backoff import Backoff
+
 
 class PullStatus(IntEnum):
     """What a pull came upon."""
@@ -110,6 +112,9 @@ class GroupSettings:
     orderly: bool = False
     retry_queues: int = 1
     retry_max: int = 16  # further attempts after the first
+    backoff: Backoff | None = (
+        None  # pauses between attempts; None: those of RocketMQ's delay levels
+    )
     # Everything that a client stored with the group and that means nothing here: given back as it came.
     attributes: dict[str, object] = field(default_factory=dict)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
+from horolog.limits import REDELIVERY_MIN_MS
 from horolog.protocol.queue_commands import GroupSettings
+from horolog.protocol.rocketmq.backoff import BY_LEVELS, FIELD, policy_of, stored_backoff
 
 _DEFAULTS = GroupSettings()
 _NAMES = tuple(each.name for each in fields(GroupSettings))
@@ -41,6 +43,11 @@ class GroupTable:
         """As they were given, or the defaults."""
         return self._settings.get(group_id, _DEFAULTS)
 
+    def pause_ms(self, group_id: int, attempt: int) -> int:
+        """How long a message waits that a consumer has failed on for so many times."""
+        backoff = self.settings_of(group_id).backoff or BY_LEVELS
+        return max(backoff.after(attempt), REDELIVERY_MIN_MS)
+
     def rows(self) -> list[dict[str, Any]]:
         """What a checkpoint's registry says of them."""
         found: list[dict[str, Any]] = []
@@ -60,11 +67,20 @@ class GroupTable:
 
 def settings_row(settings: GroupSettings) -> dict[str, Any]:
     """As JSON keeps them."""
-    return asdict(settings)
+    row = {name: getattr(settings, name) for name in _NAMES if name != "backoff"}
+    if settings.backoff is not None:
+        row["backoff"] = policy_of(settings.backoff)
+    return row
 
 
 def settings_of_row(row: dict[str, Any] | None) -> GroupSettings | None:
-    """What `settings_row` gave; what a newer horolog has added is not looked at."""
+    """What `settings_row` gave; what a newer horolog has added is not looked at.
+
+    An older one kept a retry policy among the attributes, and made nothing of it.
+    """
     if row is None:
         return None
-    return GroupSettings(**{name: row[name] for name in _NAMES if name in row})
+    known = {name: row[name] for name in _NAMES if name in row and name != "backoff"}
+    attributes = dict(known.get("attributes", {}))
+    policy = row.get("backoff", attributes.pop(FIELD, None))
+    return GroupSettings(**{**known, "attributes": attributes}, backoff=stored_backoff(policy))

@@ -141,6 +141,7 @@ class ConsumerCalls:
                     "invisible_duration",
                     ErrorCode.ILLEGAL_INVISIBLE_TIME,
                 ),
+                by_group=not request.HasField("invisible_duration"),
             )
         )
         return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)

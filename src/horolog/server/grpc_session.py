@@ -9,7 +9,7 @@ from typing import Any
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.settings import merged_settings, polling_ms, route
+from horolog.protocol.grpc.settings import consumer_policy, merged_settings, polling_ms, route
 from horolog.protocol.grpc.status import OK, status_of
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.queue_commands import FindGroup, GroupView
@@ -68,7 +68,8 @@ class Conversation:
         if isinstance(error, HorologError) and error.code is not ErrorCode.GROUP_NOT_FOUND:
             answer = pb.TelemetryCommand(status=status_of(error))
         elif error is None and isinstance(view := result.result(), GroupView):
-            answer.settings.backoff_policy.max_attempts = view.settings.retry_max + 1
+            policy = consumer_policy(view.settings, self._language)
+            answer.settings.backoff_policy.CopyFrom(policy)
             answer.settings.subscription.fifo = view.settings.orderly
         self._say(answer)
         if self._then is not None and not self._unanswered:

@@ -387,6 +387,8 @@ class Receives:
                 field="receipt_handle",
             )
         duration = lease_duration(command.invisible_ms)
+        if command.by_group:
+            duration = shard.ready.groups.pause_ms(group, lease.attempt)
         grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
         place = (group, topic.id, receipt.queue)
         self.renewals.release((*place, receipt.offset))

@@ -2,7 +2,8 @@
 
 A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.  A client lives while
 it was seen less than a minute ago; whether it does is looked at shortly before a lease ends, and once a second from
-then on.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
+then on.  A lease that was renewed for three hours is failed: its message comes again after the pause of the group's
+back-off.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
 ids that come and go leave nothing behind.
 """
 
@@ -96,17 +97,22 @@ class Renewals:
 
     def renew(self, now: Now) -> None:
         """Keep what ends soon and is held by a living client; let the rest end."""
-        kept = []
+        kept, given_up = [], []
         for held in self._looks.take(now.mono_ms):
             lease = self._lease(held, now)
             if lease is None:
                 self.release(held)
+            elif now.mono_ms >= lease.renew_until:
+                given_up.append((held, lease.attempt))
             elif self._lives(lease, now):
                 kept.append(held)
                 self._looks.set(held, now.mono_ms + AUTO_RENEW_MS - RENEW_AHEAD_MS)
             else:
                 self._looks.set(held, min(now.mono_ms + SECOND_MS, lease.ends_at))
         self._extend(sorted(kept), AUTO_RENEW_MS, now)
+        for held, attempt in sorted(given_up):
+            self._extend([held], self._shard.ready.groups.pause_ms(held[0], attempt), now)
+            self.release(held)
 
     def next_at(self) -> int | None:
         """Monotonic ms when a lease must be renewed, or its client looked at."""
@@ -122,7 +128,7 @@ class Renewals:
 
     def _lives(self, lease: Lease, now: Now) -> bool:
         seen_at = self._clients[lease.client_id].seen_at
-        return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS and now.mono_ms < lease.renew_until
+        return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS
 
     def _extend(self, every: list[Held], duration: int, now: Now) -> None:
         by_place: dict[Place, list[int]] = {}

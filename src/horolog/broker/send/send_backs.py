@@ -1,7 +1,7 @@
 """Messages that a consumer failed on: where their next copies go, and what these are.
 
     failed for the n-th time      the copy goes to             it is due
-    n ≤ further attempts allowed  the group's retry topic      after the pause of level 2 + n, or as asked
+    n ≤ further attempts allowed  the group's retry topic      after the pause of the group's back-off, or as asked
     n > that, or level below 0    the group's dead letters     now
     in order (`is_last`)          the group's dead letters     now
 
@@ -114,6 +114,10 @@ class SendBacks:
         failed = retry.failed(read_visible(self._shard, command.position), command.group)
         if command.level < 0 or failed.attempts >= retry_max:
             return _dead(failed)
+        if not command.level and settings.backoff is not None:
+            pause_ms = self._shard.ready.groups.pause_ms(group_id, failed.attempts + 1)
+            again = retry.again_in(failed, pause_ms, self._shard.settings.levels)
+            return _again(command.group, settings, again)
         level = command.level or retry.FIRST_LEVEL + failed.attempts
         again = retry.again(failed, level, self._shard.settings.levels)
         return _again(command.group, settings, again)

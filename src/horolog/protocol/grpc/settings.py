@@ -5,15 +5,13 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX
+from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX, RETRY_MULTIPLIER_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import duration_ms
 from horolog.protocol.queue_commands import GroupSettings
-
-_ATTEMPTS = GroupSettings().retry_max + 1
-_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+from horolog.protocol.rocketmq.backoff import BY_LEVELS, Exponential, Pauses
 
 
 def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
@@ -38,7 +36,7 @@ def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
     subscription.receive_batch_size = RECEIVE_BATCH_MAX
     if sent.client_type == pb.PUSH_CONSUMER or not subscription.HasField("long_polling_timeout"):
         subscription.long_polling_timeout.CopyFrom(Duration(seconds=POLL_MAX_MS // 1000))
-    settings.backoff_policy.CopyFrom(_consumer_policy(language))
+    settings.backoff_policy.CopyFrom(consumer_policy(GroupSettings(), language))
     return settings
 
 
@@ -67,23 +65,45 @@ def check_polling(poll_ms: int) -> int:
     return poll_ms
 
 
-def _consumer_policy(language: str) -> pb.RetryPolicy:
+def consumer_policy(settings: GroupSettings, language: str) -> pb.RetryPolicy:
     """How long a push consumer waits before it takes a failed message again, attempt by attempt.
 
     The official clients give up after `max_attempts` for FIFO consumers only, and leave the others to the broker.
-    A group with settings of its own has another number, which the caller knows.
+    The Node client knows an exponential policy only, the Python client only a list, of whole seconds.
+
+    language  the header x-mq-language
     """
-    if language == "HTTP":  # the Node client knows only this one
+    backoff, attempts = settings.backoff or BY_LEVELS, settings.retry_max + 1
+    if language == "HTTP" and settings.backoff is None:
+        backoff = Exponential()
+    if language == "HTTP" and isinstance(backoff, Pauses):
+        backoff = _grown(backoff)
+    if language == "PYTHON" or isinstance(backoff, Pauses):
+        pauses = [_duration(ms, whole=language == "PYTHON") for ms in backoff.listed(attempts)]
         return pb.RetryPolicy(
-            max_attempts=_ATTEMPTS,
-            exponential_backoff=pb.ExponentialBackoff(
-                initial=Duration(seconds=5), max=Duration(seconds=7200), multiplier=2
-            ),
+            max_attempts=attempts, customized_backoff=pb.CustomizedBackoff(next=pauses)
         )
-    return pb.RetryPolicy(
-        max_attempts=_ATTEMPTS,
-        customized_backoff=pb.CustomizedBackoff(next=[Duration(seconds=s) for s in _LEVELS_S]),
+    grown = pb.ExponentialBackoff(
+        initial=_duration(backoff.initial_ms),
+        max=_duration(backoff.max_ms),
+        multiplier=backoff.multiplier,
     )
+    return pb.RetryPolicy(max_attempts=attempts, exponential_backoff=grown)
+
+
+def _grown(pauses: Pauses) -> Exponential:
+    """What grows most like a list of pauses: from the first one to the longest, in as many steps."""
+    first, last = max(1, pauses.next_ms[0]), max(1, *pauses.next_ms)
+    steps = max(1, pauses.next_ms.index(max(pauses.next_ms)))
+    multiplier = round((last / first) ** (1 / steps))
+    return Exponential(first, last, min(max(multiplier, 1), RETRY_MULTIPLIER_MAX))
+
+
+def _duration(ms: int, *, whole: bool = False) -> Duration:
+    """A duration; `whole`: of seconds, rounded up."""
+    if whole:
+        return Duration(seconds=-(-ms // 1_000))
+    return Duration(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
 
 
 def route(

@@ -9,12 +9,12 @@ from horolog.errors import refused
 from horolog.protocol.queue_commands import GroupSettings, GroupView
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.topic_bodies import DATA_VERSION, encode, queue_key
+from horolog.protocol.rocketmq import backoff
 
 _UNUSED: dict[str, object] = {
     "brokerId": 0,
     "consumeFromMinEnable": True,
     "consumeTimeoutMinute": 15,
-    "groupRetryPolicy": {"type": "CUSTOMIZED"},
     "groupSysFlag": 0,
     "notifyConsumerIdsChangedEnable": True,
     "whichBrokerWhenConsumeSlowly": 1,
@@ -48,6 +48,7 @@ def group_config(group: GroupView) -> dict[str, Any]:
     settings = group.settings
     found = {**_UNUSED, **settings.attributes, "groupName": group.name}
     found |= {key: getattr(settings, name) for key, name in _SWITCHES.items()}
+    found[backoff.FIELD] = backoff.policy_of(settings.backoff)
     return found | {key: getattr(settings, name) for key, name in _NUMBERS.items()}
 
 
@@ -75,6 +76,8 @@ def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise refused(key, f"{value!r:.40} is no number")
             known[_NUMBERS[key]] = value
+        elif key == backoff.FIELD:
+            known["backoff"] = backoff.backoff_of(value)
         elif key != "groupName" and value is not None:
             others[key] = value
     return name, GroupSettings(**known, attributes=others)

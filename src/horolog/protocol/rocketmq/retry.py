@@ -5,7 +5,7 @@ it are these properties:
 
 RETRY_TOPIC            the topic in which the first attempt failed; clients show it instead of the retry topic
 ORIGIN_MESSAGE_ID      where the first attempt was stored, as a message id of 4.x clients
-DELAY                  the delay level of the pause
+DELAY                  the delay level of the pause; TIMER_DELAY_MS instead, where the group has a back-off of its own
 DLQ_ORIGIN_TOPIC       of a dead letter: the topic in which the first attempt failed
 DLQ_ORIGIN_MESSAGE_ID  of a dead letter: the message id
 """
@@ -144,8 +144,17 @@ def sent_by_client(stored: bytes, group: str) -> Failed:
 
 def again(message: Failed, level: int, levels: Levels) -> bytes:
     """The record of the copy for another attempt, due after the pause of a level."""
+    return _delayed(message, {properties.DELAY: str(level)}, levels)
+
+
+def again_in(message: Failed, pause_ms: int, levels: Levels) -> bytes:
+    """The same after a pause of any length."""
+    return _delayed(message, {"TIMER_DELAY_MS": str(pause_ms)}, levels)
+
+
+def _delayed(message: Failed, added: dict[str, str], levels: Levels) -> bytes:
     topic = retry_topic(message.group)
-    text = b"\x02" + _kept(message) + properties.encode({properties.DELAY: str(level)})
+    text = b"\x02" + _kept(message) + properties.encode(added)
     due = due_of(text, levels, f"REAL_TOPIC\x01{topic}\x02".encode())
     return _record(message, topic, due)
 
