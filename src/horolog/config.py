@@ -28,6 +28,7 @@ from pydantic_settings import (
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
+    ADDRESS_SHARE,
     CONNECTIONS_MAX,
     DAY_MS,
     DEDUP_MAX_MS,
@@ -92,6 +93,13 @@ class Settings(BaseSettings):
         ge=16,
         le=1_000_000,
         description="about how many clients may be connected; fewer where the limit on open files is low",
+    )
+    address_share: int = Field(
+        ADDRESS_SHARE,
+        ge=1,
+        le=100,
+        description="percent of connections, waiting polls and bytes of requests that the clients of one address "
+        "may take; behind a proxy, which all come from: 100",
     )
     tls_cert: Path | None = Field(
         None,

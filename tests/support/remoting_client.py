@@ -24,12 +24,19 @@ class RemotingClient:
     """
 
     def __init__(
-        self, address: str | tuple[str, int], *, serializer: Serializer = Serializer.JSON
+        self,
+        address: str | tuple[str, int],
+        *,
+        serializer: Serializer = Serializer.JSON,
+        source: str = "",
     ) -> None:
+        """Connect; `source` is the address that it comes from, of this machine."""
         if isinstance(address, str):
             host, port = address.rsplit(":", 1)
             address = host, int(port)
-        self.socket = socket.create_connection(address, DEADLINE_S)
+        self.socket = socket.create_connection(
+            address, DEADLINE_S, source_address=(source, 0) if source else None
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.serializer = serializer
         self.pushed: list[Frame] = []

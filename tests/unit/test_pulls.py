@@ -307,3 +307,22 @@ def test_a_pull_waits_on_the_simulated_clock_as_long_as_its_caller(world) -> Non
     assert not answer.done
     broker.ask(CancelReceive(answer, answer=True))
     assert answer.result == Pulled(PullStatus.NOTHING, [], 0, 0, 0)
+
+
+def test_a_turn_reads_for_so_many_pulls_and_no_more(turns, monkeypatch) -> None:
+    """The others are decided in the next turns, in their order; what else was asked does not wait for them."""
+    monkeypatch.setattr("horolog.broker.consume.pulls.TURN_PULLED_MAX", 20)
+    turns.turn(*[SendMessages("t", [message()]) for _ in range(32)])
+    tokens = [object() for _ in range(12)]
+    pulls = [pull(limit=8, queue=number % 4) for number in range(12)]
+    *found, sent = turns.turn(*pulls, send(None, topic="other"), tokens=[*tokens, object()])
+    assert not isinstance(sent, HorologError)
+    answered = [result for result in found if result is not None]
+    assert len(answered) < 12
+    while len(answered) < 12:
+        assert turns.last.wake_in_ms == 0
+        turns.turn()
+        later = [turns.answers[token] for token in tokens if token in turns.answers]
+        assert 0 < len(later) <= 6
+        answered += later
+    assert all(isinstance(each, Pulled) and each.layouts for each in answered)

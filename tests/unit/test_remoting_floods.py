@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.unit.test_remoting_messages import pulling, sending
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BYTES_UNDER_WAY_MAX, MIB, UNTAKEN_BYTES_MAX
+from horolog.limits import BYTES_UNDER_WAY_MAX, LINK_BYTES_UNDER_WAY_MAX, MIB, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame, Reader, encode
 from horolog.server.door import Intake
@@ -143,18 +143,29 @@ class StalledEngine:
         self.thens.append(then)
 
 
-def test_a_stalled_disk_stops_reading_from_everybody(tmp_path: Path) -> None:
-    with remoting_door(tmp_path) as door, door.client() as client, door.client() as other:
+def test_a_stalled_disk_stops_reading_from_who_sends_and_then_from_everybody(
+    tmp_path: Path,
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as other, ExitStack() as ends:
         other.done(Code.GET_BROKER_CLUSTER_INFO)
+        clients = [ends.enter_context(door.client()) for _ in range(5)]
         engine, stalled = door.engine, StalledEngine()
         door.front.node.engine = stalled  # type: ignore[assignment]
-        one = encode(client.request(Code.SEND_MESSAGE_V2, sending(), b"x" * (4 * MIB - 1)))
-        client.socket.settimeout(0.2)
-        sent = 0
-        with suppress(TimeoutError):
-            while sent < 4 * BYTES_UNDER_WAY_MAX:
-                sent += client.socket.send(memoryview(one)[sent % len(one) :])
+        one = encode(other.request(Code.SEND_MESSAGE_V2, sending(), b"x" * (4 * MIB - 1)))
         intake = door.front._intake
+        for client in clients:
+            reached = door.within(lambda: intake._under_way)
+            assert reached < BYTES_UNDER_WAY_MAX
+            other.done(Code.GET_BROKER_CLUSTER_INFO)
+            client.socket.settimeout(0.2)
+            sent = 0
+            with suppress(TimeoutError):
+                while sent < 4 * BYTES_UNDER_WAY_MAX:
+                    sent += client.socket.send(memoryview(one)[sent % len(one) :])
+            gone_on = door.within(lambda: intake._under_way) - reached
+            assert gone_on <= LINK_BYTES_UNDER_WAY_MAX + 8 * MIB
+            if door.within(lambda: intake._stopped):
+                break
         assert door.within(lambda: intake._under_way) <= BYTES_UNDER_WAY_MAX + 8 * MIB
         stops = door.within(lambda: [link._stopped for link in links(door)])
         assert all(stop & Stopped.BY_DOOR for stop in stops)

@@ -143,6 +143,7 @@ class Decisions:
 
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
         """Everything that was deferred, then these; a refusal is an answer like any other."""
+        self.pulls.begin_turn()
         deferred = self._deferred.copy()
         self._deferred.clear()
         handlers = self._handlers
@@ -246,6 +247,8 @@ class Decisions:
         effects.prompt += self.groups.delete(command)
 
     def _pull(self, item: Input, command: Pull, now: Now, effects: Effects) -> object:
+        if not self.pulls.may_read:
+            return WAIT
         reply = self.pulls.pull(item.token, command, now)
         if reply is not None:
             effects.prompt.append(reply)

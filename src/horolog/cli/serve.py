@@ -81,6 +81,15 @@ Connections = Annotated[
         show_default=False,
     ),
 ]
+AddressShare = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="How much of connections, waiting polls and bytes of requests the clients of one address may take;"
+        " behind a proxy: 100.  [default: 75]",
+        show_default=False,
+    ),
+]
 TlsCert = Annotated[
     Path | None,
     typer.Option(
@@ -238,6 +247,7 @@ def serve(
     admin_port: AdminPort = None,
     admin_hosts: AdminHosts = None,
     connections: Connections = None,
+    address_share: AddressShare = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     access: Access = None,
@@ -286,6 +296,7 @@ def serve(
             "advertised_host": advertised_host,
             "admin_hosts": admin_hosts,
             "connections": connections,
+            "address_share": address_share,
             "tls_cert": tls_cert,
             "tls_key": tls_key,
             "access": access,

@@ -30,6 +30,10 @@ class Line(Protocol):
         """A call has its answer: it is over once the peer has room for it."""
         ...
 
+    def holds_poll(self) -> None:
+        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
+        ...
+
     def give_up(self, stream: int) -> None:
         """The peer does not take its answers: it gets none to this call."""
         ...
@@ -40,10 +44,12 @@ class Call:
 
     size        bytes of the request
     began_ns    monotonic, when the request was complete
+    counts      1 while it counts as a request that the broker works on
+    polls       whether it waits for messages, and counts among what its address may have of that
     on_dropped  called when the caller goes before it has taken the whole answer
     """
 
-    __slots__ = ("_line", "began_ns", "head", "on_dropped", "size", "stream")
+    __slots__ = ("_line", "began_ns", "counts", "head", "on_dropped", "polls", "size", "stream")
 
     def __init__(self, line: Line, stream: int, head: RequestHead, size: int) -> None:
         self._line = line
@@ -51,6 +57,8 @@ class Call:
         self.head = head
         self.size = size
         self.began_ns = time.monotonic_ns()
+        self.polls = False
+        self.counts = 1
         self.on_dropped: Callable[[], None] | None = None
 
     @property
@@ -72,6 +80,11 @@ class Call:
     def takes_more(self) -> bool:
         """Whether its caller is there, and takes what it was told before."""
         return self.is_open and not self._line.calls.http.wants_room
+
+    def hold_poll(self) -> None:
+        """It is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
+        self._line.holds_poll()
+        self.polls, self.counts = True, 0
 
     def header(self, name: bytes) -> str:
         """A request header, "" if it is not there."""

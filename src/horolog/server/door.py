@@ -2,7 +2,8 @@
 
 Which protocol is spoken is for the links that it is told to make.  All doors of a broker share one `Intake`: when the
 requests under way have more bytes than `BYTES_UNDER_WAY_MAX`, because the disk stalls, nothing is read from anybody
-until half of them have their answers; the bytes wait in the peers.
+until half of them have their answers; the bytes wait in the peers.  Long before that nothing is read from a connection
+with many of them, and from an address that has its share (`shares`): who floods waits alone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from horolog.limits import BYTES_UNDER_WAY_MAX, CONNECTIONS_MAX, UNFINISHED_BYTES_MAX
+from horolog.limits import (
+    BYTES_UNDER_WAY_MAX,
+    CONNECTIONS_MAX,
+    LINK_BYTES_UNDER_WAY_MAX,
+    LINK_REQUESTS_MAX,
+    UNFINISHED_BYTES_MAX,
+)
 from horolog.server.link import Link, Stopped
+from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
 
 _BACKLOG = 1_024
@@ -27,59 +35,134 @@ class Intake:
 
     connections  more are refused, the newest first
     unfinished   bytes of requests that have not come to their end; who adds more is cut off
+    share        percent of all that the clients of one address may take
     """
 
     def __init__(
-        self, connections: int = CONNECTIONS_MAX, *, unfinished: int = UNFINISHED_BYTES_MAX
+        self,
+        connections: int = CONNECTIONS_MAX,
+        *,
+        unfinished: int = UNFINISHED_BYTES_MAX,
+        share: int = 100,
     ) -> None:
         self._connections = connections
+        self._bounds = Bounds(share, connections, unfinished)
+        self._shares: dict[str, Share] = {}
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
         self._under_way = 0
         self._stopped = False  # reading, by `_under_way`
         self._unfinished = 0  # bytes of requests that have not come to their end
 
-    def admit(self, link: Link) -> bool:
-        """Whether one more connection is taken."""
+    def admit(self, link: Link) -> str:
+        """Take one more connection; "", or why not."""
         if len(self._links) >= self._connections:
-            return False
+            return f"{len(self._links)} are open, the most that are allowed"
+        key = key_of(link.address)
+        share = self._shares.get(key) or Share(key, self._bounds)
+        if len(share.links) >= share.bounds.connections:
+            return f"{len(share.links)} of {key} are open, the most that are allowed of one address"
+        self._shares[key] = link.share = share
+        share.links.add(link)
         self._links.add(link)
         if self._stopped:
             link.stop_reading(Stopped.BY_DOOR)
-        return True
+        if share.is_stopped:
+            link.stop_reading(Stopped.BY_SHARE)
+        return ""
 
     def lost(self, link: Link) -> None:
-        """A connection has ended."""
+        """A connection has ended; what it has taken it gives back by itself."""
         self._links.discard(link)
+        share = link.share
+        if share is not None:
+            share.links.discard(link)
+            if not share.links:
+                self._shares.pop(share.key, None)
 
-    def took(self, size: int) -> None:
-        """A request of so many bytes is under way."""
+    def took(self, link: Link, size: int, count: int) -> None:
+        """So many more requests, and bytes of them, are under way."""
+        share = link.share
+        assert share is not None
+        link.under_way += size
+        link.requests += count
+        if not link.is_full and (
+            link.under_way > LINK_BYTES_UNDER_WAY_MAX or link.requests > LINK_REQUESTS_MAX
+        ):
+            link.is_full = True
+            link.stop_reading(Stopped.BY_LINK)
+        share.under_way += size
+        share.requests += count
+        if not share.is_stopped and share.has_too_much:
+            share.is_stopped = True
+            _log.warning(
+                "reading from %s stops: %d requests of %d bytes are under way",
+                share.key,
+                share.requests,
+                share.under_way,
+            )
+            for each in share.links:
+                each.stop_reading(Stopped.BY_SHARE)
         self._under_way += size
         if self._under_way > BYTES_UNDER_WAY_MAX and not self._stopped:
             self._stopped = True
             _log.warning("reading stops: %d bytes of requests are under way", self._under_way)
-            for link in self._links:
-                link.stop_reading(Stopped.BY_DOOR)
+            for each in self._links:
+                each.stop_reading(Stopped.BY_DOOR)
 
-    def gave(self, size: int) -> None:
-        """It has its answer, or needs none any more."""
+    def gave(self, link: Link, size: int, count: int) -> None:
+        """So many have their answers, or need none any more, or wait for something to happen."""
+        share = link.share
+        assert share is not None
+        link.under_way -= size
+        link.requests -= count
+        share.under_way -= size
+        share.requests -= count
         self._under_way -= size
-        assert self._under_way >= 0
+        assert self._under_way >= share.under_way >= link.under_way >= 0
+        assert share.requests >= link.requests >= 0
+        if (
+            link.is_full
+            and link.under_way < LINK_BYTES_UNDER_WAY_MAX // 2
+            and link.requests < LINK_REQUESTS_MAX // 2
+        ):
+            link.is_full = False
+            link.go_on_reading(Stopped.BY_LINK)
+        if share.is_stopped and share.has_room:
+            share.is_stopped = False
+            for each in share.links:
+                each.go_on_reading(Stopped.BY_SHARE)
         if self._stopped and self._under_way < BYTES_UNDER_WAY_MAX // 2:
             self._stopped = False
-            for link in self._links:
-                link.go_on_reading(Stopped.BY_DOOR)
+            for each in self._links:
+                each.go_on_reading(Stopped.BY_DOOR)
 
-    def holds(self, change: int) -> bool:
-        """So many more bytes are held of requests that have not come to their end; False: too many, and not more."""
+    def holds(self, link: Link, change: int) -> str:
+        """So many more bytes are held of requests that have not come to their end; "", or why they are too many."""
+        share = link.share
+        assert share is not None
+        share.unfinished += change
         self._unfinished += change
-        assert self._unfinished >= 0
-        return change <= 0 or self._unfinished <= self._unfinished_max
+        assert self._unfinished >= share.unfinished >= 0
+        if change <= 0:
+            return ""
+        if self._unfinished > self._unfinished_max:
+            return "too many bytes of unfinished frames are held already"
+        if share.unfinished > share.bounds.unfinished:
+            return f"too many bytes of unfinished frames of {share.key} are held already"
+        return ""
 
-    @property
-    def open(self) -> int:
-        """Connections."""
-        return len(self._links)
+    def check_invariants(self) -> None:
+        """What is counted is what its parts have, and an address that has nothing is forgotten."""
+        shares = self._shares.values()
+        assert self._links == {link for share in shares for link in share.links}
+        assert self._under_way == sum(share.under_way for share in shares)
+        assert self._unfinished == sum(share.unfinished for share in shares)
+        for share in shares:
+            assert share.links
+            assert share.polls >= 0
+            assert share.under_way == sum(link.under_way for link in share.links)
+            assert share.requests == sum(link.requests for link in share.links)
 
 
 class Door:
@@ -114,6 +197,7 @@ class Door:
         self._unanswered_ms = unanswered_ms
         self._links: set[Link] = set()
         self._refused = 0  # connections since the last line about it
+        self._why_refused = ""
         self._idle: asyncio.Event | None = None
 
     async def start(self) -> int:
@@ -144,8 +228,9 @@ class Door:
 
     def admit(self, link: Link) -> bool:
         """Whether one more connection is taken."""
-        if not self._intake.admit(link):
+        if why := self._intake.admit(link):
             self._refused += 1
+            self._why_refused = why
             return False
         self._links.add(link)
         return True
@@ -156,19 +241,19 @@ class Door:
         self._links.discard(link)
         self._notice_idle()
 
-    def took(self, size: int) -> None:
-        """A request of so many bytes is under way."""
-        self._intake.took(size)
+    def took(self, link: Link, size: int, count: int) -> None:
+        """So many more requests, and bytes of them, are under way."""
+        self._intake.took(link, size, count)
 
-    def gave(self, size: int) -> None:
-        """It has its answer, or needs none any more."""
-        self._intake.gave(size)
+    def gave(self, link: Link, size: int, count: int) -> None:
+        """So many have their answers, or need none any more, or wait for something to happen."""
+        self._intake.gave(link, size, count)
         if self._idle is not None:
             self._notice_idle()
 
-    def holds(self, change: int) -> bool:
-        """So many more bytes of an unfinished request are held; False: its link must end."""
-        return self._intake.holds(change)
+    def holds(self, link: Link, change: int) -> str:
+        """So many more bytes of an unfinished request are held; "", or why its link must end."""
+        return self._intake.holds(link, change)
 
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""
@@ -182,11 +267,7 @@ class Door:
 
     def _tell_refused(self) -> None:
         if self._refused:
-            self._log.warning(
-                "%d connections refused: %d are open, the most that are allowed",
-                self._refused,
-                self._intake.open,
-            )
+            self._log.warning("%d connections refused: %s", self._refused, self._why_refused)
             self._refused = 0
 
     def _look(self) -> None:

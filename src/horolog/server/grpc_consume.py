@@ -60,6 +60,8 @@ class ConsumerCalls:
         client_id = client_id_of(call)
         poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
         command = _to_receive(request, client_id, poll_ms)
+        if poll_ms:
+            call.hold_poll()
         topic = request.message_queue.topic
         ticket = self._engine.ask(command, partial(self._received, command, topic, call))
         call.on_dropped = partial(self._left, command, ticket)

@@ -72,10 +72,11 @@ class Http2Link(Link):
             if type(event) is Asked:
                 size = len(event.message)
                 call = self._open[event.stream] = Call(self, event.stream, event.head, size)
-                self._door.took(size)
+                self._door.took(self, size, 1)
                 self._service.asked(call, event.message)
             elif type(event) is Opened:
                 call = self._open[event.stream] = Call(self, event.stream, event.head, 0)
+                call.counts = 0  # it lasts as long as its client
                 self._service.opened(call)
             elif type(event) is Dropped:
                 self._drop(event.stream)
@@ -95,8 +96,16 @@ class Http2Link(Link):
     def _end(self, stream: int) -> Call | None:
         call = self._open.pop(stream, None)
         if call is not None:
-            self._door.gave(call.size)
+            self._door.gave(self, call.size, call.counts)
+            if call.polls and self.share is not None:
+                self.share.polls -= 1
         return call
+
+    def holds_poll(self) -> None:
+        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
+        if self.share is not None:
+            self.share.hold_poll()
+            self._door.gave(self, 0, 1)
 
     def _drop(self, stream: int) -> None:
         call = self._end(stream)

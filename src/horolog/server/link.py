@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, ip_address
 from typing import Protocol, cast
 
 from horolog.protocol.grpc.translate import Peer
+from horolog.server.shares import Share
 from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
 
 _WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
@@ -24,6 +25,8 @@ class Stopped(IntFlag):
 
     BY_PEER = 1  # it does not take its answers
     BY_DOOR = 2  # too many requests are under way
+    BY_SHARE = 4  # too many of its address
+    BY_LINK = 8  # too many of its own
 
 
 class Link(asyncio.Protocol):
@@ -31,6 +34,10 @@ class Link(asyncio.Protocol):
 
     farewell  said to a connection too many
     address   of the peer, as text
+    share     of what its address has taken; None until it is admitted
+    under_way bytes of its requests without an answer
+    requests  without an answer, but for those that wait for something to happen
+    is_full   whether nothing is read from it, because these are too many
     """
 
     farewell = b""
@@ -43,6 +50,9 @@ class Link(asyncio.Protocol):
         self._stopped = Stopped(0)
         self.peer = Peer()
         self.address = ""
+        self.share: Share | None = None
+        self.under_way = self.requests = 0
+        self.is_full = False
         self.heard_ms = time.monotonic_ns() // 1_000_000
 
     # --- what a protocol does ---------------------------------------------------------------------
@@ -95,8 +105,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone."""
-        self._door.lost(self)
         self.gone()
+        self._door.lost(self)
 
     def pause_writing(self) -> None:
         """The peer does not take its answers."""
@@ -114,7 +124,7 @@ class Link(asyncio.Protocol):
 
     def go_on_reading(self, why: Stopped) -> None:
         """One of the reasons has gone."""
-        if self._stopped:
+        if self._stopped & why:
             self._stopped &= ~why
             if not self._stopped and not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -177,16 +187,16 @@ class Links(Protocol):
         """A connection has ended."""
         ...
 
-    def took(self, size: int) -> None:
-        """A request of so many bytes is under way."""
+    def took(self, link: Link, size: int, count: int) -> None:
+        """So many more requests, and bytes of them, are under way."""
         ...
 
-    def gave(self, size: int) -> None:
-        """It has its answer, or needs none any more."""
+    def gave(self, link: Link, size: int, count: int) -> None:
+        """So many have their answers, or need none any more, or wait for something to happen."""
         ...
 
-    def holds(self, change: int) -> bool:
-        """So many more bytes of an unfinished request are held; False: the link must end."""
+    def holds(self, link: Link, change: int) -> str:
+        """So many more bytes of an unfinished request are held; "", or why the link must end."""
         ...
 
     def fault(self, link: Link, fault: Exception) -> None:

@@ -6,6 +6,9 @@ passed over (`broker.consume.queued`).  With a tag filter the units' codes are c
 
 A pull that has seen everything waits for its queue to grow.  Pulls with the same filter wait together, and new units
 are compared once for all of them.
+
+A turn reads so much for pulls and no more (`TURN_PULLED_MAX`, `TURN_PULLED_BYTES`); the others are decided in the next
+ones.  A client may ask for thousands of pulls with one write, and does not even have to take the answers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import POLL_MAX_MS, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
+from horolog.limits import (
+    POLL_MAX_MS,
+    SCAN_MAX,
+    TURN_PULLED_BYTES,
+    TURN_PULLED_MAX,
+    TURN_READ_BYTES,
+    TURN_READ_MAX,
+)
 from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.queue_runs import QueueRun
@@ -45,6 +55,16 @@ class Pulls:
         self._groups = groups
         # (topic, queue) → the frame that its messages were read from last
         self._newest: dict[tuple[int, int], int] = {}
+        self._messages_left = self._bytes_left = 0  # that may be read in this turn
+
+    def begin_turn(self) -> None:
+        """What is left of the turn before is not added to this one."""
+        self._messages_left, self._bytes_left = TURN_PULLED_MAX, TURN_PULLED_BYTES
+
+    @property
+    def may_read(self) -> bool:
+        """Whether this turn reads for one more."""
+        return self._messages_left > 0 and self._bytes_left > 0
 
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
         """What is there; None if there is nothing yet and the pull was parked."""
@@ -66,7 +86,10 @@ class Pulls:
             waiter = Waiter(token, command, topic.id, 0, deadline)
             self._shard.ready.polls.park(waiter, seen=length)
             return None
-        return Reply(token, self._from(topic, command, tags, first))
+        found = self._from(topic, command, tags, first)
+        self._messages_left -= max(1, len(found.layouts))
+        self._bytes_left -= sum(map(len, found.layouts))
+        return Reply(token, found)
 
     # --- waiting pulls --------------------------------------------------------------------------
 

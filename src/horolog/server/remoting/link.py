@@ -86,7 +86,6 @@ class RemotingLink(Link):
         self._open_bytes = 0  # of them
         self._unfinished_ms = 0  # since when a frame has begun and not come to its end
         self._held = 0  # bytes of it that count
-        self._known_bytes = 0  # the same, as the door knows it
         self._over = False  # the peer has broken the protocol
         self._lost = False
         self._leaving = False
@@ -154,8 +153,8 @@ class RemotingLink(Link):
         held = held if held > UNFINISHED_SMALL else 0
         if held != self._held:
             change, self._held = held - self._held, held
-            if not self._door.holds(change):
-                self._end(FrameFault("too many bytes of unfinished frames are held already"))
+            if why := self._door.holds(self, change):
+                self._end(FrameFault(why))
 
     def answer(
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
@@ -165,7 +164,10 @@ class RemotingLink(Link):
             return
         self._open -= 1
         self._open_bytes -= size_of(frame)
-        self.parked -= parked
+        if parked:
+            self.parked -= 1
+            if self.share is not None:
+                self.share.polls -= 1
         self.owes()
         if frame.is_one_way:
             return
@@ -188,7 +190,12 @@ class RemotingLink(Link):
             self._say(head + body)
 
     def park(self, frame: Frame) -> Frame:
-        """A request waits for something to happen; gives what is kept of it, which is what its answer needs."""
+        """A request waits for something to happen; gives what is kept of it, which is what its answer needs.
+
+        TOO_MANY_REQUESTS if too many of its address do.
+        """
+        if self.share is not None:
+            self.share.hold_poll()
         self.parked += 1
         kept = frame._replace(fields={}, body=b"", remark="")
         self._open_bytes -= size_of(frame) - size_of(kept)
@@ -288,19 +295,21 @@ class RemotingLink(Link):
             self._transport.close()
 
     def _tell(self) -> None:
-        change = self._open_bytes - self._known_bytes
-        self._known_bytes = self._open_bytes
-        if change > 0:
-            self._door.took(change)
-        elif change < 0:
-            self._door.gave(-change)
+        change, count = self._open_bytes - self.under_way, self._open - self.parked - self.requests
+        if change > 0 or count > 0:
+            self._door.took(self, change, count)
+        elif change or count:
+            self._door.gave(self, -change, -count)
 
     def gone(self) -> None:
         """The peer has gone: nobody waits for its answers."""
         self._lost = True
         self._open_bytes = 0
-        self._door.holds(-self._held)
-        self._tell()
+        self._open = self.parked
+        if self.share is not None:
+            self.share.polls -= self.parked
+            self._door.holds(self, -self._held)
+            self._tell()
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the client has gone"))
@@ -332,6 +341,5 @@ class RemotingLink(Link):
         """What is counted is there."""
         assert 0 <= self.parked <= self._open
         assert self._open_bytes >= 0
-        assert self._known_bytes >= 0
         self._reader.check_invariants()
         self.shapes.check_invariants()

@@ -83,9 +83,17 @@ class PopCodes:
             is_sql=kind == SQL92,
         )
         if command.poll_ms:
-            request.park()
+            try:
+                request.park()
+            except HorologError as error:
+                self._full(request, error)
+                return
         ticket = self._node.engine.ask(command, partial(self._came, request, command))
         self._waiting.setdefault(request.link, {})[request] = ticket
+
+    @staticmethod
+    def _full(request: Request, error: HorologError) -> None:
+        request.answer(Answer(Status.POLLING_FULL, fields_of([], 0, 0), remark=error.message))
 
     def _came(self, request: Request, command: Receive, result: object) -> None:
         waiting = self._waiting.get(request.link)
@@ -94,8 +102,7 @@ class PopCodes:
             if not waiting:
                 del self._waiting[request.link]
         if isinstance(result, HorologError) and result.code is ErrorCode.TOO_MANY_REQUESTS:
-            fields = fields_of([], 0, 0)
-            request.answer(Answer(Status.POLLING_FULL, fields, remark=result.message))
+            self._full(request, result)
             return
         if not isinstance(result, Received):
             assert isinstance(result, HorologError)

@@ -32,10 +32,13 @@ class Request:
         return self.link.peer
 
     def park(self) -> None:
-        """It waits for something to happen: a door that closes does not wait for it, and its fields are forgotten."""
+        """It waits for something to happen: a door that closes does not wait for it, and its fields are forgotten.
+
+        TOO_MANY_REQUESTS if too many of its address wait.
+        """
         assert not self.parked
-        self.parked = True
         self.frame = self.link.park(self.frame)
+        self.parked = True
 
     def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> None:
         """How it went; `pieces` stand for the body of the answer."""
