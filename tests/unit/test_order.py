@@ -448,3 +448,22 @@ def test_a_poll_that_is_cancelled_leaves_nothing(world, broker) -> None:
     world.broker.ask(CancelReceive(waiting))
     send(world, "a1")
     assert names(take(world)) == "a1"
+
+
+def test_acks_of_grants_that_were_lost_are_taken(make_world) -> None:
+    """Without a sync the record of a grant may be lost with its process, and its handle is the proof."""
+    world = make_world(flush="os")
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.FIFO, 1))
+    world.broker.ask(PutGroup("g", GroupSettings(orderly=True)))
+    send(world, "a1 b1 a2 b2")
+    world.broker.want_checkpoint()
+    world.broker.settle()
+    found = take(world, 2)
+    world.reopen(power_cut=True)
+    progress = world.broker.shard.ready.of(*place(world))
+    assert not progress.leases
+    progress.put_in_order(in_order=True)
+    ack(world, found["a1"], found["b1"])
+    assert names(take(world)) == "a2 b2"
+    world.broker.check_invariants(rows=True)

@@ -105,7 +105,11 @@ class QueueOrder:
             return True
         if self.settled() > next_offset:
             return True
-        return self.frontier < length and not self.is_full
+        return max(self.frontier, next_offset) < length and not self.is_full
+
+    def pass_to(self, next_offset: int) -> None:
+        """What is below was consumed without a look: by handles whose grants a crash has lost."""
+        self.frontier = max(self.frontier, next_offset)
 
     def members(self, group: int) -> list[int]:
         """The members of a message group."""

@@ -31,6 +31,7 @@ def pick_in_order(
     leases  how many more there may be; what is given out again takes none
     """
     progress.expire(mono_ms)
+    order.pass_to(progress.next)
     pick = _Pick(progress, order, ask, leases, mono_ms)
     if not order.is_learned:
         pick.chosen.cost += ORDER_COST * order.learn(pick.group_at, SCAN_MAX // ORDER_COST)

@@ -37,6 +37,7 @@ from horolog.testing.sim_checks import History
 from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_levels import Levels, leveled
+from horolog.testing.sim_order import InOrder
 from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_readers import Readers
 from horolog.testing.sim_retries import Retries
@@ -76,6 +77,7 @@ class Simulation:
         self.polls = Polls(seed + 5, self.broker)
         self.retries = Retries(seed + 7, self.broker)
         self.giving_up = GivingUp(seed + 11, self.broker)
+        self.in_order = InOrder(seed + 12, self.broker)
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.rot: Rot | None = None
@@ -181,7 +183,7 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
-        for others in (self.polls, self.retries, self.giving_up, self.readers):
+        for others in (self.polls, self.retries, self.giving_up, self.in_order, self.readers):
             if others.wants_turn():
                 now = self.clock.wall_ms(), self.clock.monotonic_ms()
                 asked, event = others.turn(TOPICS, *now)
@@ -398,6 +400,7 @@ class Simulation:
         if by > 0:
             self._again.clear()  # a start after this takes what was sent before for older than it is
             self.retries.stepped()
+            self.in_order.stepped()
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -413,6 +416,8 @@ class Simulation:
                 self.retries.noted(answer)
             elif self.giving_up.owns(answer):
                 self.giving_up.noted(answer)
+            elif self.in_order.owns(answer):
+                self.in_order.noted(answer, self.clock.monotonic_ms())
             else:
                 self._note(answer)
 

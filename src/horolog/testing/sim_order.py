@@ -1,0 +1,264 @@
+"""A consumer group in order, in a simulation: its consumers fail, lose answers, and die with the broker.
+
+Whatever happens, of each message group nobody is given a message while one before it is not done, and nobody is given
+what somebody else still has.  That is looked at when all is over: what was given out, and what was acknowledged before,
+against the queues as they are then.  A group consumes all there is in the end, so none is stuck.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from horolog.limits import SECOND_MS
+from horolog.protocol.commands import (
+    Ack,
+    Changed,
+    ChangeInvisible,
+    ClientGone,
+    CreateTopic,
+    DescribeTopic,
+    MessageType,
+    NewMessage,
+    ReadQueue,
+    Receive,
+    Received,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.queue_commands import GroupSettings, PutGroup
+from horolog.protocol.retry_commands import ForwardToDeadLetters
+from horolog.protocol.rocketmq import layout, properties, retry
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+GROUP = "in-order"
+TOPIC = "steps"
+RETRY_MAX = 2
+_DEAD = retry.dead_letter_topic(GROUP)
+_LEASE_MS = 10 * SECOND_MS
+
+
+class _Place(NamedTuple):
+    queue: int
+    offset: int
+
+
+class _Given(NamedTuple):
+    """One answer: what was given out together, and when."""
+
+    at: int  # of all events
+    places: list[_Place]
+
+
+class InOrder:
+    """The producers and consumers of one message group and another."""
+
+    def __init__(self, seed: int, broker: SimBroker) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0, 0.05, 0.15, 0.3])  # of all turns
+        self._broker = broker
+        self._sent = 0
+        self._events = 0
+        self._given: list[_Given] = []
+        self._done: dict[
+            _Place, int
+        ] = {}  # event at which somebody may first have been done with it
+        self._held: dict[_Place, str] = {}  # the newest handle
+        self._until: dict[_Place, tuple[int, str]] = {}  # monotonic ms, and who surely has it
+        self._breaches: list[str] = []
+        self._last: Receive | None = None  # one that may come again
+        self.latest_ms = 0  # the last due time that was asked for
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(
+        self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int
+    ) -> tuple[list[Answer], str]:
+        """Commands to be asked for in one step, and what they do."""
+        self._events += 1
+        roll = self._random.random()
+        if not self._sent or roll < 0.35:
+            return self._send(wall_ms)
+        if roll < 0.65 or not self._held:
+            return [
+                Answer(self._receive(), wall_ms, notes={"mono_ms": mono_ms})
+            ], "receive in order"
+        if roll < 0.67:
+            self._until.clear()
+            return [Answer(ClientGone("first"), wall_ms)], "a consumer in order leaves"
+        place = self._random.choice(sorted(self._held))
+        handle = self._held.pop(place)
+        if roll < 0.9:
+            self._done.setdefault(place, self._events)
+            return [Answer(Ack(GROUP, TOPIC, [handle]), wall_ms)], f"in order: ack {place}"
+        if roll < 0.93:
+            self._done.setdefault(place, self._events)
+            return [Answer(ForwardToDeadLetters(GROUP, TOPIC, handle), wall_ms)], f"give up {place}"
+        wait_ms = self._random.choice([0, 1_000, 30_000])
+        self._until.pop(place, None)
+        change = Answer(ChangeInvisible(GROUP, TOPIC, handle, wait_ms), wall_ms)
+        change.notes.update(place=place, until=mono_ms + wait_ms)
+        return [change], f"in order: {place} again in {wait_ms} ms"
+
+    def _send(self, wall_ms: int) -> tuple[list[Answer], str]:
+        messages: list[NewMessage] = []
+        for _ in range(self._random.choice([1, 3, 10])):
+            self._sent += 1
+            delay_ms = self._random.choice([0, 0, 0, 1, 700, 5_000])
+            due_ms = wall_ms + delay_ms if delay_ms else 0
+            self.latest_ms = max(self.latest_ms, due_ms)
+            made = encode(
+                topic=TOPIC,
+                body=b"step",
+                message_id=f"s{self._sent}",
+                type=MessageType.FIFO,
+                due_ms=due_ms,
+                message_group=self._random.choice(["a", "a", "b", "c", "d"]),
+            )
+            messages.append(made)
+        asked = [
+            Answer(CreateTopic(TOPIC, TopicType.FIFO, 2), wall_ms),
+            Answer(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=RETRY_MAX)), wall_ms),
+            Answer(SendMessages(TOPIC, messages), wall_ms),
+        ]
+        return asked, f"send {len(messages)} steps"
+
+    def _receive(self) -> Receive:
+        if self._last is not None and self._random.random() < 0.2:
+            return self._last
+        draw = self._random
+        client = draw.choice(["first", "second"])
+        attempt = draw.choice(["", f"attempt-{self._events}"])
+        renew = draw.random() < 0.2
+        command = Receive(
+            GROUP, TOPIC, -1, "*", draw.choice([1, 3, 32]), _LEASE_MS, renew, 0, client, attempt,
+            gives_up=True,
+        )  # fmt: skip
+        self._last = command if attempt else None
+        return command
+
+    def owns(self, answer: Answer) -> bool:
+        """Whether that is an answer to one of these."""
+        command = answer.command
+        if isinstance(command, PutGroup | CreateTopic):
+            return command.name in (GROUP, TOPIC)
+        if isinstance(command, ClientGone):
+            return command.client_id in ("first", "second")
+        return getattr(command, "topic", "") == TOPIC
+
+    def noted(self, answer: Answer, mono_ms: int) -> None:
+        """An answer has been released."""
+        command, result = answer.command, answer.result
+        self._events += 1
+        if isinstance(command, Receive) and isinstance(result, Received) and result.messages:
+            self._take(command, result, answer.notes["mono_ms"], mono_ms)
+        elif isinstance(command, ChangeInvisible) and isinstance(result, Changed):
+            place = answer.notes["place"]
+            self._held[place] = result.receipt_handle
+            self._until[place] = answer.notes["until"], ""
+
+    def _take(self, command: Receive, result: Received, asked_ms: int, mono_ms: int) -> None:
+        places = [_Place(each.queue_id, each.queue_offset) for each in result.messages]
+        self._given.append(_Given(self._events, places))
+        first: dict[str, _Place] = {}
+        receive = f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
+        for place, each in zip(places, result.messages, strict=True):
+            known = properties.decode(layout.decode(each.layout).properties)
+            if first.setdefault(known[properties.SHARDING_KEY], place) == place:
+                until, who = self._until.get(place, (0, ""))
+                if until > mono_ms and not (who and who == receive):
+                    self._breaches.append(f"{place} was given out, and somebody had it")
+            self._held[place] = each.receipt_handle
+            self._until[place] = asked_ms + _LEASE_MS, receive
+
+    def stepped(self) -> None:
+        """The clock has gone on by itself: a start after this takes leases for older than they are."""
+        self._until.clear()
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def finish(self, *, lost_allowed: bool) -> None:
+        """All time has passed: consume what is left, in order, and look at everything that was given out."""
+        if TOPIC not in self._broker.shard.topics.by_name:
+            return
+        if self._breaches and not lost_allowed:
+            raise PromiseBroken(f"order: {self._breaches[0]}")
+        self._broker.ask(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=1_000)))
+        while messages := self._broker.ask(self._rest()).messages:
+            self._events += 1
+            places = [_Place(each.queue_id, each.queue_offset) for each in messages]
+            self._given.append(_Given(self._events, places))
+            self._done.update((place, self._events) for place in places if place not in self._done)
+            handles = [each.receipt_handle for each in messages]
+            assert not any(self._broker.ask(Ack(GROUP, TOPIC, handles)).refused)
+        groups = self._groups()
+        self._check(groups)
+        topic = self._broker.shard.topics.by_name[TOPIC]
+        group = self._broker.shard.ready.groups.ids[GROUP]
+        for queue_id, queue in enumerate(topic.queues):
+            found = self._broker.shard.ready.find(group, topic.id, queue_id)
+            floor = queue.first if found is None else found.floor
+            if floor < queue.length and not lost_allowed:
+                raise PromiseBroken(
+                    f"order: queue {queue_id} is stuck at {floor}, of {queue.length}"
+                )
+
+    def _rest(self) -> Receive:
+        return Receive(GROUP, TOPIC, -1, "*", 8, 600_000, False, 0, "final")
+
+    def _groups(self) -> dict[int, dict[str, list[tuple[int, str]]]]:
+        """(Queue offset, message id) of each message group of each queue, as far as it is kept."""
+        found: dict[int, dict[str, list[tuple[int, str]]]] = {}
+        for queue, first in enumerate(self._broker.ask(DescribeTopic(TOPIC)).min_offsets):
+            groups = found.setdefault(queue, {})
+            while True:
+                read = self._broker.ask(ReadQueue(TOPIC, queue, first, 1_000, 1 << 24))
+                for record in read.records:
+                    stored = layout.decode(record[RECORD_HEAD_BYTES:])
+                    known = properties.decode(stored.properties)
+                    place = (stored.queue_offset, known[properties.UNIQ_KEY])
+                    groups.setdefault(known[properties.SHARDING_KEY], []).append(place)
+                if not read.records:
+                    break
+                first = read.next_offset
+        return found
+
+    def _dead(self) -> set[str]:
+        """Ids of the dead letters of the group: they were done at some time."""
+        ids: set[str] = set()
+        if _DEAD in self._broker.shard.topics.by_name:
+            command = Receive("final", _DEAD, -1, "*", 32, 600_000, False, 0, "final")
+            while messages := self._broker.ask(command).messages:
+                for each in messages:
+                    known = properties.decode(layout.decode(each.layout).properties)
+                    ids.add(known[properties.UNIQ_KEY])
+        return ids
+
+    def _check(self, groups: dict[int, dict[str, list[tuple[int, str]]]]) -> None:
+        dead = self._dead()
+        for queue, of_queue in groups.items():
+            for name, members in of_queue.items():
+                if len({message_id for _, message_id in members}) != len(members):
+                    raise PromiseBroken(f"P3: {name} of queue {queue} has a message twice")
+                before = [offset for offset, message_id in members if message_id not in dead]
+                for given in self._given:
+                    mine = [each.offset for each in given.places if each.queue == queue]
+                    self._check_given(given, queue, [at for at in mine if at in before], before)
+
+    def _check_given(self, given: _Given, queue: int, mine: list[int], members: list[int]) -> None:
+        if mine != sorted(mine):
+            raise PromiseBroken(f"order: {mine} of queue {queue} were given out in this order")
+        for offset in mine:
+            for earlier in members:
+                if earlier >= offset:
+                    break
+                done = self._done.get(_Place(queue, earlier))
+                if earlier not in mine and (done is None or done > given.at):
+                    raise PromiseBroken(
+                        f"order: {offset} of queue {queue} was given out (event {given.at}), "
+                        f"and {earlier} was not done (event {done})"
+                    )
