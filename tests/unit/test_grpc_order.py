@@ -29,7 +29,7 @@ async def settings_for(door: Door, group: str, kind: int) -> pb.Settings:
 
 async def assigned(door: Door, group: str) -> list[int]:
     request = pb.QueryAssignmentRequest(
-        topic=pb.Resource(name="fifo"), group=pb.Resource(name=group), endpoints=ENDPOINTS
+        topic=pb.Resource(name="steps"), group=pb.Resource(name=group), endpoints=ENDPOINTS
     )
     answer = await door.call("QueryAssignment", request)
     assert answer.status.code == pb.OK
@@ -38,7 +38,7 @@ async def assigned(door: Door, group: str) -> list[int]:
 
 def test_a_client_is_told_whether_its_group_consumes_in_order(tmp_path) -> None:
     async def story(door: Door) -> None:
-        await door.engine.submit(CreateTopic("fifo", TopicType.FIFO, 3))
+        await door.engine.submit(CreateTopic("steps", TopicType.FIFO, 3))
         await door.engine.submit(PutGroup("in-order", ORDERLY))
         await door.engine.submit(PutGroup("free", GroupSettings()))
         for kind in (pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER):
@@ -53,14 +53,14 @@ def test_a_client_is_told_whether_its_group_consumes_in_order(tmp_path) -> None:
 
 def test_a_group_in_order_gets_what_may_go(tmp_path) -> None:
     async def story(door: Door) -> None:
-        await door.engine.submit(CreateTopic("fifo", TopicType.FIFO, 2))
+        await door.engine.submit(CreateTopic("steps", TopicType.FIFO, 2))
         await door.engine.submit(PutGroup("g", ORDERLY))
         for name in ("a1", "b1", "a2", "b2"):
-            sent = message("fifo", message_id=name, message_group=name[0])
+            sent = message("steps", message_id=name, message_group=name[0])
             assert (await door.call("SendMessage", sending(sent))).status.code == pb.OK
 
         async def take(**more) -> dict[str, pb.Message]:
-            frames = await door.receive(topic="fifo", **more)
+            frames = await door.receive(topic="steps", **more)
             got = [frame.message for frame in frames if frame.HasField("message")]
             return {each.system_properties.message_id: each for each in got}
 
@@ -79,13 +79,13 @@ def test_a_group_in_order_gets_what_may_go(tmp_path) -> None:
             "AckMessage",
             pb.AckMessageRequest(
                 group=pb.Resource(name="g"),
-                topic=pb.Resource(name="fifo"),
+                topic=pb.Resource(name="steps"),
                 entries=[pb.AckMessageEntry(message_id=name, receipt_handle=system.receipt_handle)],
             ),
         )
         assert acked.status.code == pb.OK
         assert list(await take()) == [f"{group}2"]
-        await door.engine.submit(ChangeTopic("fifo", 4))
+        await door.engine.submit(ChangeTopic("steps", 4))
         assert not await take()
 
     with_door(tmp_path, story)

@@ -182,3 +182,31 @@ def test_what_changes_nothing_is_not_logged(world) -> None:
     before = world.broker.shard.log.end
     world.broker.step([Answer(commit(2), 0)])
     assert world.broker.shard.log.end == before
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_where_a_new_group_begins_that_wants_what_is_new(make_world, dropped) -> None:
+    """At the end, unless the queue still has its first message; and it is there after a start."""
+    world = make_world()
+    world.broker.settings = world.broker.settings._replace(retention_ms=1_000, retention_bytes=1)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    send = SendMessages("t", [encode(topic="t", body=bytes(9_000), message_id="a")])
+    for _ in range(20 if dropped else 1):
+        world.broker.ask(send)
+        world.clock.advance(300_000)
+        world.broker.want_checkpoint()
+        world.broker.settle()
+    queue = world.broker.shard.topics.by_name["t"].queues[0]
+    assert (queue.first > 0) is dropped
+    length = queue.length
+    new = Receive("new", "t", -1, "*", 32, 60_000, False, 0, "c", from_end=True)
+    assert len(world.broker.ask(new).messages) == (0 if dropped else 1)
+    world.reopen()
+    group = world.broker.shard.ready.groups.ids["new"]
+    found = world.broker.shard.ready.find(group, 1, 0)
+    assert found is not None
+    assert found.next == length
+    world.broker.ask(send)
+    world.clock.advance(300_000)
+    assert len(world.broker.ask(new).messages) == (1 if dropped else 2)

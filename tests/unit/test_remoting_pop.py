@@ -198,12 +198,64 @@ def test_whether_there_is_something(door, client) -> None:
         ({"queueId": 2}, Status.INVALID_PARAMETER),
         ({"topic": "nowhere"}, Status.TOPIC_NOT_EXIST),
         ({"expType": "SQL92", "exp": "a ="}, Status.SUBSCRIPTION_PARSE_FAILED),
-        ({"order": "true"}, Status.REQUEST_CODE_NOT_SUPPORTED),
     ],
 )
 def test_what_is_refused(door, client, fields: dict[str, Any], status: Status) -> None:
     answer = client.call(Code.POP_MESSAGE, popping(**fields))
     assert (answer.code, bool(answer.remark)) == (status, True)
+
+
+# --- in order -------------------------------------------------------------------------------------
+
+
+def send_steps(client: RemotingClient, names: str) -> None:
+    """Messages "a1 b1 a2": of the message groups a, b and a."""
+    for name in names.split():
+        known = {"UNIQ_KEY": name, "__SHARDINGKEY": name[0]}
+        client.done(Code.SEND_MESSAGE_V2, sending(e=0, properties=known), name.encode())
+
+
+def bodies(found: list[layout.Stored]) -> str:
+    return " ".join(message.body.decode() for message in found)
+
+
+def test_pops_in_order(door, client) -> None:
+    """An ack lets the message group go on, a change keeps it where it is."""
+    send_steps(client, "a1 b1 a2 a3 b2")
+    first = pop(client, order="true", maxMsgNums=2)
+    assert bodies(first) == "a1 b1"
+    assert pop(client, order="true") == []
+    a1, b1 = first
+    client.done(Code.CHANGE_MESSAGE_INVISIBLETIME, of(a1, invisibleTime=10_000))
+    client.done(Code.ACK_MESSAGE, of(b1))
+    assert bodies(pop(client, order="true")) == "b2"
+    door.advance(10_000)
+    answer = client.done(Code.POP_MESSAGE, popping(order="true", maxMsgNums=1))
+    (again,) = layouts(answer.body)
+    assert (again.body, again.reconsume_times) == (b"a1", 1)
+    assert answer.fields["orderCountInfo"] == "0 qo0%0 1"
+    assert pop(client, order="true") == []
+    client.done(Code.ACK_MESSAGE, of(again))
+    assert bodies(pop(client, order="true")) == "a2 a3"
+
+
+def test_a_pop_in_order_that_comes_again(door, client) -> None:
+    send_steps(client, "a1 a2 b1")
+    lost = pop(client, order="true", maxMsgNums=2, attemptId="one")
+    assert bodies(lost) == "a1 a2"
+    again = pop(client, order="true", maxMsgNums=2, attemptId="one")
+    assert bodies(again) == "a1 a2"
+    assert [message.reconsume_times for message in again] == [0, 0]
+    assert client.call(Code.ACK_MESSAGE, of(lost[0])).code == Status.INVALID_PARAMETER
+    client.done(Code.ACK_MESSAGE, of(again[0]))
+
+
+def test_how_many_more_there_are(door, client) -> None:
+    send(client, "A1", "A2", "A3")
+    send(client, "B1", queue=1)
+    for rest in (3, 2, 1, 0):
+        answer = client.done(Code.POP_MESSAGE, popping(maxMsgNums=1))
+        assert answer.fields["restNum"] == str(rest)
 
 
 # --- who consumes what ------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ class Receive:
     is_sql: bool = False  # the filter is a SQL92 expression
     gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
     in_order: bool = False  # as a group whose settings say so
+    from_end: bool = False  # where a new group begins: `broker.consume.offsets.Offsets.begin`
+    counts_rest: bool = False  # the answer says how many more there are
 
 
 class Delivered(NamedTuple):
@@ -73,9 +75,13 @@ class Delivered(NamedTuple):
 
 @dataclass(slots=True)
 class Received:
-    """The leased messages, none when the poll ended without any."""
+    """The leased messages, none when the poll ended without any.
+
+    rest  how many of the topic were never leased to the group, if the receive wants to know
+    """
 
     messages: list[Delivered]
+    rest: int = 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -86,6 +86,14 @@ class Ready:
             return True
         return found.has_for(queue.length, mono_ms)
 
+    def rest(self, group: int, topic: int, queues: list[ConsumeQueue]) -> int:
+        """How many messages of a topic were never leased to a group, by where its queues go on."""
+        known = self.progress.get((group, topic), {})
+        return sum(
+            queue.length - (known[id].next if id in known else queue.first)
+            for id, queue in enumerate(queues)
+        )
+
     def given_first(
         self, group: int, topic: int, queues: Iterable[int], in_order: int | None
     ) -> Iterable[int]:

@@ -55,6 +55,21 @@ class Offsets:
             self.seal()
             self._shard.visible.add((topic.id, queue_id))  # something again for whoever waits
 
+    def begin(self, group_name: str, topic_name: str) -> None:
+        """A group that has nothing of a topic yet begins: where a queue begins, or at its end if its first messages are gone.
+
+        So a consumer that wants only what is new misses nothing of a new topic: what was sent just before it came.  It
+        is logged, and a start knows that the group has begun.
+        """
+        topic = self._shard.topics.get(topic_name)
+        topic.check_readable()
+        group = self._groups.id_of(group_name)
+        self._groups.check_may_consume(group)
+        if (group, topic.id) in self._shard.ready.progress:
+            return
+        for queue_id, queue in enumerate(topic.queues):
+            self._commit(topic, group, queue_id, queue.length if queue.first else 0)
+
     def seal(self) -> None:
         """Make records of what was committed so far."""
         if self._pending:

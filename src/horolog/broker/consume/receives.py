@@ -110,8 +110,11 @@ class Receives:
 
     def _found(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
         """The answer; in order it waits for its leases, so that no start gives the messages to anybody else."""
-        waits = self._in_order(group, command) is not None
-        return Reply(token, Received(leased.messages), waits=waits)
+        found = Received(leased.messages)
+        if command.counts_rest:
+            topic = self._shard.topics.get(command.topic)
+            found.rest = self._shard.ready.rest(group, topic.id, topic.queues)
+        return Reply(token, found, waits=self._in_order(group, command) is not None)
 
     def _lease(
         self,

@@ -38,8 +38,18 @@ def _with_handle(message: Delivered, handle: str) -> bytes:
     return layout.readdressed(message.layout, topic, stored, message.attempt - 1, queue_id)
 
 
-def fields_of(messages: Sequence[Delivered], popped_ms: int, invisible_ms: int) -> dict[str, str]:
-    """The fields of the answer."""
+def counts_of(messages: Sequence[Delivered]) -> str:
+    """How often messages that are given out in order have failed, those that have."""
+    failed = [each for each in messages if each.attempt > 1]
+    return ";".join(
+        f"{_NORMAL} qo{each.queue_id}%{each.queue_offset} {each.attempt - 1}" for each in failed
+    )
+
+
+def fields_of(
+    messages: Sequence[Delivered], popped_ms: int, invisible_ms: int, rest: int = 0
+) -> dict[str, str]:
+    """The fields of the answer; `rest`: how many more there are."""
     queues: dict[int, list[int]] = {}
     for message in messages:
         queues.setdefault(message.queue_id, []).append(message.queue_offset)
@@ -52,7 +62,7 @@ def fields_of(messages: Sequence[Delivered], popped_ms: int, invisible_ms: int) 
         "popTime": str(popped_ms),
         "invisibleTime": str(invisible_ms),
         "reviveQid": "0",
-        "restNum": "0",
+        "restNum": str(rest),
     }
     if messages:
         found |= {"startOffsetInfo": ";".join(starts), "msgOffsetInfo": ";".join(listed)}

@@ -19,7 +19,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
-from horolog.protocol.remoting.pop import fields_of, handles_of_batch, popped
+from horolog.protocol.remoting.pop import counts_of, fields_of, handles_of_batch, popped
 from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
 from horolog.protocol.rocketmq.names import check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
@@ -34,6 +34,7 @@ from horolog.server.ticket import Ticket
 
 _I32 = (1 << 31) - 1
 _ALL = "*"
+_FROM_END = 1  # of the field initMode; 0: from where the queues begin
 
 
 class PopCodes:
@@ -57,14 +58,8 @@ class PopCodes:
     # --- pop --------------------------------------------------------------------------------------
 
     def pop(self, request: Request) -> None:
-        """Lease messages of a topic, now or when there are some; a new group begins where the queues begin."""
+        """Lease messages of a topic, now or when there are some, in order if asked for."""
         frame = request.frame
-        if flag(frame, "order"):
-            raise HorologError(
-                ErrorCode.NOT_IMPLEMENTED,
-                "order: pops in order are not supported yet; use an orderly consumer that pulls",
-                field="order",
-            )
         topic = text(frame, "topic")
         expression = text(frame, "exp", _ALL) or _ALL
         kind = text(frame, "expType", TAG) or TAG
@@ -81,6 +76,10 @@ class PopCodes:
             "",
             bytes_max=ANSWER_BYTES_MAX,
             is_sql=kind == SQL92,
+            attempt_id=text(frame, "attemptId", ""),
+            in_order=flag(frame, "order"),
+            from_end=integer(frame, "initMode", 0) == _FROM_END,
+            counts_rest=True,
         )
         if command.poll_ms:
             try:
@@ -115,7 +114,9 @@ class PopCodes:
         invisible_ms = command.invisible_ms
         popped_ms = decode_receipt(result.messages[0].receipt_handle).expires_ms - invisible_ms
         layouts = popped(result.messages, partial(self._handle, invisible_ms))
-        fields = fields_of(result.messages, popped_ms, invisible_ms)
+        fields = fields_of(result.messages, popped_ms, invisible_ms, result.rest)
+        if command.in_order:
+            fields["orderCountInfo"] = counts_of(result.messages)
         request.answer(Answer(fields=fields, remark="FOUND"), layouts)
 
     def _handle(self, invisible_ms: int, handle: str) -> str:
