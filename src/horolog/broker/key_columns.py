@@ -11,10 +11,10 @@ import numpy.typing as npt
 from horolog.broker.columns import topics_at
 from horolog.log.record import ENVELOPE, HAS_KEYS, HEAD_BYTES
 from horolog.protocol.rocketmq import properties
-from horolog.protocol.rocketmq.message import user_key_hash_of
+from horolog.protocol.rocketmq.message import user_key_hash_of, user_key_hashes
 
 Body = bytes | bytearray | memoryview
-_ONE_WORD = re.compile(rb"[!-~]+").fullmatch
+_PLAIN = re.compile(rb"\x00(?:[^\x00]*\x02)?KEYS\x01([!-~]+)(?:\x02[^\x00]*)?(?=\x00)")
 _KEYS_MARK = f"\x02{properties.KEYS}\x01".encode()
 
 
@@ -47,9 +47,13 @@ def key_columns(
     flagged = np.flatnonzero(heads["flags"] & HAS_KEYS)
     if len(flagged):
         more, counts = _user_keys(body, at[flagged] + HEAD_BYTES, heads["size"][flagged])
-        places = np.repeat(flagged, counts) + 1
-        keys = np.insert(keys, places, np.array(more, np.uint64))
-        positions = np.insert(positions, places, positions[places - 1])
+        rows = np.ones(len(heads), np.int64)  # of each message
+        rows[flagged] += counts
+        positions = positions.repeat(rows)
+        is_id = np.zeros(len(positions), np.bool_)
+        is_id[rows.cumsum() - rows] = True
+        ids, keys = keys, np.empty(len(positions), np.uint64)
+        keys[is_id], keys[~is_id] = ids, more
     return KeyColumns(keys, positions, base, body)
 
 
@@ -60,27 +64,49 @@ def _user_keys(
 
     sizes  of the records, so with HEAD_BYTES before a layout
     """
-    raw = np.frombuffer(body, np.uint8)
-    text = bytes(body) if isinstance(body, memoryview) else body
-    topics = topics_at(raw, at)
+    text = bytes(body)
+    topics = topics_at(np.frombuffer(text, np.uint8), at)
+    after = topics + 1 + np.frombuffer(text, np.uint8)[topics]
+    names = _pieces(text, topics + 1, after)
+    texts = _pieces(text, after + 2, at + sizes - HEAD_BYTES)
+    values = _plain_values(texts)
+    if values is not None:
+        if names.count(names[0]) == len(names):
+            return user_key_hashes(names[0], values), [1] * len(names)
+        return list(map(user_key_hash_of, names, values)), [1] * len(names)
     found: list[int] = []
     counts: list[int] = []
-    for topic_at, end in zip(topics.tolist(), (at + sizes - HEAD_BYTES).tolist(), strict=True):
-        stored_at = topic_at + 1 + text[topic_at] + 2
-        value_at = text.rfind(_KEYS_MARK, stored_at, end) + len(_KEYS_MARK)
-        if value_at < len(_KEYS_MARK):  # the first one has nothing before it
-            value_at = stored_at + len(_KEYS_MARK) - 1
-            if not text.startswith(_KEYS_MARK[1:], stored_at, end):
-                counts.append(0)
-                continue
-        stop = text.find(b"\x02", value_at, end)
-        value = bytes(text[value_at : stop if stop >= 0 else end])
-        topic = bytes(text[topic_at + 1 : stored_at - 2])
-        if _ONE_WORD(value) is not None:  # as nearly all are
-            found.append(user_key_hash_of(topic, value))
-            counts.append(1)
-        else:
-            each = dict.fromkeys(value.decode("utf-8", "replace").split())
-            found += [user_key_hash_of(topic, word.encode()) for word in each]
-            counts.append(len(each))
+    for name, properties_text in zip(names, texts, strict=True):
+        words = _words(properties_text)
+        found += [user_key_hash_of(name, word) for word in words]
+        counts.append(len(words))
     return found, counts
+
+
+def _pieces(
+    text: bytes, firsts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> list[bytes]:
+    return [text[first:stop] for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True)]
+
+
+def _plain_values(texts: list[bytes]) -> list[bytes] | None:
+    """KEYS of these properties, where each has it once and as one word, as nearly all have; else None."""
+    joined = b"\0%b\0" % b"\0".join(texts)
+    count = len(texts)
+    if joined.count(b"\0") != count + 1 or joined.count(_KEYS_MARK[1:]) != count:
+        return None
+    values: list[bytes] = _PLAIN.findall(joined)
+    return values if len(values) == count else None
+
+
+def _words(text: bytes) -> list[bytes]:
+    """The words of the last KEYS of these properties, each once."""
+    marked = b"\x02" + text
+    at = marked.rfind(_KEYS_MARK)
+    if at < 0:
+        return []
+    at += len(_KEYS_MARK)
+    stop = marked.find(b"\x02", at)
+    value = marked[at : stop if stop >= 0 else None]
+    words = dict.fromkeys(value.decode("utf-8", "replace").split())
+    return [word.encode() for word in words]

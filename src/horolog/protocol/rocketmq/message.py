@@ -47,6 +47,12 @@ def user_key_hash_of(topic: bytes, key: bytes) -> int:
     return xxh64_intdigest(b"%b\0%b" % (topic, key), USER_KEY_SEED)
 
 
+def user_key_hashes(topic: bytes, keys: Sequence[bytes]) -> list[int]:
+    """The same, of keys of one topic."""
+    front = topic + b"\0"
+    return [xxh64_intdigest(front + key, USER_KEY_SEED) for key in keys]
+
+
 def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> None:
     if not text.strip():
         raise refused(field, "present but blank", code=code)
