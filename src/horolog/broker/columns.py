@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.log.record import HEAD_BYTES
-from horolog.log.stored import put_stored, stored
+from horolog.log.stored import MESSAGE, put_stored, stored
 from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
 
@@ -68,6 +68,37 @@ def stamp(
     else:
         put(raw, body + layout.STORE_HOST_AT, _same(store_host, len(at)))
     put_stored(raw, body, "store_ms", np.full(len(at), store_ms))
+
+
+def place(
+    raw: npt.NDArray[np.uint8],
+    at: npt.NDArray[np.int64],
+    heads: npt.NDArray[Any],
+    queues: npt.NDArray[np.int64],
+    *,
+    base: int,
+    queue_offset: npt.NDArray[np.int64],
+    store_ms: int,
+    store_host: bytes,
+) -> None:
+    """Write heads and queues into message records, and what `stamp` writes: of IPv4 hosts with one copy."""
+    rows = get(raw, at, MESSAGE)
+    fields = rows["stored"]
+    if bool((fields["sys_flag"] & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)).any()):
+        put(raw, at, heads)
+        put_stored(raw, at + HEAD_BYTES, "queue_id", queues)
+        stamp(
+            raw, at, base=base, queue_offset=queue_offset, store_ms=store_ms, store_host=store_host
+        )
+        return
+    rows["head"] = heads
+    fields["queue_id"] = queues
+    fields["queue_offset"] = queue_offset
+    fields["position"] = at + base
+    fields["store_ms"] = store_ms
+    fields["store_address"] = np.void(store_host[:4])
+    fields["store_port"] = int.from_bytes(store_host[4:], "big")
+    put(raw, at, rows)
 
 
 def _same(value: bytes, count: int) -> npt.NDArray[Any]:

@@ -32,6 +32,8 @@ class _Part(NamedTuple):
 def hand_over(shard: Shard, wall_ms: int) -> int:
     """Hand over what is due, within the budget of one turn; gives how many messages that were."""
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
+    if not len(due.ref):
+        return 0
     parts = []
     budget = min(shard.settings.turn_bytes, shard.log.segment_bytes // 4)
     for first, stop in stretches(due.second // SECONDS):

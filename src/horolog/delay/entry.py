@@ -78,8 +78,7 @@ _MULTIPLIERS = np.array(
 def entry_sums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Check sums of ENTRY rows (contiguous), over all fields but the sum; vectorised."""
     words = entries.view(np.uint64).reshape(len(entries), 8)[:, :7]
-    mixed = (words ^ (words >> np.uint64(29))) * _MULTIPLIERS
-    total = mixed.sum(axis=1, dtype=np.uint64)
+    total = (words ^ (words >> np.uint64(29))) @ _MULTIPLIERS
     sums: npt.NDArray[np.uint64] = total ^ (total >> np.uint64(32)) ^ np.uint64(0x484F524F4C4F4721)
     return sums
 

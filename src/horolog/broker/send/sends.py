@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.columns import place, queue_ids
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
 from horolog.broker.send.group_queues import queues_of_groups
@@ -24,9 +24,8 @@ from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
 from horolog.log.consume_queue import units_of
-from horolog.log.record import HAS_KEYS, HEAD, HEAD_BYTES, Kind, encode_adopt
-from horolog.log.stored import put_stored
-from horolog.log.unaligned import get, put
+from horolog.log.record import HAS_KEYS, HEAD, Kind, encode_adopt
+from horolog.log.unaligned import get
 from horolog.protocol.accepted import ACCEPTED, refusal
 from horolog.protocol.commands import MessageType, SendMessages, Sent, TopicType
 from horolog.protocol.send_commands import HEAD_AS_SENT
@@ -338,8 +337,6 @@ def append_messages(
     sizes = heads["size"].astype(np.int64)
     at = len(control) + sizes.cumsum() - sizes
     raw = np.frombuffer(body, np.uint8)
-    put(raw, at, heads)
-    put_stored(raw, at + HEAD_BYTES, "queue_id", queues)
     offsets = np.full(len(heads), -1, np.int64)
     now = (heads["kind"] == _MESSAGE).nonzero()[0]
     units = []
@@ -348,9 +345,11 @@ def append_messages(
         for topic, queue_id, rows in groups:
             chosen = now[rows]
             units.append((topic, queue_id, units_of(heads[chosen], at[chosen] + base)))
-    stamp(
+    place(
         raw,
         at,
+        heads,
+        queues,
         base=base,
         queue_offset=np.maximum(offsets, 0),
         store_ms=shard.stamp_ms(wall_ms),
