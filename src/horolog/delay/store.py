@@ -22,18 +22,17 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
 from horolog.delay.near.hour import Hour
-from horolog.delay.near.hours import damaged_hour, hour_groups
+from horolog.delay.near.hours import hour_groups
+from horolog.delay.near.store import NearStore
 from horolog.delay.repair import ReadLog, are_intact, repair_records
 from horolog.delay.repair_entries import repair_rows
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
-from horolog.delay.state import SECONDS, EntryState, decode_state, encode_state, state_name
+from horolog.delay.state import EntryState
 from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, HorologError, Problem
-from horolog.limits import HOUR_KEEP_MS, HOUR_MS, NEAR_HOURS
-from horolog.storage.api import Storage, read_file
-
-HANDED_BYTES = 32  # that a hand-over takes beside the record: its origin, and a unit of a queue
+from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.storage.api import Storage
 
 
 class Filed(NamedTuple):
@@ -77,14 +76,14 @@ class DelayStore:
         far_settings: FarSettings | None = None,
     ) -> None:
         self.storage = storage
-        self._directory = directory
-        self.hours: dict[int, Hour] = {}
         self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
         self.read_log: ReadLog | None = None  # what is damaged is repaired from there
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._last_source_id = 0
+        self.near = NearStore(storage, directory, self._take_source_id)
+        self.hours = self.near.hours
         self.far = FarStore(
             storage,
             far_directory,
@@ -93,7 +92,7 @@ class DelayStore:
             far_settings or FarSettings(),
             tier,
         )
-        self.far.repair = partial(repair_rows, self)
+        self.near.repair = self.far.repair = partial(repair_rows, self)
 
     def _take_source_id(self) -> int:
         self._last_source_id += 1
@@ -101,53 +100,25 @@ class DelayStore:
 
     def path(self, hour: int) -> str:
         """Directory of one hour."""
-        return f"{self._directory}/{hour:010d}"
-
-    def open_hour(self, hour: int) -> Hour:
-        """The hour, made if it is not there."""
-        found = self.hours.get(hour)
-        if found is None:
-            self.storage.remove_dir(self.path(hour))  # of a former life of this hour
-            found = Hour(self.storage, self.path(hour), hour, self._take_source_id())
-            found.repair = self.far.repair
-            self.hours[hour] = self._sources[found.source_id] = found
-        return found
+        return self.near.path(hour)
 
     def restore_hour(self, row: dict[str, int], aside: Collection[str] = ()) -> Damaged | None:
-        """Open an hour as a checkpoint's registry names it; gives why it cannot.
-
-        aside  names of hours that are in quarantine
-        """
-        hour_id, version = row["hour"], row["version"]
-        path = self.path(hour_id)
-        if path.rpartition("/")[2] in aside:
-            return damaged_hour(row, f"hour {hour_id} is in quarantine")
-        try:
-            state = decode_state(read_file(self.storage, f"{path}/{state_name(version)}"))
-        except FileNotFoundError:
-            state = None
-        if state is None or state.count != row["count"]:
-            return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
-        hour = Hour(self.storage, path, hour_id, self._take_source_id())
-        hour.repair = self.far.repair
-        if not hour.restore(state, version):
-            hour.close()
-            return damaged_hour(
-                row, f"the files of hour {hour_id} are shorter than its checkpoint says"
-            )
-        self.hours[hour_id] = self._sources[hour.source_id] = hour
+        """Open an hour as a checkpoint's registry names it; gives why it cannot, as `NearStore.restore`."""
+        found = self.near.restore(row, aside)
+        if isinstance(found, Damaged):
+            return found
+        self._sources[found.source_id] = found
         return None
 
     def cut(self) -> None:
         """At start: cut all files to what was restored; what is after it is filed again."""
-        for hour in self.hours.values():
-            hour.cut()
+        self.near.cut()
         for buffer in self.far.buffers:
             buffer.cut()
 
     def on_disk(self) -> list[int]:
         """Hours that have a directory."""
-        return [int(name) for name in self.storage.list(self._directory) if name.isdigit()]
+        return self.near.on_disk()
 
     # --- filing -------------------------------------------------------------------------------
 
@@ -191,10 +162,10 @@ class DelayStore:
         source: Hour | FarBuffer
         if hour is None:
             source, rows = self.far.file(filing)
-            self._sources[source.source_id] = source
         else:
-            source = self.open_hour(hour)
+            source = self.near.open(hour)
             rows = source.file(filing)
+        self._sources[source.source_id] = source
         return Filed(filing.due_ms, filing.origin, refs_of(source.source_id, rows))
 
     # --- references -----------------------------------------------------------------------------
@@ -273,18 +244,8 @@ class DelayStore:
 
     def next_waiting(self, second: int) -> int | None:
         """The first second at or after `second` in which something waits."""
-        far = self.far.next_waiting(second)
-        for hour_id in sorted(self.hours):
-            hour = self.hours[hour_id]
-            if (hour_id + 1) * SECONDS <= second or not hour.waiting:
-                continue
-            first = max(0, second - hour_id * SECONDS)
-            is_waiting = hour.heads["waiting"][first:] != 0
-            at = int(is_waiting.argmax())  # the first one, if any
-            if is_waiting[at]:
-                near = hour_id * SECONDS + first + at
-                return near if far is None else min(near, far)
-        return far
+        near, far = self.near.next_waiting(second), self.far.next_waiting(second)
+        return min((at for at in (near, far) if at is not None), default=None)
 
     def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
         """Begin to load a second, and those after it before `stop` until about so many rows wait in them."""
@@ -370,16 +331,14 @@ class DelayStore:
 
     def sources_between(self, from_ms: int, to_ms: int) -> list[Hour | FarBuffer | FarRun]:
         """Hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""
-        hour_ids = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
-        return [*(self.hours[hour_id] for hour_id in sorted(hour_ids)), *self.far.sources()]
+        return [*self.near.between(from_ms, to_ms), *self.far.sources()]
 
     # --- checkpoint -----------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         """Scheduled messages that wait, near and far."""
-        near = sum(hour.waiting for hour in self.hours.values())
-        return near + self.far.waiting + self.far.tier.waiting
+        return self.near.waiting + self.far.waiting + self.far.tier.waiting
 
     @property
     def unflushed_bytes(self) -> int:
@@ -388,42 +347,17 @@ class DelayStore:
 
     def bytes_due_before(self, to_ms: int) -> int:
         """What the log will take at the hand-over of what waits and is due before `to_ms`; nearly exact."""
-        count = total = 0
-        for hour_id, hour in self.hours.items():
-            if hour_id * HOUR_MS >= to_ms or not hour.waiting:
-                continue
-            seconds = min(SECONDS, -(-(to_ms - hour_id * HOUR_MS) // 1000))
-            waiting = int(hour.heads["waiting"][:seconds].sum())
-            count += waiting
-            total += waiting * hour.log_bytes // hour.count
-        return total + count * HANDED_BYTES + self.far.bytes_due_before(to_ms)
+        return self.near.bytes_due_before(to_ms) + self.far.bytes_due_before(to_ms)
 
     def capture(self) -> Captured:
         """State of everything as it is now: at a moment when everything filed lies below the position."""
-        registry, states, sync = [], [], []
-        for hour_id in sorted(self.hours):
-            hour = self.hours[hour_id]
-            if hour.unsynced:
-                sync += hour.sync_paths()
-            if hour.changed:
-                path, state = hour.capture()
-                states.append((path, partial(encode_state, state)))
-            registry.append(
-                {
-                    "hour": hour_id,
-                    "version": hour.version,
-                    "count": hour.count,
-                    "log_bytes": hour.log_bytes,
-                    "waiting": hour.waiting,
-                }
-            )
+        registry, states, sync = self.near.capture()
         far = far_checkpoint.capture(self.far)
         return Captured(registry, far.registry, far.settled, states + far.states, sync + far.sync)
 
     def capture_failed(self) -> None:
         """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
-        for hour in self.hours.values():
-            hour.changed = hour.unsynced = True
+        self.near.capture_failed()
         far_checkpoint.capture_failed(self.far)
 
     def drop_finished(self, now_ms: int, position: int) -> None:
@@ -431,16 +365,8 @@ class DelayStore:
 
         Their files go once no kept checkpoint names them; `position` as for `FarStore.drop_finished`.
         """
-        gone = [
-            hour_id
-            for hour_id, hour in self.hours.items()
-            if (hour_id + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
-        ]
-        for hour_id in gone:
-            hour = self.hours.pop(hour_id)
-            self._sources.pop(hour.source_id, None)
-            hour.close()
-        for source_id in self.far.drop_finished(now_ms, position):
+        gone = [*self.near.drop_finished(now_ms), *self.far.drop_finished(now_ms, position)]
+        for source_id in gone:
             self._sources.pop(source_id, None)
 
     def adopt(self, adoption: Adoption) -> int | None:
@@ -457,6 +383,5 @@ class DelayStore:
 
     def close(self) -> None:
         """Close all files."""
-        for hour in self.hours.values():
-            hour.close()
+        self.near.close()
         self.far.close()

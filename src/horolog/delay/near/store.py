@@ -1,0 +1,170 @@
+"""The near store: the hours that have files, each the delay log, the index and the states of one hour of due times.
+
+What is filed in an hour, and how a second of it is read, is `Hour`'s; which hours there are, and what a checkpoint
+says of them, is here.  The far store (`delay.far.store`) is its counterpart, and `delay.store` joins the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from horolog.delay.damage import Damaged
+from horolog.delay.entry_files import RepairRows
+from horolog.delay.near.hour import Hour
+from horolog.delay.near.hours import damaged_hour
+from horolog.delay.state import SECONDS, decode_state, encode_state, state_name
+from horolog.limits import HOUR_KEEP_MS, HOUR_MS
+from horolog.storage.api import Storage, read_file
+
+HANDED_BYTES = 32  # that a hand-over takes beside the record: its origin, and a unit of a queue
+Rows = list[dict[str, int]]  # of a checkpoint's registry
+States = list[tuple[str, Callable[[], bytes]]]  # files to write
+
+
+class NearStore:
+    """All hours of a shard, by their number (epoch ms // 3 600 000)."""
+
+    def __init__(self, storage: Storage, directory: str, take_source_id: Callable[[], int]) -> None:
+        self.hours: dict[int, Hour] = {}
+        self.repair: RepairRows | None = None  # makes damaged entries again
+        self._storage = storage
+        self._directory = directory
+        self._take_source_id = take_source_id
+
+    def path(self, hour: int) -> str:
+        """Directory of one hour."""
+        return f"{self._directory}/{hour:010d}"
+
+    def on_disk(self) -> list[int]:
+        """Hours that have a directory."""
+        return [int(name) for name in self._storage.list(self._directory) if name.isdigit()]
+
+    def open(self, hour: int) -> Hour:
+        """The hour, made if it is not there."""
+        found = self.hours.get(hour)
+        if found is None:
+            self._storage.remove_dir(self.path(hour))  # of a former life of this hour
+            found = self.hours[hour] = self._made(hour)
+        return found
+
+    def _made(self, hour: int) -> Hour:
+        made = Hour(self._storage, self.path(hour), hour, self._take_source_id())
+        made.repair = self.repair
+        return made
+
+    def restore(self, row: dict[str, int], aside: Collection[str] = ()) -> Hour | Damaged:
+        """Open an hour as a checkpoint's registry names it, or why it cannot be.
+
+        aside  names of hours that are in quarantine
+        """
+        hour_id, version = row["hour"], row["version"]
+        path = self.path(hour_id)
+        if path.rpartition("/")[2] in aside:
+            return damaged_hour(row, f"hour {hour_id} is in quarantine")
+        try:
+            state = decode_state(read_file(self._storage, f"{path}/{state_name(version)}"))
+        except FileNotFoundError:
+            state = None
+        if state is None or state.count != row["count"]:
+            return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
+        hour = self._made(hour_id)
+        if not hour.restore(state, version):
+            hour.close()
+            return damaged_hour(
+                row, f"the files of hour {hour_id} are shorter than its checkpoint says"
+            )
+        self.hours[hour_id] = hour
+        return hour
+
+    def between(self, from_ms: int, to_ms: int) -> list[Hour]:
+        """Hours that lie in [from_ms, to_ms), in order."""
+        hour_ids = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
+        return [self.hours[hour_id] for hour_id in sorted(hour_ids)]
+
+    # --- what waits -----------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Scheduled messages that wait in hours."""
+        return sum(hour.waiting for hour in self.hours.values())
+
+    def next_waiting(self, second: int) -> int | None:
+        """The first second at or after `second` in which something waits in its hour."""
+        for hour_id in sorted(self.hours):
+            hour = self.hours[hour_id]
+            if (hour_id + 1) * SECONDS <= second or not hour.waiting:
+                continue
+            first = max(0, second - hour_id * SECONDS)
+            is_waiting = hour.heads["waiting"][first:] != 0
+            at = int(is_waiting.argmax())  # the first one, if any
+            if is_waiting[at]:
+                return hour_id * SECONDS + first + at
+        return None
+
+    def bytes_due_before(self, to_ms: int) -> int:
+        """What the log will take at the hand-over of what waits here and is due before `to_ms`; nearly exact."""
+        count = total = 0
+        for hour_id, hour in self.hours.items():
+            if hour_id * HOUR_MS >= to_ms or not hour.waiting:
+                continue
+            seconds = min(SECONDS, -(-(to_ms - hour_id * HOUR_MS) // 1000))
+            waiting = int(hour.heads["waiting"][:seconds].sum())
+            count += waiting
+            total += waiting * hour.log_bytes // hour.count
+        return total + count * HANDED_BYTES
+
+    # --- checkpoint -----------------------------------------------------------------------------
+
+    def capture(self) -> tuple[Rows, States, list[str]]:
+        """For a checkpoint: rows of its registry, files to write, and files to sync before."""
+        registry: Rows = []
+        states: States = []
+        sync: list[str] = []
+        for hour_id in sorted(self.hours):
+            hour = self.hours[hour_id]
+            if hour.unsynced:
+                sync += hour.sync_paths()
+            if hour.changed:
+                path, state = hour.capture()
+                states.append((path, partial(encode_state, state)))
+            registry.append(
+                {
+                    "hour": hour_id,
+                    "version": hour.version,
+                    "count": hour.count,
+                    "log_bytes": hour.log_bytes,
+                    "waiting": hour.waiting,
+                }
+            )
+        return registry, states, sync
+
+    def capture_failed(self) -> None:
+        """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+        for hour in self.hours.values():
+            hour.changed = hour.unsynced = True
+
+    def drop_finished(self, now_ms: int) -> list[int]:
+        """Forget hours that are over for HOUR_KEEP_MS and in which nothing waits; gives their source ids.
+
+        Their files go once no kept checkpoint names them.
+        """
+        gone = [
+            hour_id
+            for hour_id, hour in self.hours.items()
+            if (hour_id + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
+        ]
+        dropped = [self.hours.pop(hour_id) for hour_id in gone]
+        for hour in dropped:
+            hour.close()
+        return [hour.source_id for hour in dropped]
+
+    def cut(self) -> None:
+        """At start: cut the files to what was restored; what is after it is filed again."""
+        for hour in self.hours.values():
+            hour.cut()
+
+    def close(self) -> None:
+        """Close all files."""
+        for hour in self.hours.values():
+            hour.close()
