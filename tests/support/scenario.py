@@ -6,6 +6,9 @@ Everything else is prose.  The vocabulary, on both doors:
     topic NAME [type=mixed] [queues=1]
     send TOPIC "BODY" [tag=T] [keys=a,b] [origin=shop] [due=+30s] [level=3] [sec=10] [ms=500] [start=+30s]
     batch TOPIC "BODY" [like send …] "BODY" …
+    half TOPIC "BODY" [like send …]              a message of a transaction
+    commit "BODY"                                so it is for everybody
+    rollback "BODY"                              nobody gets it
     advance 30s
     receive TOPIC [group=g] [filter="A || B"]    what is there for the group, and shows it; attempts=no without their count
                                                  filter="sql: price > 5": by properties
@@ -112,10 +115,19 @@ class Sent(NamedTuple):
     recall_handle: str
 
 
+class Half(NamedTuple):
+    """What a door answered to a half message; `handle` is the door's own, to end its transaction by."""
+
+    message_id: str
+    handle: Any
+
+
 class Side(Protocol):
     """One door, as a sender and a receiver use it; every method raises `Refused` when the broker refuses."""
 
     def send(self, topic: str, messages: list[dict[str, Any]]) -> list[Sent]: ...
+    def half(self, topic: str, message: dict[str, Any]) -> Half: ...
+    def end(self, topic: str, half: Half, *, commit: bool) -> None: ...
     def receive(self, topic: str, group: str, filter: str) -> list[Shown]: ...
     def ack(self, topic: str, group: str, shown: list[Shown]) -> None: ...
     def fail(self, topic: str, group: str, shown: Shown, delay_ms: int) -> None: ...
@@ -159,6 +171,7 @@ class Scenario:
         self._suffix = f"_run{next(_number)}"
         self._start_ms = broker.now_ms()
         self._sent: dict[str, tuple[str, Sent]] = {}  # topic and answer by body
+        self._halves: dict[str, tuple[str, Half]] = {}  # likewise
         self._held: dict[tuple[str, str], dict[str, Shown]] = {}  # by topic and group, by body
 
     def run(self, step: Step) -> list[str]:
@@ -226,6 +239,23 @@ class Scenario:
 
     def _send(self, words: list[str]) -> list[str]:
         return self._batch(words)
+
+    def _half(self, words: list[str]) -> list[str]:
+        topic, body = self._name(words[0]), words[1]
+        half = self._sender.half(topic, self._message(body, self._options(words[2:])))
+        self._halves[body] = topic, half
+        self._sent[body] = topic, Sent(half.message_id, "")
+        return ["half sent"]
+
+    def _commit(self, words: list[str]) -> list[str]:
+        topic, half = self._halves[words[0]]
+        self._sender.end(topic, half, commit=True)
+        return ["committed"]
+
+    def _rollback(self, words: list[str]) -> list[str]:
+        topic, half = self._halves[words[0]]
+        self._sender.end(topic, half, commit=False)
+        return ["rolled back"]
 
     def _batch(self, words: list[str]) -> list[str]:
         topic = self._name(words[0])

@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from remoting_client import RemotingClient
 from remoting_sends import item, stored
-from scenario import SQL, Refused, Sent, Shown, Side
+from scenario import SQL, Half, Refused, Sent, Shown, Side
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.remoting.codes import Code, Status
@@ -64,6 +64,23 @@ class GrpcSide:
         request = pb.SendMessageRequest(messages=[self._message(topic, m) for m in messages])
         answer = self._call("SendMessage", request)
         return [Sent(checked(entry).message_id, entry.recall_handle) for entry in answer.entries]
+
+    def half(self, topic: str, message: dict[str, Any]) -> Half:
+        made = self._message(topic, message)
+        made.system_properties.message_type = pb.TRANSACTION
+        answer = self._call("SendMessage", pb.SendMessageRequest(messages=[made]))
+        entry = checked(answer.entries[0])
+        return Half(entry.message_id, entry.transaction_id)
+
+    def end(self, topic: str, half: Half, *, commit: bool) -> None:
+        request = pb.EndTransactionRequest(
+            topic=pb.Resource(name=topic),
+            message_id=half.message_id,
+            transaction_id=half.handle,
+            resolution=pb.COMMIT if commit else pb.ROLLBACK,
+            source=pb.SOURCE_CLIENT,
+        )
+        self._call("EndTransaction", request)
 
     def _message(self, topic: str, fields: dict[str, Any]) -> pb.Message:
         system = pb.SystemProperties(
@@ -226,6 +243,24 @@ class RemotingSide:
         handles = answer.fields.get("recallHandle", "").split(",")
         handles += [""] * (len(messages) - len(handles))
         return [Sent(t["UNIQ_KEY"], h) for (_, t), h in zip(named, handles, strict=True)]
+
+    def half(self, topic: str, message: dict[str, Any]) -> Half:
+        named = self._properties(message) | {"TRAN_MSG": "true", "PGROUP": "senders"}
+        fields = {
+            "a": "senders", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 4, "g": 1_700_000_000_000,
+            "h": 0, "i": stored(named), "j": 0, "k": False, "m": False, "n": "broker-a",
+        }  # fmt: skip
+        answer = self._call(Code.SEND_MESSAGE_V2, fields, message["body"].encode())
+        return Half(named["UNIQ_KEY"], answer.fields)
+
+    def end(self, topic: str, half: Half, *, commit: bool) -> None:
+        fields = {
+            "topic": topic, "producerGroup": "senders", "msgId": half.message_id,
+            "commitLogOffset": int(half.handle["msgId"][16:], 16),
+            "tranStateTableOffset": half.handle["queueOffset"],
+            "commitOrRollback": 8 if commit else 12, "fromTransactionCheck": False,
+        }  # fmt: skip
+        self._call(Code.END_TRANSACTION, fields)
 
     @staticmethod
     def _properties(fields: dict[str, Any]) -> dict[str, str]:

@@ -304,3 +304,11 @@ def test_a_full_disk_takes_no_half_message_and_every_end(world, broker) -> None:
     for position in positions:
         broker.ask(EndTransaction(position, COMMIT))
     assert take_all(world) == ["m0", "m1", "m2", "m3"]
+
+
+def test_many_hopeless_ones_are_given_up_turn_by_turn(world, broker) -> None:
+    begin(broker, *(half(f"m{i}", body=b"y" * 3_000) for i in range(100)))
+    world.clock.advance(TRANSACTION_OPEN_MS)
+    broker.settle(1_000)
+    assert not broker.shard.halves.open
+    assert len(broker.given_up) == 100

@@ -42,6 +42,7 @@ from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_readers import Readers
 from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
+from horolog.testing.sim_transactions import Traders
 
 START_MS = 1_700_000_000_000
 TOPICS = ("orders", "gifts")
@@ -78,6 +79,7 @@ class Simulation:
         self.retries = Retries(seed + 7, self.broker)
         self.giving_up = GivingUp(seed + 11, self.broker)
         self.in_order = InOrder(seed + 12, self.broker)
+        self.traders = Traders(seed + 14, self.broker)
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.rot: Rot | None = None
@@ -183,7 +185,15 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _act(self) -> None:
-        for others in (self.polls, self.retries, self.giving_up, self.in_order, self.readers):
+        players = (
+            self.polls,
+            self.retries,
+            self.giving_up,
+            self.in_order,
+            self.traders,
+            self.readers,
+        )
+        for others in players:
             if others.wants_turn():
                 now = self.clock.wall_ms(), self.clock.monotonic_ms()
                 asked, event = others.turn(TOPICS, *now)
@@ -401,6 +411,7 @@ class Simulation:
             self._again.clear()  # a start after this takes what was sent before for older than it is
             self.retries.stepped()
             self.in_order.stepped()
+            self.traders.stepped()
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -418,6 +429,8 @@ class Simulation:
                 self.giving_up.noted(answer)
             elif self.in_order.owns(answer):
                 self.in_order.noted(answer, self.clock.monotonic_ms())
+            elif self.traders.owns(answer):
+                self.traders.noted(answer)
             else:
                 self._note(answer)
 

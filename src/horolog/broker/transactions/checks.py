@@ -60,8 +60,8 @@ class Checks:
                 halves.look_at(half, now.wall_ms + 1)  # nobody knows of it yet
             elif self._is_hopeless(half, now):
                 if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
-                    halves.look_at(half, now.wall_ms + 1)
-                    continue
+                    halves.look_at(half, now.wall_ms)  # in the next turn, as all others
+                    break
                 given_up += 1
                 self._give_up(half, effects)
             else:

@@ -131,7 +131,7 @@ class Halves:
         first = shard.halves.open.get(position) or shard.halves.over[position]
         age_ms = now.wall_ms - first.begun_ms
         earlier = self._record(position)
-        if not 0 <= age_ms < shard.settings.dedup_ms or earlier is None:
+        if age_ms >= shard.settings.dedup_ms or earlier is None:
             return False
         answered = position < self._committed
         if not is_repeat(
@@ -194,6 +194,7 @@ class Halves:
             store_ms=shard.stamp_ms(now.wall_ms),
             store_host=shard.settings.store_host,
         )
+        shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)  # kept for repeats
         shard.log.append(body, len(batch), now.wall_ms)
         for new, start, length in zip(batch, at.tolist(), sizes.tolist(), strict=True):
             record = bytes(body[start + ENVELOPE_BYTES : start + length])

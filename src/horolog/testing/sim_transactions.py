@@ -1,0 +1,194 @@
+"""Transactions in a simulation: half messages, ends that are lost or told twice, and producers that are asked.
+
+They have a topic of their own.  At the end each message whose commit was answered is there once, unless retention has
+dropped it; one whose rollback was answered, or that was never committed, is not there; and none is there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from horolog.broker.shard import TransactionSettings
+from horolog.clock import SimulatedClock
+from horolog.errors import HorologError
+from horolog.limits import DEDUP_MS, TRANSACTION_OPEN_MS
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeTopic,
+    MessageType,
+    NewMessage,
+    Receive,
+    Sent,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import (
+    CheckTransactions,
+    EndTransaction,
+    LookForProducers,
+    Resolution,
+    SendHalf,
+)
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+TOPIC = "trades"
+GROUP = "traders"
+_LATER_MS = (0, 0, 0, 1_000, 20_000, 4_000_000, 30 * 3_600_000)
+_ENDS = (Resolution.COMMIT, Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN)
+
+
+class Traders:
+    """The producers of one simulation, and what they know of their transactions."""
+
+    def __init__(self, seed: int, broker: SimBroker) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0, 0.1, 0.2, 0.4])  # of all turns
+        self._broker = broker
+        self._n = 0
+        self._sent: list[tuple[int, NewMessage]] = []  # monotonic ms, lately
+        self._open: dict[int, str] = {}  # position → message id, as answered
+        self._asked: dict[str, set[Resolution]] = {}  # ends that were asked for
+        self._ended: dict[str, Resolution] = {}  # as answered
+        self.latest_ms = 0  # the last due time that was asked for
+        broker.settings = broker.settings._replace(
+            transactions=TransactionSettings(
+                timeout_ms=self._random.choice([1_000, 6_000]),
+                check_ms=self._random.choice([1_000, 30_000]),
+                check_max=self._random.choice([1, 3, 15]),
+            )
+        )
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(
+        self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int
+    ) -> tuple[list[Answer], str]:
+        """Commands to be asked for in one step, and what they do."""
+        roll = self._random.random()
+        if roll < 0.3 and self._broker.checks_due:
+            due, self._broker.checks_due = self._broker.checks_due, []
+            positions = tuple(check.position for check in due)
+            return [Answer(CheckTransactions(positions), wall_ms)], f"check {len(positions)}"
+        if roll < 0.35:
+            return [Answer(LookForProducers(frozenset({GROUP})), wall_ms)], "producers come"
+        if roll < 0.7 and self._open:
+            return self._end(wall_ms)
+        return self._begin(wall_ms, mono_ms)
+
+    def _begin(self, wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
+        since = mono_ms - DEDUP_MS + 5_000
+        self._sent = [each for each in self._sent if each[0] > since][-5:]
+        if self._sent and self._random.random() < 0.15:
+            messages = [self._random.choice(self._sent)[1]]  # no answer came in time
+        else:
+            messages = [self._half(wall_ms) for _ in range(self._random.choice([1, 1, 3]))]
+            self._sent += [(mono_ms, message) for message in messages]
+        ids = ", ".join(message.message_id for message in messages)
+        topic = Answer(CreateTopic(TOPIC, TopicType.MIXED, 2), wall_ms)
+        return [topic, Answer(SendHalf(TOPIC, messages), wall_ms)], f"half {ids}"
+
+    def _half(self, wall_ms: int) -> NewMessage:
+        self._n += 1
+        later_ms = self._random.choice(_LATER_MS)
+        due_ms = wall_ms + later_ms if later_ms else 0
+        self.latest_ms = max(self.latest_ms, due_ms)
+        known = {properties.PRODUCER_GROUP: GROUP, properties.TRANSACTION: "true"}
+        return encode(
+            topic=TOPIC,
+            body=bytes(self._random.choice([1, 200, 3_000])),
+            message_id=f"h{self._n}",
+            type=MessageType.TRANSACTION,
+            due_ms=due_ms,
+            keys=["k"] if self._random.random() < 0.3 else (),
+            system_properties=properties.encode(known),
+        )
+
+    def _end(self, wall_ms: int) -> tuple[list[Answer], str]:
+        position = self._random.choice(list(self._open))
+        message_id = self._open[position]
+        wanted = self._random.choice(_ENDS)
+        self._asked.setdefault(message_id, set()).add(wanted)
+        command = EndTransaction(position, wanted, TOPIC, message_id)
+        times = self._random.choice([1, 1, 2])
+        return [Answer(command, wall_ms) for _ in range(times)], f"{wanted.value} {message_id}"
+
+    def stepped(self) -> None:
+        """The clock went forward: what was sent before seems to be older than it is."""
+        self._sent.clear()
+
+    def owns(self, answer: Answer) -> bool:
+        """Whether that is an answer to one of these."""
+        command = answer.command
+        if isinstance(command, CreateTopic):
+            return command.name == TOPIC
+        return isinstance(command, SendHalf | EndTransaction | CheckTransactions | LookForProducers)
+
+    def noted(self, answer: Answer) -> None:
+        """An answer has been released."""
+        command, result = answer.command, answer.result
+        if isinstance(result, HorologError):
+            return
+        if isinstance(command, SendHalf) and isinstance(result, Sent):
+            for i, message in enumerate(command.messages):
+                if i not in result.refused:
+                    assert isinstance(message, NewMessage)
+                    self._open[result.origins[i]] = message.message_id
+        elif isinstance(command, CheckTransactions):
+            for check in result:
+                self._open[check.position] = _id_of(check.layout)
+        elif isinstance(command, EndTransaction) and command.resolution is not Resolution.UNKNOWN:
+            assert command.message_id is not None
+            self._is_over(command.message_id, command.resolution)
+
+    def _is_over(self, message_id: str, resolution: Resolution) -> None:
+        before = self._ended.setdefault(message_id, resolution)
+        if before is not resolution:
+            raise PromiseBroken(f"{message_id} ended twice: {before.value}, {resolution.value}")
+
+    def finish(self, *, lost_allowed: bool) -> None:
+        """All time has passed, and nobody has said anything more: compare."""
+        if self._broker.shard.halves.open and not lost_allowed:
+            raise PromiseBroken(f"{len(self._broker.shard.halves.open)} transactions are open")
+        there: Counter[str] = Counter()
+        if TOPIC not in self._broker.shard.topics.by_name:
+            return
+        command = Receive("final", TOPIC, -1, "*", 32, 600_000, False, 0, "final")
+        while messages := self._broker.ask(command).messages:
+            for message in messages:
+                self._check_time(message.layout)
+                there[_id_of(message.layout)] += 1
+        dropped = sum(self._broker.ask(DescribeTopic(TOPIC)).min_offsets)
+        committed = {i for i, end in self._ended.items() if end is Resolution.COMMIT}
+        may_be = {i for i, ends in self._asked.items() if Resolution.COMMIT in ends}
+        may_be -= {i for i, end in self._ended.items() if end is Resolution.ROLLBACK}
+        if twice := [message_id for message_id, times in there.items() if times > 1]:
+            raise PromiseBroken(f"P3: {twice} were committed once and are there twice")
+        if wrong := there.keys() - may_be:
+            raise PromiseBroken(f"{sorted(wrong)} are there, and nobody has committed them")
+        missing = committed - there.keys()
+        if len(missing) > dropped and not lost_allowed:
+            raise PromiseBroken(f"P2: {sorted(missing)} were committed and are not there")
+
+    @staticmethod
+    def _check_time(stored: bytes) -> None:
+        known = properties.decode(layout.topic_and_properties(stored)[1])
+        due_ms = int(known.get(properties.TIMER_DELIVER_MS, "0"))
+        if layout.store_ms_of(stored) < due_ms:
+            raise PromiseBroken(f"P1: {known[properties.UNIQ_KEY]} came before {due_ms}")
+
+    def all_over(self, clock: SimulatedClock) -> None:
+        """Wait until each transaction is given up, whatever came before."""
+        begun_ms = [half.begun_ms for half in self._broker.shard.halves.open.values()]
+        if begun_ms:  # perhaps later than now, for the clock goes back at times
+            clock.advance(max(begun_ms) + TRANSACTION_OPEN_MS - clock.wall_ms())
+            self._broker.settle(2_000)
+
+
+def _id_of(stored: bytes) -> str:
+    known = properties.decode(layout.topic_and_properties(stored)[1])
+    return known[properties.UNIQ_KEY]
