@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from drivers import Driver, java_grpc
 from grpc_scenarios import GrpcScenarios
+from transaction_scenarios import GrpcTransactions
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 
@@ -17,7 +18,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava503(GrpcScenarios):
+class TestJava503(GrpcScenarios, GrpcTransactions):
     """It speaks TLS only, and has no recall."""
 
     tls = True

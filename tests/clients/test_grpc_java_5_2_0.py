@@ -9,6 +9,7 @@ import pytest
 from drivers import Driver, java_grpc
 from grpc_scenarios import GrpcScenarios
 from remoting_client import RemotingClient
+from transaction_scenarios import GrpcTransactions
 
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.testing.broker import BrokerProcess
@@ -22,7 +23,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava520(GrpcScenarios):
+class TestJava520(GrpcScenarios, GrpcTransactions):
     """The newest."""
 
     def test_a_push_consumer_waits_as_its_group_says(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from drivers import Driver, node
 from grpc_scenarios import GrpcScenarios
+from transaction_scenarios import GrpcTransactions
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 
@@ -17,5 +18,5 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestNode(GrpcScenarios):
+class TestNode(GrpcScenarios, GrpcTransactions):
     """Plaintext, as it does by default."""

@@ -8,6 +8,7 @@ import pytest
 from drivers import Driver, java_remoting
 from remoting_java_scenarios import JavaScenarios
 from remoting_retry_scenarios import DeadLetterScenarios
+from transaction_scenarios import RemotingTransactions
 
 from horolog.testing.broker import BrokerProcess
 
@@ -20,7 +21,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava498(JavaScenarios, DeadLetterScenarios):
+class TestJava498(JavaScenarios, DeadLetterScenarios, RemotingTransactions):
     """The last of 4.x; later ones refuse delays in batches themselves."""
 
     def test_items_of_a_batch_have_due_times_of_their_own(

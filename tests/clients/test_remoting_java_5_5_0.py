@@ -8,6 +8,7 @@ import pytest
 from drivers import Driver, Refused, java_remoting
 from remoting_java_scenarios import JavaScenarios
 from remoting_retry_scenarios import DeadLetterScenarios
+from transaction_scenarios import RemotingTransactions
 
 from horolog.testing.broker import BrokerProcess
 
@@ -21,7 +22,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava550(JavaScenarios, DeadLetterScenarios):
+class TestJava550(JavaScenarios, DeadLetterScenarios, RemotingTransactions):
     """The newest."""
 
     def test_the_setters_of_5_x_and_a_recall(self, driver: Driver, still: BrokerProcess) -> None:

@@ -49,6 +49,17 @@ function configuration(asked) {
   };
 }
 
+// Says of a transaction what the first word of the body says.
+function checker(name) {
+  return {
+    async check(view) {
+      const fields = told(view);
+      write({ by: name, event: 'checked', at_ms: Date.now(), ...fields });
+      return { COMMIT: 1, ROLLBACK: 2 }[fields.body.split(' ')[0]] || 0;
+    },
+  };
+}
+
 async function start(name, client) {
   clients.set(name, client);
   await client.startup();
@@ -57,7 +68,20 @@ async function start(name, client) {
 
 const verbs = {
   producer: asked =>
-    start(asked.name, new Producer({ ...configuration(asked), topic: asked.topic })),
+    start(asked.name, new Producer({
+      ...configuration(asked),
+      topic: asked.topic,
+      ...(asked.checks && { checker: checker(asked.name) }),
+    })),
+
+  // A message whose transaction ends as `end` says; '': it does not.
+  async transaction(asked) {
+    const producer = clients.get(asked.by);
+    const transaction = producer.beginTransaction();
+    const receipt = await producer.send(message(asked.topic, asked.message), transaction);
+    if (asked.end) await transaction[asked.end]();
+    return receipt.messageId;
+  },
 
   async send(asked) {
     const producer = clients.get(asked.by);

@@ -26,7 +26,10 @@ import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.ProducerBuilder;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** The official 5.x client, told by lines what to do; what only newer versions can do is called by reflection. */
 public final class Driver {
@@ -43,6 +46,7 @@ public final class Driver {
     private void serve() throws Exception {
         lines.on("producer", this::producer);
         lines.on("send", this::send);
+        lines.on("transaction", this::transaction);
         lines.on("recall", this::recall);
         lines.on("simple", this::simple);
         lines.on("receive", this::receive);
@@ -67,12 +71,34 @@ public final class Driver {
     }
 
     private Object producer(JsonObject asked) throws Exception {
-        Producer made = provider.newProducerBuilder()
+        String name = asked.get("name").getAsString();
+        ProducerBuilder made = provider.newProducerBuilder()
             .setClientConfiguration(configuration(asked))
-            .setTopics(asked.get("topic").getAsString())
-            .build();
-        clients.put(asked.get("name").getAsString(), made);
+            .setTopics(asked.get("topic").getAsString());
+        if (asked.has("checks")) {
+            made.setTransactionChecker(view -> {
+                Map<String, Object> fields = told(view);
+                lines.tell(name, "checked", fields);
+                return TransactionResolution.valueOf(fields.get("body").toString().split(" ")[0]);
+            });
+        }
+        clients.put(name, made.build());
         return true;
+    }
+
+    /** A message whose transaction ends as `end` says; "": it does not. */
+    private Object transaction(JsonObject asked) throws Exception {
+        Producer producer = (Producer) clients.get(asked.get("by").getAsString());
+        Transaction transaction = producer.beginTransaction();
+        Message message = message(asked.get("topic").getAsString(), asked.getAsJsonObject("message"));
+        String id = producer.send(message, transaction).getMessageId().toString();
+        String end = asked.get("end").getAsString();
+        if (end.equals("commit")) {
+            transaction.commit();
+        } else if (end.equals("rollback")) {
+            transaction.rollback();
+        }
+        return id;
     }
 
     private Object send(JsonObject asked) throws Exception {

@@ -11,6 +11,7 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
@@ -30,6 +31,7 @@ public final class Driver {
         lines.on("producer", this::producer);
         lines.on("send", sends::send);
         lines.on("recall", sends::recall);
+        lines.on("transaction", asked -> Transactions.send((TransactionMQProducer) producer(asked, "by"), asked));
         lines.on("queues", asked -> {
             List<Object> found = new ArrayList<>();
             for (MessageQueue queue : producer(asked, "by").fetchPublishMessageQueues(text(asked, "topic"))) {
@@ -81,7 +83,9 @@ public final class Driver {
     }
 
     private Object producer(JsonObject asked) throws Exception {
-        DefaultMQProducer made = new DefaultMQProducer(text(asked, "group"), hook(asked));
+        DefaultMQProducer made = asked.has("checks")
+            ? new Transactions(lines, text(asked, "name")).producer(text(asked, "group"), hook(asked))
+            : new DefaultMQProducer(text(asked, "group"), hook(asked));
         configure(made, asked);
         made.setSendMsgTimeout(10_000);
         if (asked.has("compress_over")) {
