@@ -85,6 +85,7 @@ def test_topics() -> None:
         "order": False,
         "read_queues": 2,
         "write_queues": 2,
+        "open_transactions": 0,
     }
     status, answer, engine = exchange("POST", "/v1/topics", {"name": "reminders", "queues": 2})
     assert (status, answer) == (201, {"result": created})

@@ -79,9 +79,9 @@ def test_what_the_client_said_of_itself_is_given_back() -> None:
 ADVERTISED = {
     TopicType.NORMAL: [pb.NORMAL],
     TopicType.DELAY: [pb.DELAY],
-    TopicType.MIXED: [pb.NORMAL, pb.FIFO, pb.DELAY],
+    TopicType.MIXED: [pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION],
     TopicType.FIFO: [pb.FIFO],
-    TopicType.TRANSACTION: [],  # only in older directories: clients refuse to send to it, and may receive
+    TopicType.TRANSACTION: [pb.TRANSACTION],
 }
 
 

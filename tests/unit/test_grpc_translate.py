@@ -222,7 +222,7 @@ def test_a_namespace_goes_in_front_of_the_name() -> None:
     [
         ({}, MessageType.NORMAL),
         ({"message_group": "g"}, MessageType.FIFO),
-        ({"message_type": pb.FIFO}, MessageType.FIFO),
+        ({"message_type": pb.FIFO, "message_group": "g"}, MessageType.FIFO),
         ({"delivery_timestamp": Timestamp(seconds=9)}, MessageType.DELAY),
         (
             {"message_type": pb.NORMAL, "delivery_timestamp": Timestamp(seconds=9)},
@@ -241,7 +241,6 @@ def test_the_type_follows_from_the_fields(system, wanted) -> None:
 @pytest.mark.parametrize(
     ("system", "field"),
     [
-        ({"message_group": "g", "delivery_timestamp": Timestamp(seconds=9)}, "message_group"),
         ({"message_type": pb.FIFO, "delivery_timestamp": Timestamp(seconds=9)}, "message_type"),
         ({"message_type": pb.DELAY}, "message_type"),
     ],
