@@ -184,8 +184,9 @@ class Simulation:
                 self.disk.capacity_bytes = None
                 self.disk.crash(power_cut=False)
 
-    def _act(self) -> None:
-        players = (
+    def _let_others_act(self) -> bool:
+        """Whether this turn was one of the other clients."""
+        others = (
             self.polls,
             self.retries,
             self.giving_up,
@@ -193,13 +194,18 @@ class Simulation:
             self.traders,
             self.readers,
         )
-        for others in players:
-            if others.wants_turn():
+        for each in others:
+            if each.wants_turn():
                 now = self.clock.wall_ms(), self.clock.monotonic_ms()
-                asked, event = others.turn(TOPICS, *now)
+                asked, event = each.turn(TOPICS, *now)
                 self.tell(event)
                 self._ask(*asked)
-                return
+                return True
+        return False
+
+    def _act(self) -> None:
+        if self._let_others_act():
+            return
         if self.rot is not None and self.rot.wants_turn():
             self.tell(self.rot.turn())
             return
