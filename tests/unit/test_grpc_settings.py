@@ -9,6 +9,7 @@ from horolog.limits import BODY_MAX
 from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import merged_settings, route
+from horolog.protocol.topic_commands import TopicSettings
 
 ENDPOINTS = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="mq.test", port=8081)])
 
@@ -96,3 +97,22 @@ def test_a_route_has_nothing_that_a_client_refuses(kind) -> None:
         assert queue.broker == pb.Broker(name="broker-a", id=0, endpoints=ENDPOINTS)
         accepted = list(queue.accept_message_types)
         assert accepted == ADVERTISED[kind], "what a send is taken for, and nothing else"
+
+
+@pytest.mark.parametrize(
+    ("settings", "permissions"),
+    [
+        (TopicSettings(), [pb.READ_WRITE] * 3),
+        (TopicSettings(perm=4), [pb.READ] * 3),
+        (TopicSettings(perm=2), [pb.WRITE] * 3),
+        (TopicSettings(perm=0), [pb.NONE]),
+        (TopicSettings(write_queues=1), [pb.READ_WRITE, pb.READ, pb.READ]),
+        (TopicSettings(read_queues=2), [pb.READ_WRITE, pb.READ_WRITE, pb.WRITE]),
+        (TopicSettings(perm=4, read_queues=2), [pb.READ] * 2),
+    ],
+)
+def test_a_route_tells_what_may_be_done_with_each_queue(settings, permissions) -> None:
+    view = TopicView("t", TopicType.MIXED, 3, [0, 0, 0], 0, settings=settings)
+    queues = route(pb.Resource(name="t"), view, "broker-a", ENDPOINTS)
+    assert [queue.permission for queue in queues] == permissions
+    assert [queue.id for queue in queues] == list(range(len(permissions)))

@@ -339,3 +339,17 @@ def test_a_connection_that_ends_takes_its_waiting_pulls_along(tmp_path: Path) ->
         while door.within(lambda: door.engine.broker.shard.ready.parked):
             other.call(Code.GET_BROKER_CLUSTER_INFO)
         assert door.within(lambda: door.front._pull._waiting) == {}
+
+
+def test_when_the_oldest_message_of_a_queue_was_stored(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        asked = {"topic": "orders", "queueId": 0}
+        code = Code.GET_EARLIEST_MSG_STORETIME
+        assert client.done(code, asked).fields["timestamp"] == "-1"
+        stored_ms = door.within(door.engine.clock.wall_ms)
+        client.done(Code.SEND_MESSAGE_V2, sending(), b"x")
+        door.advance(5_000)
+        client.done(Code.SEND_MESSAGE_V2, sending(), b"y")
+        assert client.done(code, asked).fields["timestamp"] == str(stored_ms)
+        assert client.call(code, asked | {"queueId": 1}).code == Status.INVALID_PARAMETER

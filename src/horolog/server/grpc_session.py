@@ -207,7 +207,15 @@ class SessionCalls:
         endpoints = self._endpoints(request.endpoints)
         group = check_group(name_of(request.group))
         view = await self._view(request.topic)
-        queues = route(request.topic, view, self._broker_name, endpoints)
+        readable = (pb.READ, pb.READ_WRITE)
+        shown = route(request.topic, view, self._broker_name, endpoints)
+        queues = [queue for queue in shown if queue.permission in readable]
+        if not queues:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"topic {view.name!r} has no queue that may be consumed: its permission is {view.settings.perm}",
+                field="topic",
+            )
         if not await self._is_orderly(group):
             queues = queues[:1]
             queues[0].id = -1

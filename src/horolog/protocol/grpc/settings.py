@@ -12,6 +12,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import duration_ms
 from horolog.protocol.queue_commands import GroupSettings
 from horolog.protocol.rocketmq.backoff import BY_LEVELS, Exponential, Pauses
+from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE
 
 
 def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
@@ -109,16 +110,29 @@ def _duration(ms: int, *, whole: bool = False) -> Duration:
 def route(
     topic: pb.Resource, view: TopicView, broker_name: str, endpoints: pb.Endpoints
 ) -> list[pb.MessageQueue]:
-    """One queue after the other, reachable where the client dialled; clients send only what it accepts."""
+    """One queue after the other, reachable where the client dialled; clients send only what it accepts.
+
+    Of a topic with fewer queues for one side than for the other those of both come first.
+    """
     broker = pb.Broker(name=broker_name, id=0, endpoints=endpoints)
     accepted: list[pb.MessageType | str] = [kind.name for kind in ACCEPTED[view.type]]
     return [
         pb.MessageQueue(
             topic=topic,
             id=queue_id,
-            permission=pb.READ_WRITE,
+            permission=permission,
             broker=broker,
             accept_message_types=accepted,
         )
-        for queue_id in range(view.queues)
+        for queue_id, permission in enumerate(_permissions(view))
     ]
+
+
+def _permissions(view: TopicView) -> list[pb.Permission]:
+    """Of each queue that clients are shown; one that has none where nothing is allowed."""
+    perm = view.settings.perm
+    read = view.read_queues if perm & PERM_READ else 0
+    write = view.write_queues if perm & PERM_WRITE else 0
+    both, most = min(read, write), max(read, write)
+    surplus = pb.READ if read > write else pb.WRITE
+    return [pb.READ_WRITE] * both + [surplus] * (most - both) or [pb.NONE]

@@ -57,9 +57,8 @@ def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> 
     if not text.strip():
         raise refused(field, "present but blank", code=code)
     if _CONTROL.search(text) or (forbid and any(mark in text for mark in forbid)):
-        raise refused(
-            field, f"{text[:40]!r} has a control character or one of {forbid!r}", code=code
-        )
+        marks = f" or one of {forbid!r}" if forbid else ""
+        raise refused(field, f"{text[:40]!r} has a control character{marks}", code=code)
 
 
 def check_is_one_key(key: str, field: str) -> None:

@@ -6,7 +6,12 @@ from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import DescribeTopic, TopicView
-from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, SearchOffset
+from horolog.protocol.queue_commands import (
+    CommitOffsets,
+    EarliestStoreTime,
+    GetOffsets,
+    SearchOffset,
+)
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import DONE, Answer, flag, integer, text
 from horolog.protocol.rocketmq.names import check_group_name
@@ -19,7 +24,10 @@ _BOUNDS = ("LOWER", "UPPER")
 
 
 class OffsetCodes:
-    """QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET."""
+    """Offsets of groups (QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET), and of queues.
+
+    SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -32,6 +40,7 @@ class OffsetCodes:
             Code.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
             Code.GET_MAX_OFFSET: self.max_offset,
             Code.GET_MIN_OFFSET: self.min_offset,
+            Code.GET_EARLIEST_MSG_STORETIME: self.earliest,
         }
 
     async def consumed(self, request: Request) -> Answer:
@@ -111,6 +120,14 @@ class OffsetCodes:
         queue_id = _queue_of(request)
         view = await self._view(text(request.frame, "topic"), queue_id)
         return _offset_answer(view.min_offsets[queue_id])
+
+    async def earliest(self, request: Request) -> Answer:
+        """When the oldest message of a queue was stored that is kept, in epoch ms; −1 if there is none."""
+        queue_id = _queue_of(request)
+        topic = text(request.frame, "topic")
+        await self._view(topic, queue_id)
+        store_ms: int = await self._node.engine.submit(EarliestStoreTime(topic, queue_id))
+        return Answer(fields={"timestamp": str(store_ms)})
 
     async def _view(self, topic: str, queue_id: int) -> TopicView:
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))

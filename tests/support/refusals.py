@@ -1,0 +1,26 @@
+"""The tables of docs/reference/refusals.md, which must say what the doors say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import unified_diff
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "refusals.md"
+
+
+def differences(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """What the table under a title would have to be changed in; "": nothing."""
+    made = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    found = _lines(title)
+    return "\n".join(unified_diff(found, made, lineterm="", n=0))
+
+
+def rows_of(title: str) -> list[list[str]]:
+    """The cells of that table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in _lines(title)]
+
+
+def _lines(title: str) -> list[str]:
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("|")][2:]
