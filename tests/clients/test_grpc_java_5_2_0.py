@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 from drivers import Driver, java_grpc
 from grpc_scenarios import GrpcScenarios
-from remoting_client import RemotingClient
+from remoting_client import put_group
 from transaction_scenarios import GrpcTransactions
 
-from horolog.protocol.remoting.codes import Code, Status
 from horolog.testing.broker import BrokerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
@@ -31,11 +30,7 @@ class TestJava520(GrpcScenarios, GrpcTransactions):
     ) -> None:
         """Its own pauses would be 1 s and 5 s."""
         policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_600, 600]}}
-        client = RemotingClient(running.broker_address)
-        config = {"groupName": "paused", "groupRetryPolicy": policy}
-        answer = client.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)
-        assert answer.code == Status.SUCCESS
-        client.close()
+        put_group(running.broker_address, "paused", groupRetryPolicy=policy)
         self.producer(driver, running, "paused", "normal")
         driver.ask("push", topic="paused", group="paused", filter="*", **self.at(running, "paused"))
         self.send(driver, "paused", [{"body": "fail 3 times"}])
@@ -45,3 +40,27 @@ class TestJava520(GrpcScenarios, GrpcTransactions):
         assert all(pause >= least for pause, least in zip(pauses, (1_600, 600, 600), strict=True))
         assert max(pauses) < 5_000, pauses
         driver.start("close", name="paused")
+
+    def test_a_push_consumer_in_order_fails_and_gives_up(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        """It tries again by itself, while its group waits; what it gives up lets the group go on."""
+        policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [300]}}
+        settings = {"consumeMessageOrderly": True, "retryMaxTimes": 2, "groupRetryPolicy": policy}
+        put_group(running.broker_address, "ordered", **settings)
+        self.producer(driver, running, "ordered", "fifo")
+        name = {"topic": "ordered", "group": "ordered", "filter": "*"}
+        driver.ask("push", **name, **self.at(running, "ordered"))
+        bodies = ["fail 1 a", "b1", "a2", "fail 9 b", "b3", "a3"]
+        groups = ["a", "b", "a", "b", "b", "a"]
+        messages = [{"body": b, "group": g} for b, g in zip(bodies, groups, strict=True)]
+        self.send(driver, "ordered", messages)
+        driver.wait("ordered", lambda seen: len(seen) >= 9)
+        driver.wait("ordered", lambda _: self.is_idle(running, "ordered"))
+        seen = [event["body"] for event in driver.events("ordered")]
+        of_a = [body for body in seen if "a" in body.removeprefix("fail")]
+        assert of_a == ["fail 1 a", "fail 1 a", "a2", "a3"]
+        assert [body for body in seen if "b" in body] == ["b1", *["fail 9 b"] * 3, "b3"]
+        letters = running.admin.get("/v1/groups/ordered/dead-letters")
+        assert letters["waiting"] == 1
+        driver.start("close", name="ordered")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver, Refused
+from remoting_client import put_group
 
 from horolog.testing.broker import BrokerProcess
 
@@ -167,6 +168,29 @@ class GrpcScenarios(SimpleScenarios):
         self.ack(driver, "change", [second])
         still.advance(INVISIBLE_MS + 1_000)
         assert self.none_left(driver, "change")
+
+    def test_a_message_group_is_consumed_in_order(
+        self, driver: Driver, still: BrokerProcess
+    ) -> None:
+        put_group(still.broker_address, "group-steps", consumeMessageOrderly=True)
+        self.producer(driver, still, "steps", "fifo")
+        self.simple(driver, still, "steps")
+        names = ["a1", "b1", "a2", "b2", "a3", "b3"]
+        self.send(driver, "steps", [{"body": name, "group": name[0]} for name in names])
+        ask = {"by": "in-steps", "max": 1, "invisible_ms": INVISIBLE_MS}
+        [first] = driver.ask("receive", **ask)
+        group, other = first["body"][0], {"a": "b", "b": "a"}[first["body"][0]]
+        assert first["body"] == f"{group}1"
+        rest = self.receive_all(driver, "steps", 3)
+        assert [each["body"] for each in rest] == [f"{other}{n}" for n in (1, 2, 3)]
+        assert self.none_left(driver, "steps"), "both groups are blocked"
+        self.ack(driver, "steps", rest)
+        still.advance(INVISIBLE_MS)
+        again = self.receive_all(driver, "steps", 3)
+        assert [each["body"] for each in again] == [f"{group}{n}" for n in (1, 2, 3)]
+        assert [each["attempt"] for each in again] == [2, 1, 1]
+        self.ack(driver, "steps", again)
+        assert self.none_left(driver, "steps")
 
     def test_a_recall_cancels_and_tells_the_truth(
         self, driver: Driver, still: BrokerProcess

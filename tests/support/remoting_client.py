@@ -176,3 +176,13 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def put_group(address: str, name: str, **settings: Any) -> None:
+    """Make a consumer group, or give it other settings, as `mqadmin updateSubGroup` does."""
+    client = RemotingClient(address)
+    answer = client.call(
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, {"groupName": name, **settings}
+    )
+    client.close()
+    assert answer.code == Status.SUCCESS, answer.remark

@@ -25,9 +25,15 @@ class RemotingDriver:
         return {"name": name, "namesrv": broker.namesrv_address}
 
     def producer(
-        self, driver: Driver, broker: BrokerProcess, topic: str, queues: int = 2, **more: Any
+        self,
+        driver: Driver,
+        broker: BrokerProcess,
+        topic: str,
+        queues: int = 2,
+        kind: str = "mixed",
+        **more: Any,
     ) -> None:
-        broker.create_topic(topic, type="mixed", queues=queues)
+        broker.create_topic(topic, type=kind, queues=queues)
         out = f"out-{topic}"
         driver.ask("producer", group=out, **self.at(broker, out), **more)
 

@@ -134,8 +134,11 @@ class JavaScenarios(RemotingScenarios):
     def test_a_failing_message_holds_its_queue_of_an_orderly_consumer(
         self, driver: Driver, running: BrokerProcess
     ) -> None:
-        self.producer(driver, running, "held", queues=1)
-        self.send(driver, "held", [{"body": b} for b in ("a", "fail 2 b", "c", "d")])
+        """Of a FIFO topic, whose messages have a message group, and go where a selector of queues says."""
+        self.producer(driver, running, "held", queues=2, kind="fifo")
+        steps = {"properties": {"__SHARDINGKEY": "order-17"}}
+        messages = [{"body": body, **steps} for body in ("a", "fail 2 b", "c", "d")]
+        self.send(driver, "held", messages, how="queue", queue=1)
         name = self.push(driver, running, "held", orderly=True)
         seen = self.exactly(driver, ["a", *["fail 2 b"] * 3, "c", "d"], name)
         assert [e["body"] for e in seen] == ["a", *["fail 2 b"] * 3, "c", "d"]

@@ -4,7 +4,7 @@ A line that begins with "> " is a command, and the lines under it that are inden
 Everything else is prose.  The vocabulary, on both doors:
 
     topic NAME [type=mixed] [queues=1]
-    send TOPIC "BODY" [tag=T] [keys=a,b] [origin=shop] [due=+30s] [level=3] [sec=10] [ms=500] [start=+30s]
+    send TOPIC "BODY" [tag=T] [keys=a,b] [in=GROUP] [origin=shop] [due=+30s] [level=3] [sec=10] [ms=500] [start=+30s]
     batch TOPIC "BODY" [like send …] "BODY" …
     half TOPIC "BODY" [like send …]              a message of a transaction
     commit "BODY"                                so it is for everybody
@@ -15,6 +15,9 @@ Everything else is prose.  The vocabulary, on both doors:
     ack TOPIC [group=g]                          everything that was shown to the group and was not failed
     fail "BODY" [group=g]                        wants it again in ten seconds
     bury "BODY" [group=g]                        wants it among the dead letters of the group
+    orderly [group=g]                            the group consumes in order
+    take TOPIC [max=2] [group=g]                 one receive in order, and shows it
+    done "BODY" [group=g]                        is done with it
     letters [group=g]                            how many dead letters the group has
     redrive [group=g] [delay=10m] [rate=10] [to=TOPIC]    sends those that wait once more
     leave TOPIC [group=g]                        the consumer goes away; another one takes its place
@@ -47,6 +50,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from adopted_runs import stage
+from remoting_client import put_group
 
 from horolog.admin.client import path_of
 from horolog.errors import HorologError
@@ -57,7 +61,7 @@ from horolog.units import TIME_MAX_MS, parse_duration_ms
 
 COMMAND, OUTPUT = "> ", "    "
 SQL = "sql: "  # begins a filter by properties
-SEND_FIELDS = ("tag", "keys", "due", "level", "sec", "ms", "start")
+SEND_FIELDS = ("tag", "keys", "in", "due", "level", "sec", "ms", "start")
 _FIGURE = re.compile(r"\d+")
 _number = itertools.count(1)
 
@@ -129,6 +133,7 @@ class Side(Protocol):
     def half(self, topic: str, message: dict[str, Any]) -> Half: ...
     def end(self, topic: str, half: Half, *, commit: bool) -> None: ...
     def receive(self, topic: str, group: str, filter: str) -> list[Shown]: ...
+    def take(self, topic: str, group: str, most: int) -> list[Shown]: ...
     def ack(self, topic: str, group: str, shown: list[Shown]) -> None: ...
     def fail(self, topic: str, group: str, shown: Shown, delay_ms: int) -> None: ...
     def bury(self, topic: str, group: str, shown: Shown) -> None: ...
@@ -279,12 +284,16 @@ class Scenario:
         topic, options = self._name(words[0]), self._options(words[1:])
         group = self._name(options.get("group", "g"))
         shown = self._receiver.receive(topic, group, options.get("filter", "*"))
+        return self._taking(topic, group, shown, attempts=options.get("attempts") != "no")
+
+    def _taking(
+        self, topic: str, group: str, shown: list[Shown], *, attempts: bool = True
+    ) -> list[str]:
         held = self._held.setdefault((topic, group), {})
         for message in shown:
             _, sent = self._sent[message.body]
             assert message.message_id == sent.message_id, "another id than its sender was told"
             held[message.body] = message
-        attempts = options.get("attempts") != "no"
         return [self._show(message, attempts=attempts) for message in shown] or ["nothing"]
 
     def _ack(self, words: list[str]) -> list[str]:
@@ -308,6 +317,22 @@ class Scenario:
 
     def _fail(self, words: list[str]) -> list[str]:
         self._receiver.fail(*self._taken(words), 10_000)
+        return []
+
+    def _orderly(self, words: list[str]) -> list[str]:
+        group = self._name(self._options(words).get("group", "g"))
+        put_group(self._broker.broker_address, group, consumeMessageOrderly=True)
+        return []
+
+    def _take(self, words: list[str]) -> list[str]:
+        topic, options = self._name(words[0]), self._options(words[1:])
+        group = self._name(options.get("group", "g"))
+        shown = self._receiver.take(topic, group, int(options.get("max", "32")))
+        return self._taking(topic, group, shown)
+
+    def _done(self, words: list[str]) -> list[str]:
+        topic, group, shown = self._taken(words)
+        self._receiver.ack(topic, group, [shown])
         return []
 
     def _bury(self, words: list[str]) -> list[str]:

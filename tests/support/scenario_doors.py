@@ -85,12 +85,14 @@ class GrpcSide:
     def _message(self, topic: str, fields: dict[str, Any]) -> pb.Message:
         system = pb.SystemProperties(
             message_id=uuid.uuid4().hex.upper(),
-            message_type=pb.DELAY if "due" in fields else pb.NORMAL,
+            message_type=pb.DELAY if "due" in fields else pb.FIFO if "in" in fields else pb.NORMAL,
             keys=fields.get("keys", "").split(",") if "keys" in fields else [],
             body_encoding=pb.IDENTITY,
         )
         if "tag" in fields:
             system.tag = fields["tag"]
+        if "in" in fields:
+            system.message_group = fields["in"]
         if "due" in fields:
             system.delivery_timestamp.CopyFrom(_timestamp(fields["due"]))
         assert not {"level", "sec", "ms", "start"} & fields.keys(), "gRPC has no word for it"
@@ -102,6 +104,15 @@ class GrpcSide:
         )
 
     def receive(self, topic: str, group: str, filter: str) -> list[Shown]:
+        found: list[Shown] = []
+        while more := self._receive(topic, group, filter, 32):
+            found += more
+        return found
+
+    def take(self, topic: str, group: str, most: int) -> list[Shown]:
+        return self._receive(topic, group, "*", most)
+
+    def _receive(self, topic: str, group: str, filter: str, most: int) -> list[Shown]:
         method = self._channel.unary_stream(
             f"/{SERVICE}/ReceiveMessage",
             request_serializer=pb.ReceiveMessageRequest.SerializeToString,
@@ -114,20 +125,17 @@ class GrpcSide:
                 type=pb.SQL if filter.startswith(SQL) else pb.TAG,
                 expression=filter.removeprefix(SQL),
             ),
-            batch_size=32,
+            batch_size=most,
             invisible_duration=Duration(seconds=INVISIBLE_S),
             long_polling_timeout=Duration(),
         )
         found: list[Shown] = []
-        while True:
-            before = len(found)
-            for frame in method(request, metadata=self._headers, timeout=10):
-                if frame.WhichOneof("content") == "message":
-                    found.append(_shown(frame.message))
-                elif frame.HasField("status") and frame.status.code != pb.MESSAGE_NOT_FOUND:
-                    checked(frame)
-            if len(found) == before:
-                return found
+        for frame in method(request, metadata=self._headers, timeout=10):
+            if frame.WhichOneof("content") == "message":
+                found.append(_shown(frame.message))
+            elif frame.HasField("status") and frame.status.code != pb.MESSAGE_NOT_FOUND:
+                checked(frame)
+        return found
 
     def ack(self, topic: str, group: str, shown: list[Shown]) -> None:
         entries = [
@@ -266,7 +274,7 @@ class RemotingSide:
     def _properties(fields: dict[str, Any]) -> dict[str, str]:
         named = {"UNIQ_KEY": uuid.uuid4().hex.upper(), **fields["properties"]}
         names = {"tag": "TAGS", "level": "DELAY", "sec": "TIMER_DELAY_SEC", "ms": "TIMER_DELAY_MS"}
-        names |= {"due": "TIMER_DELIVER_MS", "start": "__STARTDELIVERTIME"}
+        names |= {"due": "TIMER_DELIVER_MS", "start": "__STARTDELIVERTIME", "in": "__SHARDINGKEY"}
         named |= {name: str(fields[word]) for word, name in names.items() if word in fields}
         if "keys" in fields:
             named["KEYS"] = fields["keys"].replace(",", " ")
@@ -280,6 +288,29 @@ class RemotingSide:
             with contextlib.suppress(Refused):  # nothing ever failed: the topic may not be there
                 found += self._pull_all(retry, group, "*")
         return found
+
+    def take(self, topic: str, group: str, most: int) -> list[Shown]:
+        """As an orderly consumer pops."""
+        answer = self._client.call(
+            Code.POP_MESSAGE,
+            {
+                "consumerGroup": group, "topic": topic, "queueId": -1, "maxMsgNums": most,
+                "invisibleTime": INVISIBLE_S * 1_000, "pollTime": 0, "bornTime": 0, "initMode": 0,
+                "expType": "TAG", "exp": "*", "order": True,
+            },
+        )  # fmt: skip
+        if answer.code not in (Status.SUCCESS, Status.PULL_NOT_FOUND):
+            raise Refused(answer.remark)
+        found = []
+        for message in _layouts(answer.body):
+            handle = properties.decode(message.properties)["POP_CK"]
+            found.append(self._shown(message, (group, topic, 0))._replace(handle=handle))
+        return found
+
+    def _popped(self, code: Code, topic: str, group: str, shown: Shown, **more: int) -> None:
+        words = shown.handle.split(" ")
+        fields = {"consumerGroup": group, "topic": topic, "queueId": words[6], "offset": words[7]}
+        self._call(code, {**fields, "extraInfo": shown.handle, **more})
 
     def _beat(self, group: str, subscriptions: dict[str, str]) -> None:
         body = {
@@ -381,11 +412,18 @@ class RemotingSide:
 
     def ack(self, topic: str, group: str, shown: list[Shown]) -> None:
         for message in shown:
-            self._done(message)
+            if isinstance(message.handle, str):
+                self._popped(Code.ACK_MESSAGE, topic, group, message)
+            else:
+                self._done(message)
 
     def fail(self, topic: str, group: str, shown: Shown, delay_ms: int) -> None:
         assert delay_ms == 10_000, "level 3"
-        self._back(group, shown, 3)
+        if isinstance(shown.handle, str):
+            code = Code.CHANGE_MESSAGE_INVISIBLETIME
+            self._popped(code, topic, group, shown, invisibleTime=delay_ms)
+        else:
+            self._back(group, shown, 3)
 
     def bury(self, topic: str, group: str, shown: Shown) -> None:
         self._back(group, shown, -1)

@@ -35,6 +35,7 @@ function message(topic, fields) {
     ...(fields.tag && { tag: fields.tag }),
     ...(fields.keys && { keys: fields.keys }),
     ...(fields.properties && { properties: new Map(Object.entries(fields.properties)) }),
+    ...(fields.group && { messageGroup: fields.group }),
     ...(fields.due_ms && { deliveryTimestamp: new Date(fields.due_ms) }),
   };
 }

@@ -140,6 +140,9 @@ public final class Driver {
             told.getAsJsonObject("properties").entrySet()
                 .forEach(each -> made.addProperty(each.getKey(), each.getValue().getAsString()));
         }
+        if (told.has("group")) {
+            made.setMessageGroup(told.get("group").getAsString());
+        }
         if (told.has("due_ms")) {
             made.setDeliveryTimestamp(told.get("due_ms").getAsLong());
         }
