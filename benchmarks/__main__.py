@@ -5,6 +5,7 @@ year       the same over a year, 12 times as many, until runs are written and me
 hand_over  messages a second when all are due in the same second
 lateness   store time − due at 5 000 and 50 000 due a second, while sends go on
 wire       what clients see over gRPC and remoting, and CPU time of the broker a message (`benchmarks.wire`)
+filters    messages that filters of consumers look at a second (`benchmarks.filters`)
 ready      seconds from the start of `horolog serve` to its ready line after kill −9, 10⁶ pending
 
 Everything with bodies of 200 bytes and flush sync.  Results go to docs/benchmarks/results.json and spine.png.
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
+from benchmarks.filters import filters
 from benchmarks.load import (
     WORK,
     Lateness,
@@ -178,11 +180,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.partition("\n")[0]
     )
-    parts_known = ["schedule", "year", "hand_over", "lateness", "wire", "ready"]
+    parts_known = ["schedule", "year", "hand_over", "lateness", "wire", "filters", "ready"]
     parser.add_argument("--only", choices=parts_known)
     parser.add_argument("--n", type=int, default=1_000_000, help="messages")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
+
+    def shown(result: Result) -> Result:
+        print(json.dumps(result), flush=True)
+        return result
 
     def run(made: Coroutine[Any, Any, Result]) -> Result:
         result: Result = uvloop.run(made)
@@ -203,6 +209,7 @@ def main() -> int:
         "hand_over": lambda: run(hand_over(options.n)),
         "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
         "wire": lambda: wire(options.n // WIRE_PART, scheduled()),
+        "filters": lambda: shown(filters(options.n)),
         "ready": lambda: ready(options.n),
     }
     if options.only:

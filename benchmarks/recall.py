@@ -87,7 +87,7 @@ class Core:
         if effects.job is not None:
             effects.job.carry_out(self.disk)
             self.opened.broker.job_done()
-        return [reply.result for reply in effects.replies]
+        return [reply.result for reply in [*effects.prompt, *effects.replies]]
 
     def ask(self, command: Command) -> Any:
         """The result of one command that may need many turns."""

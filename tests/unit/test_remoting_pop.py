@@ -60,6 +60,14 @@ def pop_ck(message: layout.Stored) -> str:
     return properties.decode(message.properties)["POP_CK"]
 
 
+def test_a_tag_with_the_hash_of_another_is_not_popped_for_it(client: RemotingClient) -> None:
+    for name, tag in ("one", "Aa"), ("two", "BB"), ("three", "Aa"), ("four", "C"):
+        send(client, name, tag=tag)
+    assert [message.body for message in pop(client, exp="Aa")] == [b"one", b"three"]
+    both = pop(client, exp=" BB||C ", consumerGroup="other")
+    assert [message.body for message in both] == [b"two", b"four"]
+
+
 def of(message: layout.Stored, extra: str = "", **fields: Any) -> dict[str, Any]:
     """What a Java client says of a message that it was given."""
     text = extra or pop_ck(message)

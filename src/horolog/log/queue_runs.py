@@ -74,6 +74,10 @@ class QueueRun:
         """The whole record of message `i`."""
         return bytes(self._view[self.starts[i] : self.ends[i]])
 
+    def layout(self, i: int) -> memoryview:
+        """The stored layout of message `i`."""
+        return self._view[self.starts[i] + HEAD_BYTES : self.ends[i]]
+
     def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
         """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
         end = min(i + most, len(self.starts))

@@ -55,6 +55,7 @@ class Pulls:
         self._groups = groups
         # (topic, queue) → the frame that its messages were read from last
         self._newest: dict[tuple[int, int], int] = {}
+        self._run: QueueRun | None = None  # that a message was read from last, in this look
         self._messages_left = self._bytes_left = 0  # that may be read in this turn
 
     def begin_turn(self) -> None:
@@ -122,6 +123,7 @@ class Pulls:
         """The first of these units whose message may be for them."""
         rows = np.flatnonzero(bucket.filter.may_match(units)).tolist()
         if bucket.filter.is_sql:
+            self._run = None
             for row in rows:
                 position, size, _ = units[row].tolist()
                 at = bucket.seen + row
@@ -226,6 +228,7 @@ class Pulls:
     ) -> _Found:
         length = topic.queues[queue_id].length
         layouts: list[memoryview] = []
+        self._run = None
         at, stop = first, min(length, first + SCAN_MAX // tags.cost)
         while at < stop:
             units = self._units(topic, queue_id, at, stop - at)
@@ -248,10 +251,12 @@ class Pulls:
     def _one(
         self, topic: Topic, queue_id: int, offset: int, position: int, size: int
     ) -> memoryview | None:
-        run = self._shard.log.run(position, topic.id, queue_id)
-        i = -1 if run is None else run.at(offset, position)
+        run = self._run  # mostly that of the message before it
+        if run is None or (i := run.at(offset, position)) < 0:
+            run = self._run = self._shard.log.run(position, topic.id, queue_id)
+            i = -1 if run is None else run.at(offset, position)
         if run is not None and i >= 0:
-            return run.take(i, 1, run.ends[i])[0][0]
+            return run.layout(i)
         record = self._shard.queued.record(topic, queue_id, offset, position, size)
         return None if record is None else memoryview(record)[HEAD_BYTES:]
 
