@@ -258,7 +258,7 @@ class LakeJobs:
 
     def _change(self, now_ms: int) -> tuple[Answer | None, str]:
         view = self._ask(DescribeTier(_TO_MS))
-        messages = [row for rows in self._tables.values() for row in rows]
+        messages = [row for rows in self._tables.values() for row in rows if self._is_first(row)]
         if not isinstance(view, TierView) or not messages:
             return None, "nothing to recall"
         if self._random.random() < 0.35:
@@ -288,6 +288,12 @@ class LakeJobs:
         answer.notes["ids"] = {message_id}
         answer.notes["seen"] = message_id in self._history.places
         return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows there"
+
+    def _is_first(self, row: LakeMessage) -> bool:
+        """Whether it is the message that was sent: a re-driven copy of it may wait though the first was seen."""
+        sent = self._history.sends.get(row.message_id)
+        topic = self._broker.shard.topics.by_id.get(row.topic)
+        return sent is not None and topic is not None and sent["topic"] == topic.name
 
     def _recall_window(self, view: TierView, now_ms: int) -> tuple[Answer | None, str]:
         """As `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
