@@ -104,6 +104,36 @@ def test_a_run_of_sends_is_checked_one_by_one(door: RemotingDoor) -> None:
         assert b"evil" not in body
 
 
+def test_signed_sends_are_read_by_their_shape_and_a_forged_one_is_found(
+    door: RemotingDoor,
+) -> None:
+    with door.client() as client:
+        frames = []
+        for number in range(500):
+            fields = send("orders") | {"i": f"UNIQ_KEY\x01{number:032}\x02"}
+            fields = signed(fields, b"good", "app")
+            if number % 100 == 7:
+                fields["i"] = f"UNIQ_KEY\x01{number + 1_000:032}\x02"
+            frames.append(client.request(310, fields, b"good", opaque=number))
+        client.send(*frames[:100])
+        client.send(*frames[100:])
+        codes = [client.answer(number).code for number in range(500)]
+        denied = [number for number, code in enumerate(codes) if code == Status.NO_PERMISSION]
+        assert denied == [7, 107, 207, 307, 407]
+        assert codes.count(Status.SUCCESS) == 495
+        others = [
+            client.request(310, signed(send("in-1"), b"x", "app"), b"x", opaque=number)
+            for number in range(500, 700)
+        ]
+        client.send(*others)
+        codes = [client.answer(number).code for number in range(500, 700)]
+        assert set(codes) == {Status.NO_PERMISSION}
+        (reader,) = {
+            link._reader for link in door.within(lambda: list(door.front._doors[1]._links))
+        }
+        assert any(shape.is_signed for shape in reader._known)
+
+
 def test_pulls_offsets_and_members_need_group_and_topic(door: RemotingDoor) -> None:
     with door.client() as client:
         for topic, group in (("out-1", "app-1"), ("in-1", "other"), ("in-secret", "app-1")):

@@ -271,6 +271,37 @@ def test_sends_that_are_alike_come_as_one_run() -> None:
     assert isinstance(reader.receive_alike(framed(java(1, "", b="u")))[0], Frame)
 
 
+def test_what_signed_sends_have_signed() -> None:
+    """Values by the order of their names, and the body; read by the shape as without it."""
+    named = {"AccessKey": "app", "Z": "last", "k": "false"}
+    reader = taught(java(1, "KEYS\x01k\x02", Signature="c2lnbmF0dXJl", **named))
+    rows = [
+        java(n, f"UNIQ_KEY\x01A{n}\x02", Signature=f"{n:027}=", **named | {"g": str(n), "e": n % 3})
+        for n in range(40)
+    ]
+    chunk = b"".join(framed(row, b"body %d" % n) for n, row in enumerate(rows))
+    frames = Reader().receive(chunk)
+    plain = taught(java(1, "KEYS\x01k\x02", **named))
+    assert all(isinstance(each, Frame) for each in plain.receive_alike(framed(rows[0])))
+    queues = {frame.fields["e"] for frame in frames}
+    assert queues == {"0", "1", "2"}
+    found = reader.receive_alike(chunk)
+    assert read(lambda _: found, b"") == frames
+    signed = [each for run in found if isinstance(run, Alike) for each in run.signed()]
+    assert not signed  # numbers and texts are shapes of their own
+    texts = [row.replace(b'"e":%d' % (n % 3), b'"e":"%d"' % (n % 3)) for n, row in enumerate(rows)]
+    chunk = b"".join(framed(row, b"body %d" % n) for n, row in enumerate(texts))
+    found = reader.receive_alike(chunk)
+    assert all(isinstance(run, Alike) for run in found)
+    assert read(lambda _: found, b"") == Reader().receive(chunk)
+    signed = [each for run in found if isinstance(run, Alike) for each in run.signed()]
+    assert signed == [
+        "".join(frame.fields[name] for name in sorted(frame.fields) if name != "Signature").encode()
+        + frame.body
+        for frame in Reader().receive(chunk)
+    ]
+
+
 @given(st.lists(alike(), min_size=1, max_size=3), st.sampled_from([b"x", b""]))
 def test_runs_and_their_refusals_are_the_same(rows: list[list[bytes]], body: bytes) -> None:
     texts = [text.decode("utf-8", "replace") for each in rows for text in each]

@@ -16,7 +16,7 @@ import base64
 import binascii
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from horolog.access.file import read_identities, readable_by_others
@@ -24,7 +24,7 @@ from horolog.access.rules import Identity, unauthorized
 
 _log = logging.getLogger("horolog.access")
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
-_ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add it after they have signed
+ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add it after they have signed
 _SEEN_MAX = 4_096  # signatures of gRPC that are kept: a client has one a second
 _NOBODY = b"a secret that nobody has"
 
@@ -96,8 +96,8 @@ class Guard:
         except (binascii.Error, ValueError):
             signature = b""
         names = sorted(fields.keys() - {SIGNATURE})
-        if _ADDED_LATER in fields:
-            signed = _content([name for name in names if name != _ADDED_LATER], fields, body)
+        if ADDED_LATER in fields:
+            signed = _content([name for name in names if name != ADDED_LATER], fields, body)
             identity = self._identities.get(access_key)
             if identity is not None and hmac.compare_digest(
                 hmac.digest(identity.secret, signed, "sha1"), signature
@@ -107,6 +107,22 @@ class Guard:
         identity = self._verify(access_key, _content(names, fields, body), signature, ACCESS_KEY)
         if identity.networks:
             identity.check_address(address)
+        return identity
+
+    def of_run(
+        self, access_key: str, signed: Sequence[bytes], signatures: Sequence[bytes], address: str
+    ) -> Identity | None:
+        """Who signed all of these; None if one must be looked at by itself."""
+        identity = self._identities.get(access_key)
+        if identity is None:
+            return None
+        identity.check_address(address)
+        secret, digest, same = identity.secret, hmac.digest, hmac.compare_digest
+        for content, signature in zip(signed, signatures, strict=True):
+            if not same(
+                binascii.b2a_base64(digest(secret, content, "sha1"), newline=False), signature
+            ):
+                return None
         return identity
 
     def _verify(

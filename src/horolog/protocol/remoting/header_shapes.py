@@ -8,6 +8,8 @@ all else is the text that it was, byte for byte.  So what else a header says was
 is the same for all that match.  A run of them is one object (`Alike`), and becomes a frame for each only where
 something is wrong with one.
 
+Of signed sends the signature differs as well; what it was made of (`Alike.signed`) is joined from the same values.
+
 Batches are read the full way: their header is shared by many messages anyway.
 """
 
@@ -30,6 +32,8 @@ _OPAQUE_MAX = 0x7FFF_FFFF
 _QUEUE = (rb'"(-?[0-9]{1,9})"', rb"(0|-?[1-9][0-9]{0,8})")  # as text, and as a number of C++
 _BORN = (rb'"([0-9]{1,18})"', rb"(0|[1-9][0-9]{0,17})")
 _TEXT = rb'"([^"\x00-\x1f]*)"'
+_SIGNED = rb'"([0-9A-Za-z+/=]{1,64})"'
+SIGNATURE = "Signature"
 
 _FIELDS: dict[
     int, tuple[str, ...]
@@ -45,7 +49,7 @@ Values = tuple[
 
 
 class HeaderShape:
-    """Headers that differ in opaque, queue, born time and properties only.
+    """Headers that differ in opaque, queue, born time, properties and signature only.
 
     sample  one of them, as it was read
     names   the fields of queue, born time and properties
@@ -58,6 +62,13 @@ class HeaderShape:
         self._order = order
         self.sample = sample._replace(body=b"")
         self._names = names
+        self.is_signed = SIGNATURE in sample.fields
+        # What is signed: the values by the order of their names, those that differ by their place in `Values`.
+        self._pieces: list[bytes | int] = [
+            names.index(name) + 1 if name in names else sample.fields[name].encode()
+            for name in sorted(sample.fields)
+            if name != SIGNATURE
+        ]
 
     @classmethod
     def of(cls, header: bytes, sample: Frame) -> HeaderShape | None:
@@ -76,6 +87,9 @@ class HeaderShape:
             (2, b'"%b"' % born.encode()): (2, _BORN),
             (2, b'"%b"' % properties.encode()): (3, (_TEXT, _TEXT)),
         }
+        if SIGNATURE in sample.fields:
+            marks[2, b'"%b"' % SIGNATURE.encode()] = (4, (_SIGNED, _SIGNED))
+        count = len(marks)
         pieces: list[bytes] = []
         groups: list[int] = []
         last = 0
@@ -91,28 +105,34 @@ class HeaderShape:
         if marks:
             return None
         pieces.append(re.escape(header[last:]))
-        order = [groups.index(group) + 1 for group in range(4)]
+        order = [groups.index(group) + 1 for group in range(count)]
         return cls(b"".join(pieces), order, sample, (queue, born, properties))
 
-    def read(self, chunk: bytes, first: int, stop: int) -> Values | None:
-        """What the header there says; None if it is of another shape."""
+    def read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
+        """What the header there says, and its signature; None if it is of another shape."""
         found = self._expression.fullmatch(chunk, first, stop)
         if found is None:
             return None
-        opaque, queue, born, text = found.group(*self._order)
+        opaque, queue, born, text, *signature = found.group(*self._order)
         text = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in text or not text.isascii():
             return None
         if len(opaque) > 9 and abs(int(opaque)) > _OPAQUE_MAX:
             return None
-        return opaque, queue, born, text
+        return (opaque, queue, born, text), signature[0] if signature else b""
 
-    def frame(self, values: Values, body: bytes) -> Frame:
+    def signed(self, values: Values) -> bytes:
+        """What the signature of such a header was made of, but for the body."""
+        return b"".join([p if isinstance(p, bytes) else values[p] for p in self._pieces])
+
+    def frame(self, values: Values, body: bytes, signature: bytes) -> Frame:
         """The frame as it would have been read."""
         opaque, *texts = values
         fields = self.sample.fields | {
             name: value.decode() for name, value in zip(self._names, texts, strict=True)
         }
+        if signature:
+            fields[SIGNATURE] = signature.decode()
         return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
 
 
@@ -153,16 +173,18 @@ def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
 class Alike:
     """Sends that came one after the other and whose headers are of one shape.
 
-    rows    of each what differs
-    bodies  of each
+    rows        of each what differs
+    bodies      of each
+    signatures  of each; empty if the shape is not signed
     """
 
-    __slots__ = ("bodies", "rows", "shape")
+    __slots__ = ("bodies", "rows", "shape", "signatures")
 
     def __init__(self, shape: HeaderShape) -> None:
         self.shape = shape
         self.rows: list[Values] = []
         self.bodies: list[bytes] = []
+        self.signatures: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -177,10 +199,16 @@ class Alike:
         """Of all bodies."""
         return sum(map(len, self.bodies))
 
+    def signed(self) -> list[bytes]:
+        """What the signature of each was made of."""
+        signed = self.shape.signed
+        return [signed(row) + body for row, body in zip(self.rows, self.bodies, strict=True)]
+
     def frames(self) -> list[Frame]:
         """Each as a frame."""
         return [
-            self.shape.frame(row, body) for row, body in zip(self.rows, self.bodies, strict=True)
+            self.shape.frame(*each)
+            for each in zip(self.rows, self.bodies, self.signatures, strict=True)
         ]
 
 
@@ -198,13 +226,15 @@ class SendReader(Reader):
         run: Alike | None = None
         chunk = self.join(chunk)
         for mark, header_at, body_at, stop in self.cut(chunk):
-            values = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
-            if values is not None:
+            found_by = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
+            if found_by is not None:
+                values, signature = found_by
                 if run is None or run.shape is not self._known[0] or len(run.rows) == _RUN_MAX:
                     run = Alike(self._known[0])
                     found.append(run)
                 run.rows.append(values)
                 run.bodies.append(chunk[body_at:stop])
+                run.signatures.append(signature)
                 continue
             run = None
             header = chunk[header_at:body_at]
@@ -214,7 +244,7 @@ class SendReader(Reader):
                 self._learn(header, frame)
         return found
 
-    def _read(self, chunk: bytes, first: int, stop: int) -> Values | None:
+    def _read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
         """What a header in JSON says; the first of the known shapes is then its one."""
         for place, shape in enumerate(self._known):
             values = shape.read(chunk, first, stop)

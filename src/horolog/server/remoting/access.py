@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 
-from horolog.access.guard import Guard
+from horolog.access.guard import ACCESS_KEY, ADDED_LATER, Guard
 from horolog.access.rules import ADMIN, Identity, Need, Right, group, topic
+from horolog.errors import HorologError
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.rocketmq.layout import topic_and_properties
 from horolog.server.remoting.link import RemotingLink
 
@@ -173,6 +175,20 @@ class RemotingAccess:
             return identity
         identity.check(ADMIN if needs_of is None else needs_of(frame))
         return identity
+
+    def may_send(self, link: RemotingLink, run: Alike) -> bool:
+        """Whether all of a run are signed, and may be sent; if not, each has to be checked by itself."""
+        fields = run.sample.fields
+        if not run.shape.is_signed or ADDED_LATER in fields:
+            return False
+        access_key = fields.get(ACCESS_KEY, "")
+        try:
+            identity = self._guard.of_run(access_key, run.signed(), run.signatures, link.address)
+            if identity is not None:
+                identity.check(NEEDS[run.sample.code](run.sample))
+        except HorologError:
+            return False
+        return identity is not None
 
 
 def check_stored(identity: Identity, layout: bytes) -> None:
