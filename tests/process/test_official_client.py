@@ -78,8 +78,8 @@ class Client:
 @pytest.fixture
 def broker() -> Iterator[BrokerProcess]:
     with BrokerProcess() as started:
-        for name, kind in (("normal", "normal"), ("delay", "delay"), ("mixed", "mixed")):
-            started.create_topic(name, type=kind, queues=2)
+        for name in ("normal", "delay", "mixed", "transaction"):
+            started.create_topic(name, type=name, queues=2)
         yield started
 
 
@@ -155,3 +155,10 @@ def test_credentials(tmp_path, monkeypatch) -> None:
         assert all(values(said, "denied") + values(said, "wrong"))
         assert broker.admin.get("/v1/topics/normal")["queue_offsets"] == [0]
         assert broker.admin.get("/v1/topics/mixed")["queue_offsets"] == [1]
+
+
+def test_transactions_end_as_the_producer_or_its_checker_says(broker, tmp_path) -> None:
+    said = Client(broker, "transactions", tmp_path).run(6_000)
+    assert values(said, "received") == ["COMMIT a"]
+    assert values(said, "checked") == values(said, "late") == ["COMMIT c"]
+    assert values(said, "more") == [0]

@@ -27,9 +27,27 @@ from horolog.limits import DAY_MS
 from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.record import Kind
 from horolog.pipeline.rebuild import rebuild
-from horolog.protocol.commands import DescribeGroup, DescribeTopic, FindMessages, ListPending
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeGroup,
+    DescribeTopic,
+    FindMessages,
+    ListPending,
+    MessageType,
+    NewMessage,
+    Receive,
+    TopicType,
+)
 from horolog.protocol.queue_commands import ListGroups
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.tier_commands import AbortOffload, DescribeTier, ListRecalled
+from horolog.protocol.transaction_commands import (
+    CheckTransactions,
+    EndTransaction,
+    Resolution,
+    SendHalf,
+)
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -95,6 +113,46 @@ def test_a_broker_serves_the_same_from_what_was_rebuilt(spark, made, tmp_path):
     new = asyncio.run(_look(tmp_path / "new", 2 * DAY_MS))
     assert new == old
     assert old["later", "counts"].pending < old["now", "counts"].pending
+
+
+def half(number: int) -> NewMessage:
+    known = {properties.PRODUCER_GROUP: "pg", properties.TRANSACTION: "true"}
+    return encode(
+        topic="trades",
+        body=b"%d" % number,
+        message_id=f"h{number}",
+        type=MessageType.TRANSACTION,
+        system_properties=properties.encode(known),
+    )
+
+
+async def open_and_ended(path: Path) -> int:
+    """A committed, a rolled back, and an open transaction, which was asked for once; gives the position of that."""
+    engine = await open_directory(path)
+    await engine.submit(CreateTopic("trades", TopicType.TRANSACTION, 1))
+    sent = await engine.submit(SendHalf("trades", [half(n) for n in range(3)]))
+    await engine.submit(EndTransaction(sent.origins[0], Resolution.COMMIT))
+    await engine.submit(EndTransaction(sent.origins[1], Resolution.ROLLBACK))
+    await engine.submit(CheckTransactions((sent.origins[2],)))
+    await engine.stop()
+    return sent.origins[2]
+
+
+async def ended_later(path: Path, position: int) -> tuple[int, list[bytes]]:
+    """How often the open one was asked for, and what is there when it is committed."""
+    engine = await open_directory(path)
+    checks = engine.broker.shard.halves.open[position].checks
+    await engine.submit(EndTransaction(position, Resolution.COMMIT))
+    received = await engine.submit(Receive("g", "trades", -1, "*", 8, 10_000, False, 0, "me"))
+    await engine.stop()
+    return checks, [layout.decode(each.layout).body for each in received.messages]
+
+
+def test_open_transactions_are_open_in_what_was_rebuilt(spark, tmp_path):
+    position = asyncio.run(open_and_ended(tmp_path / "data"))
+    rebuild(spark, tmp_path / "data", tmp_path / "new")
+    assert verify_directory(Disk(tmp_path / "new", read_only=True)).findings.kept == []
+    assert asyncio.run(ended_later(tmp_path / "new", position)) == (1, [b"0", b"2"])
 
 
 def test_what_cannot_be_rebuilt_is_refused(spark, made, tmp_path):

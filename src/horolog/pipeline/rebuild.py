@@ -58,6 +58,7 @@ from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
 from horolog.pipeline.rebuild_adopted import File, first_lost, look_for, write_adopted
 from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
+from horolog.pipeline.rebuild_halves import open_halves
 from horolog.pipeline.rebuild_names import named, of_the_living
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
@@ -329,11 +330,16 @@ class _Rebuild:
         if last is None:
             return  # an empty log: nothing to describe
         checkpoint = self._checkpoint(list(names.values()), filed, last)
+        halves, half_columns = open_halves(
+            self._spark, plan_text(self._plan), self._sums, set(names)
+        )
+        checkpoint.registry |= halves
         checkpoint.columns |= {
             "queues": np.array(lengths, QUEUE),
             "progress": np.array(columns["progress"], PROGRESS),
             **acked_columns(columns["acked"]),
             "leases": np.array(columns["leases"], LEASE),
+            **half_columns,
         }
         meta = files_of(self._plan.root).path("meta").read_bytes()
         content = encode_checkpoint(checkpoint)

@@ -23,6 +23,8 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 
 SCENARIO, ENDPOINT, NOW_S = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -203,6 +205,42 @@ def access() -> None:
     out.shutdown()
 
 
+class Checker(TransactionChecker):
+    """Says of a transaction what the first word of the body says."""
+
+    def __init__(self) -> None:
+        self.done = threading.Semaphore(0)
+
+    def check(self, message: Message) -> TransactionResolution:
+        body = message.body.decode()
+        say(checked=body)
+        self.done.release()
+        return TransactionResolution.Value(body.split()[0])
+
+
+def transactions() -> None:
+    checker = Checker()
+    out = Producer(configuration(), ["transaction"], checker)
+    out.startup()
+    simple = consumer("transaction")
+    for body, end in (("COMMIT a", "commit"), ("ROLLBACK b", "rollback"), ("COMMIT c", "")):
+        transaction = out.begin_transaction()
+        out.send(message("transaction", body), transaction)
+        if end:
+            getattr(transaction, end)()
+    for m in receive_all(simple, 1):
+        say(received=m.body.decode())
+        simple.ack(m)
+    wait("six seconds")
+    assert checker.done.acquire(timeout=30)
+    for m in receive_all(simple, 1):
+        say(late=m.body.decode())
+        simple.ack(m)
+    say(more=len(simple.receive(32, 60) or []))
+    simple.shutdown()
+    out.shutdown()
+
+
 def push() -> None:
     listener = Listener()
     pushed = PushConsumer(configuration(), "group-push", listener, {"mixed": FilterExpression()})
@@ -219,7 +257,7 @@ def push() -> None:
     out.shutdown()
 
 
-SCENARIOS = (normal, delayed, change, recall, access, push)
+SCENARIOS = (normal, delayed, change, recall, access, push, transactions)
 {scenario.__name__: scenario for scenario in SCENARIOS}[SCENARIO]()
 say(end=True)
 os._exit(0)  # the client's threads do not all end

@@ -243,7 +243,12 @@ class OpenHalves:
             position, key, number, begun_ms, check_ms, topic, group, size, queue, checks = row
             name = registry["half_groups"][group]
             times = begun_ms, check_ms, check_ms
-            self._put(Half(position, topic, key, number, name, queue, size, *times, checks))
+            half = Half(position, topic, key, number, name, queue, size, *times, checks)
+            self.restore_half(half)
+
+    def restore_half(self, half: Half) -> None:
+        """One that was open before; in the order of the log."""
+        self._put(half)
 
     # --- invariants -------------------------------------------------------------------------------
 
