@@ -24,6 +24,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import SendHalf
 from horolog.testing.sim_broker import Answer
 
 
@@ -41,6 +42,8 @@ def broker(world) -> Broker:
     batch = [message(name, due) for name, due in dues.items()]
     world.broker.ask(SendMessages("t", batch))
     world.broker.ask(Receive("g", "t", -1, "*", 1, 60_000, False, 0, "c"))
+    half = encode(topic="t", body=b"x", message_id="half", type=MessageType.TRANSACTION)
+    world.broker.ask(SendHalf("t", [half]))
     made = world.broker._opened.broker
     made.check_invariants()
     made.shard.check_rows()
@@ -126,6 +129,14 @@ def lose_a_checkpoint(broker: Broker) -> None:
     broker.checkpoints._life = type(broker.checkpoints._life).CAPTURED
 
 
+def forget_an_open_transaction(broker: Broker) -> None:
+    broker.shard.halves.open.clear()
+
+
+def never_look_after_one_again(broker: Broker) -> None:
+    broker.shard.halves._looks.clear()
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -146,6 +157,8 @@ def lose_a_checkpoint(broker: Broker) -> None:
         freeze_for_nobody,
         take_space_back,
         lose_a_checkpoint,
+        forget_an_open_transaction,
+        never_look_after_one_again,
     ],
     ids=lambda broken: broken.__name__,
 )

@@ -28,6 +28,8 @@ class Type(StrEnum):
 
     DELAY = "delay"
     NORMAL = "normal"
+    FIFO = "fifo"
+    TRANSACTION = "transaction"
     MIXED = "mixed"
 
 
@@ -171,6 +173,7 @@ def describe(
             "permission": view["perm"],
             "visible": sum(view["queue_offsets"]),
             "pending": view["pending"],
+            "open transactions": view["open_transactions"],
         }
     )
     typer.echo()
