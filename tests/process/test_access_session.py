@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,36 @@ def test_the_guide_is_typed(tmp_path: Path) -> None:
         code, _, said = run(broker, ["pending"], **keys)
         assert code == 4
         assert "it is not an administrator" in said
+
+
+def listening(pid: int) -> dict[int, str]:
+    """Ports on which a process listens, and their addresses."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            inodes.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
+    found = {}
+    for family in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
+            local, state, inode = (line.split()[at] for at in (1, 3, 9))
+            if state == "0A" and inode in inodes:
+                address, _, port = local.partition(":")
+                found[int(port, 16)] = address
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"), [([], "0100007F"), (["--host=0.0.0.0"], "00000000")]
+)
+def test_nothing_listens_beyond_this_machine_unless_it_is_wanted(
+    arguments: list[str], address: str
+) -> None:
+    """The admin port never does."""
+    with BrokerProcess(arguments=arguments) as broker:
+        ports = {name: int(broker.ready[name]) for name in broker.ready if name.endswith("-port")}
+        assert len(ports) == 4
+        wanted = dict.fromkeys(ports.values(), address) | {ports["admin-port"]: "0100007F"}
+        assert listening(broker.pid) == wanted
 
 
 def test_without_a_file_the_log_says_so() -> None:
