@@ -7,13 +7,14 @@ former backup ended is in this log still; a directory that was restored from an 
 another way, has another frame there.  Nothing is used again then, nor when that frame has been dropped.
 
 Damage does not end a backup: what is there is copied, and the manifest says what of it was damaged.  The log's frames
-are verified while they are copied; of other files it is told when they are missing or too short.  What the former
-backup has of such a file stays, for it may be whole.
+are verified while they are copied; of other files it is told when they are missing or too short.  Sectors that the
+disk cannot read become zeros, named as damage; a disk with very many of them is refused.  What the former backup has
+of such a file stays, for it may be whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,16 +30,15 @@ from horolog.backup.manifest import (
     number_name,
     write_manifest,
 )
+from horolog.backup.pieces import ReadsAround, read_pieces, write_pieces
 from horolog.broker.life.named_files import NamedFile
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.frame_watch import FrameWatch
 from horolog.log.segment import SegmentReader
 from horolog.storage.api import File, Storage
 
-CHUNK_BYTES = 1 << 20
-SYNC_BYTES = 16 << 20  # so that the log's own syncs never wait for much of a backup's
 _EDGE_BYTES = 4_096
 
 
@@ -223,13 +223,16 @@ class Copy:
             stored = self._target.open(former.place)
         except FileNotFoundError:
             return None
+        source = ReadsAround(file)
         try:
             edge = max(0, size - _EDGE_BYTES)
             if stored.size() != size or any(
-                stored.read(at, min(_EDGE_BYTES, size)) != file.read(at, min(_EDGE_BYTES, size))
+                stored.read(at, min(_EDGE_BYTES, size)) != source.read(at, min(_EDGE_BYTES, size))
                 for at in {0, edge}
             ):
                 return None
+            if source.gaps:
+                return None  # it is copied, and what it lacks is named
         finally:
             stored.close()
         self._progress.bytes_done += size
@@ -241,8 +244,9 @@ class Copy:
         copy = self._target.open(stored.place, create=True)
         crc = 0
         watch = self._watch(path)
+        source = ReadsAround(file)
         try:
-            for piece in write_pieces(copy, read_pieces(file, size, path)):
+            for piece in write_pieces(copy, read_pieces(source, size, path)):
                 crc = crc32(piece, crc)
                 if watch is not None:
                     watch.feed(piece)
@@ -252,6 +256,10 @@ class Copy:
                     raise Cancelled
         finally:
             copy.close()
+        base = segment_base(path) or 0
+        for first, stop in source.gaps:
+            what = f"{stop - first} bytes cannot be read (Input/output error) and are zeros in the copy"
+            self._tell(path, UNREADABLE, base + first, what)
         if watch is not None:
             watch.finish(is_whole=size == self._segment_bytes)
             for first, stop, what in watch.damage:
@@ -261,10 +269,8 @@ class Copy:
 
     def _watch(self, path: str) -> FrameWatch | None:
         """For a segment of the log."""
-        place, _, name = path.rpartition("/")
-        stem = name.removesuffix(".log")
-        is_segment = place.endswith("/log") and name.endswith(".log") and stem.isdigit()
-        return FrameWatch(int(stem), self._log_id) if is_segment else None
+        base = segment_base(path)
+        return None if base is None else FrameWatch(base, self._log_id)
 
     def _sweep(self, made: Manifest) -> None:
         """Remove what the manifest does not name: of the former backup, and of interrupted ones."""
@@ -288,23 +294,9 @@ class Copy:
             self._target.remove_dir(path)
 
 
-def read_pieces(file: File, size: int, path: str) -> Iterator[bytes]:
-    """The first `size` bytes in chunks; DAMAGED if they end before that."""
-    for at in range(0, size, CHUNK_BYTES):
-        piece = file.read(at, min(CHUNK_BYTES, size - at))
-        if len(piece) != min(CHUNK_BYTES, size - at):
-            raise HorologError(ErrorCode.DAMAGED, f"{path} ends at {at + len(piece)}", field=path)
-        yield piece
-
-
-def write_pieces(file: File, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Write a new file, synced now and then and at its end; gives each piece back when it is written."""
-    at = synced = 0
-    for piece in pieces:
-        file.write(at, piece)
-        at += len(piece)
-        if at - synced >= SYNC_BYTES:
-            file.sync()
-            synced = at
-        yield piece
-    file.sync()
+def segment_base(path: str) -> int | None:
+    """Log position at which a segment begins; None for any other file."""
+    place, _, name = path.rpartition("/")
+    stem = name.removesuffix(".log")
+    is_segment = place.endswith("/log") and name.endswith(".log") and stem.isdigit()
+    return int(stem) if is_segment else None

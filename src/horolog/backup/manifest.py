@@ -62,7 +62,7 @@ class Damaged(NamedTuple):
     """What of a data directory was not as it must be when it was copied.
 
     kind      `missing`, `short`, or `unreadable`: in the copy, which is as long as it must be
-    position  log position for a segment, else the byte from which on something is missing
+    position  log position for a segment, else the byte from which on something is missing or unreadable
     before    the backup whose copy of the file is kept because of it, though the manifest does not name it; 0: none
     """
 

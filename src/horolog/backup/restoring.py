@@ -17,11 +17,10 @@ from zlib_ng.zlib_ng import crc32
 from horolog.backup.copying import (
     Progress,
     directories_above,
-    read_pieces,
     sync_tree,
-    write_pieces,
 )
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, read_manifest
+from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk

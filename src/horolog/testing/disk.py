@@ -77,6 +77,13 @@ class FaultyFile:
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
         self._check()
         length = max(0, min(length, self._inode.size - offset))
+        for first, stop in self._disk.unreadable.get(self._path, ()):
+            if offset < stop and first < offset + length:
+                raise HorologError(
+                    ErrorCode.DISK_FAILED,
+                    f"read {self._path}: Input/output error",
+                    field=self._path,
+                )
         found = bytes(self._inode.seen[offset : offset + length])
         return found + bytes(length - len(found))
 
@@ -150,12 +157,14 @@ class FaultyDisk:
 
     on_effect       called before each change with its name and path; may raise `Killed` or a HorologError
     capacity_bytes  writes beyond it are cut short with DISK_FULL
+    unreadable     by path: bytes [from, to) of which every read fails with an I/O error
     """
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
         self.life = 0
         self.on_effect: Callable[[str], None] | None = None
         self.capacity_bytes = capacity_bytes
+        self.unreadable: dict[str, list[tuple[int, int]]] = {}
         self._random = Random(seed)
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}

@@ -1,0 +1,80 @@
+"""A backup of a disk that cannot read some of its sectors: they are named, and the rest is copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from horolog.backup.copying import Copy, Progress
+from horolog.backup.manifest import UNREADABLE, Manifest
+from horolog.broker.life.named_files import NamedFile
+from horolog.errors import ErrorCode, HorologError
+from horolog.testing.disk import FaultyDisk
+
+PATH = "shard-00/hours/0000502800/delay.log"
+SIZE = (3 << 20) + 1_234
+CONTENT = bytes(i % 251 + 1 for i in range(SIZE))
+NOTHING = Manifest(0, 7, "", 0, 0, 0, 0, [])
+
+
+def disk_with(path: str = PATH) -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_dir(path.rpartition("/")[0])
+    file = disk.open(path, create=True)
+    file.write(0, CONTENT)
+    file.close()
+    return disk
+
+
+def copied(source: FaultyDisk, target: FaultyDisk, former: Manifest = NOTHING) -> Manifest:
+    copy = Copy(source, target, former, segment_bytes=1 << 28, reuse=True, progress=Progress())
+    return copy.run([NamedFile(PATH, SIZE, False)], NOTHING)
+
+
+def test_in_a_segment_of_the_log_the_log_position_is_named() -> None:
+    path = f"shard-00/log/{1 << 28:020d}.log"
+    source, target = disk_with(path), FaultyDisk()
+    source.unreadable[path] = [(4_096, 4_097)]
+    copy = Copy(source, target, NOTHING, segment_bytes=1 << 28, reuse=True, progress=Progress())
+    made = copy.run([NamedFile(path, SIZE, False)], NOTHING)
+    assert made.damaged[0].position == (1 << 28) + 4_096
+
+
+def content_of(target: FaultyDisk, made: Manifest) -> bytes:
+    (stored,) = made.files
+    return target.open(stored.place).read(0, stored.bytes)
+
+
+def test_unreadable_sectors_are_zeros_and_named() -> None:
+    source, target = disk_with(), FaultyDisk()
+    source.unreadable[PATH] = [(5_000, 9_000), (SIZE - 10, SIZE)]
+    made = copied(source, target)
+    tail = SIZE - (SIZE - (3 << 20)) % 4_096
+    expected = CONTENT[:4_096] + bytes(8_192) + CONTENT[12_288:tail] + bytes(SIZE - tail)
+    assert content_of(target, made) == expected
+    assert [(each.path, each.kind, each.position) for each in made.damaged] == [
+        (PATH, UNREADABLE, 4_096),
+        (PATH, UNREADABLE, tail),
+    ]
+    assert made.damaged[0].what.startswith("8192 bytes cannot be read (Input/output error)")
+
+
+def test_a_copy_that_was_whole_is_kept_beside_it() -> None:
+    source, target = disk_with(), FaultyDisk()
+    first = copied(source, target)
+    assert first.damaged == []
+    source.unreadable[PATH] = [(0, 1)]
+    second = copied(source, target, first)
+    assert second.damaged[0].before == first.number
+    assert content_of(target, first) == CONTENT
+    assert content_of(target, second)[4_096:] == CONTENT[4_096:]
+    source.unreadable.clear()
+    third = copied(source, target, second)
+    assert (third.damaged, content_of(target, third)) == ([], CONTENT)
+
+
+def test_a_disk_that_reads_nothing_fails_the_backup_and_is_named() -> None:
+    source, target = disk_with(), FaultyDisk()
+    source.unreadable[PATH] = [(0, SIZE)]
+    with pytest.raises(HorologError, match=f"read {PATH}: Input/output error") as refused:
+        copied(source, target)
+    assert refused.value.code is ErrorCode.DISK_FAILED
