@@ -82,6 +82,8 @@ def test_topics() -> None:
         "pending": 5,
         "min_offsets": [],
         "perm": 6,
+        "late": "hand-over",
+        "late_after_ms": 0,
         "order": False,
         "read_queues": 2,
         "write_queues": 2,

@@ -45,6 +45,8 @@ class TopicBody(Body):
     type: TopicType = Field(TopicType.DELAY, strict=False)
     queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
     perm: int | None = None
+    late: str | None = None
+    late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
 
 
 class ChangeTopicBody(Body):
@@ -52,6 +54,8 @@ class ChangeTopicBody(Body):
 
     queues: int | None = Field(None, ge=1, le=limits.QUEUES_MAX)
     perm: int | None = None
+    late: str | None = None
+    late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
 
 
 class MessageBody(Body):

@@ -45,6 +45,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.queue_read import encode_read
+from horolog.protocol.rocketmq.late_policy import policy_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.running import RunningEngine
 
@@ -74,7 +75,7 @@ async def list_topics(request: Request) -> Response:
 async def create_topic(request: Request) -> Response:
     """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
     wanted = await read_body(request, TopicBody)
-    settings = None if wanted.perm is None else TopicSettings(wanted.perm)
+    settings = _settings(wanted, TopicSettings()) if _has_settings(wanted) else None
     command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues, settings)
     return answer(topic_view(await engine_of(request).submit(command)), 201)
 
@@ -82,14 +83,31 @@ async def create_topic(request: Request) -> Response:
 async def change_topic(request: Request) -> Response:
     """PATCH /v1/topics/{name}: more queues, or another permission."""
     wanted = await read_body(request, ChangeTopicBody)
-    if wanted.queues is None and wanted.perm is None:
-        raise refused("queues", "give queues, perm, or both")
+    if wanted.queues is None and not _has_settings(wanted):
+        raise refused("queues", "give queues, perm, or late")
     engine, name = engine_of(request), check_topic(request.path_params["name"])
     settings = None
-    if wanted.perm is not None:
+    if _has_settings(wanted):
         view: TopicView = await engine.submit(DescribeTopic(name, with_pending=False))
-        settings = replace(view.settings, perm=wanted.perm)
+        settings = _settings(wanted, view.settings)
     return answer(topic_view(await engine.submit(ChangeTopic(name, wanted.queues or 0, settings))))
+
+
+def _has_settings(wanted: TopicBody | ChangeTopicBody) -> bool:
+    """Whether a body says something of the settings of a topic."""
+    given = (wanted.perm, wanted.late, wanted.late_after_ms)
+    return any(each is not None for each in given)
+
+
+def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> TopicSettings:
+    """The settings that a topic shall have, if they are these so far; BAD_REQUEST names the field."""
+    if wanted.late is None and wanted.late_after_ms is not None:
+        raise refused("late_after_ms", "says how late; give late too")
+    policy = known.late_policy
+    if wanted.late is not None:
+        policy = policy_of(wanted.late, wanted.late_after_ms or 0)
+    perm = known.perm if wanted.perm is None else wanted.perm
+    return replace(known, perm=perm, late=policy.action.value, late_after_ms=policy.after_ms)
 
 
 async def delete_topic(request: Request) -> Response:

@@ -140,6 +140,8 @@ def topic_view(topic: TopicView) -> dict[str, Any]:
         "pending": topic.pending,
         "min_offsets": topic.min_offsets,
         "perm": topic.settings.perm,
+        "late": topic.settings.late,
+        "late_after_ms": topic.settings.late_after_ms,
         "order": topic.settings.order,
         "read_queues": topic.read_queues,
         "write_queues": topic.write_queues,

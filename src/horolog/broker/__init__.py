@@ -6,6 +6,7 @@
     shard, relations, problems      the state of a shard, how a committed frame changes it, what must hold, what is wrong
     topics, topic_changes, groups   what clients name
     hand_over                       what is due is appended once more, with its queue offset
+    late_messages                   what is too late for that ends
     queries                         questions that change nothing
     columns, key_columns            many records of a frame at once
     send                            take messages in

@@ -82,7 +82,7 @@ class Broker:
         self._append_records(decisions.send_backs.take_buried(), now)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
         if not decisions.waits(HandOver()):
-            hand_over(self.shard, wall_ms)
+            hand_over(self.shard, decisions.late, wall_ms)
         decisions.schedules.planner.work(now)
         self.checkpoints.mark(now)
         self.checkpoints.begin(now)

@@ -22,6 +22,7 @@ from horolog.broker.consume.waiting import Waiting
 from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
+from horolog.broker.late_messages import LateMessages
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recall_decisions import RecallDecisions
@@ -84,6 +85,7 @@ class Decisions:
         self.groups = Groups(shard, self._records)
         self.sends = Sends(shard, mono_ms)
         self.send_backs = SendBacks(shard, self.groups, self.topics, self.sends, disk)
+        self.late = LateMessages(shard, self.topics, self._records)
         self.dead_letters = DeadLetters(shard, self.groups, disk)
         self.receives = Receives(shard, self.groups, self.send_backs, self._records)
         self.pulls = Pulls(shard, self.groups)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
+from horolog.broker.late_messages import LateMessages, Ready
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
@@ -29,7 +30,15 @@ class _Part(NamedTuple):
     records: list[memoryview]
 
 
-def hand_over(shard: Shard, wall_ms: int) -> int:
+class _Joined(NamedTuple):
+    """Parts as the body of a frame."""
+
+    body: bytearray
+    offsets: npt.NDArray[np.int64]  # of the messages
+    heads: npt.NDArray[Any]
+
+
+def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
     """Hand over what is due, within the budget of one turn; gives how many messages that were."""
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
     if not len(due.ref):
@@ -50,7 +59,13 @@ def hand_over(shard: Shard, wall_ms: int) -> int:
             parts.append(part)
     if not parts:
         return 0
-    _append(shard, parts, wall_ms)
+    joined = _join(parts, wall_ms)
+    is_late = late.end(_ready(parts, joined), wall_ms)
+    if is_late is not None:
+        parts = _without(parts, is_late)
+        joined = _join(parts, wall_ms) if parts else joined
+    if parts:
+        _append(shard, parts, joined, wall_ms)
     return sum(len(part.refs) for part in parts)
 
 
@@ -70,7 +85,25 @@ def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
     return _Part(hour, good, entries, records), used, rest
 
 
-def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
+def _ready(parts: list[_Part], joined: _Joined) -> Ready:
+    refs = np.concatenate([part.refs for part in parts])
+    entries = np.concatenate([part.entries for part in parts])
+    return Ready(refs, entries, joined.heads, joined.body, joined.offsets)
+
+
+def _without(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:
+    """The parts without these messages."""
+    kept, first = [], 0
+    for part in parts:
+        stays = ~is_late[first : first + len(part.refs)]
+        first += len(part.refs)
+        if bool(stays.any()):
+            records = [record for record, stay in zip(part.records, stays, strict=True) if stay]
+            kept.append(_Part(part.hour, part.refs[stays], part.entries[stays], records))
+    return kept
+
+
+def _join(parts: list[_Part], wall_ms: int) -> _Joined:
     pieces: list[bytes | memoryview] = []
     starts = []  # of the message records in the body
     at = 0
@@ -87,12 +120,18 @@ def _append(shard: Shard, parts: list[_Part], wall_ms: int) -> None:
         ends = at + np.cumsum(sizes)
         starts.append(ends - sizes)
         at = int(ends[-1])
-        shard.delay.mark_inflight(part.refs, EntryState.HANDING_OVER)
     body = bytearray(b"".join(pieces))
     offsets = np.concatenate(starts)
+    return _Joined(body, offsets, heads_of(body, offsets))
+
+
+def _append(shard: Shard, parts: list[_Part], joined: _Joined, wall_ms: int) -> None:
+    body, offsets, heads = joined
+    for part in parts:
+        shard.delay.mark_inflight(part.refs, EntryState.HANDING_OVER)
     raw = np.frombuffer(body, np.uint8)
     raw[offsets + KIND_AT] = Kind.HANDED
-    heads = heads_of(body, offsets)
+    heads["kind"] = Kind.HANDED
     base = shard.log.place(len(body))
     queue_offset, groups = shard.topics.assign(heads["topic"], queue_ids(raw, offsets))
     stamp(

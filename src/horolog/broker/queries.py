@@ -235,6 +235,7 @@ def _broker(shard: Shard) -> BrokerView:
         pending=shard.delay.waiting + sum(len(u.heads) for u in shard.stalled),
         handed_over=shard.handed_over,
         recalled=shard.recalled,
+        expired=shard.expired,
         topics=len(shard.topics.by_name),
         groups=len(shard.ready.groups.ids),
         parked_polls=shard.ready.parked,

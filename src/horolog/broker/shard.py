@@ -175,6 +175,7 @@ class Shard:
         self.visible: set[tuple[int, int]] = set()  # (topic id, queue) that have grown
         self.handed_over = 0
         self.recalled = 0
+        self.expired = 0
         self.applied = 0
         self.checkpoint_position = 0
         self.checkpoint_bytes = 0  # that the last checkpoint has written
@@ -199,6 +200,9 @@ class Shard:
             self.lanes.settle(lanes)
             if state is EntryState.HANDED_OVER:
                 self.handed_over += len(refs)
+            elif state is EntryState.EXPIRED:
+                self.expired += len(refs)
+                self.tier.note_recalled(self.delay, refs)
             else:
                 self.recalled += len(refs)
                 self.tier.note_recalled(self.delay, refs)

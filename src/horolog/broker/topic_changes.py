@@ -17,6 +17,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
 from horolog.log.record import encode_topic, encode_topic_end
 from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
+from horolog.protocol.rocketmq.late_policy import check_has_room
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
 
@@ -141,7 +142,7 @@ def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
         return _plan_change(topics.get(command.name), command)
     _check_queues(command.queues)
     if command.settings is not None:
-        _check_settings(command.settings, command.queues)
+        _check_settings(command.name, command.settings, command.queues)
     known = topics.by_name.get(command.name)
     if known is None:
         return _plan_new(topics, command)
@@ -170,7 +171,7 @@ def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
     _check_queues(queues)
     _check_not_fewer("queues", known.name, there, queues)
     settings = known.settings if command.settings is None else command.settings
-    _check_settings(settings, queues)
+    _check_settings(known.name, settings, queues)
     for name in ("read_queues", "write_queues"):
         before = getattr(known.settings, name) or there
         _check_not_fewer(name, known.name, before, getattr(settings, name) or queues)
@@ -199,7 +200,8 @@ def _check_not_fewer(field: str, name: str, there: int, wanted: int) -> None:
         )
 
 
-def _check_settings(settings: TopicSettings, queues: int) -> None:
+def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
+    check_has_room(name, settings.late_policy, "late")
     if settings.perm not in PERM_NAMES:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
@@ -207,13 +209,13 @@ def _check_settings(settings: TopicSettings, queues: int) -> None:
             field="perm",
             limit="2, 4 or 6",
         )
-    for name in ("read_queues", "write_queues"):
-        value = getattr(settings, name)
+    for field in ("read_queues", "write_queues"):
+        value = getattr(settings, field)
         if not 0 <= value <= queues:
             raise HorologError(
                 ErrorCode.BAD_REQUEST,
-                f"{name}: {value}; the topic has {queues} queues",
-                field=name,
+                f"{field}: {value}; the topic has {queues} queues",
+                field=field,
                 limit=f"0 (all) to {queues}",
             )
     try:

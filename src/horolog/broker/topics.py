@@ -15,6 +15,7 @@ import numpy.typing as npt
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.protocol.rocketmq.late_policy import LatePolicy
 from horolog.protocol.topic_commands import (
     PERM_NAMES,
     PERM_READ,
@@ -118,6 +119,7 @@ class Topics:
         self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
         self.last = 0  # the highest id that was ever given
         self.dropped: dict[int, Dropped] = {}  # deleted ones of which the log may have messages
+        self.late: dict[int, LatePolicy] = {}  # by id, of topics that have one
         self.swept: set[int] = set()  # those of them whose files are gone
         self._rows: dict[int, dict[str, Any]] = {}  # of the registry, by id; replaced, not changed
         self._queues: list[ConsumeQueue] = []  # of all topics; the next two say whose, and which
@@ -156,6 +158,7 @@ class Topics:
             self._names.append(name)
             self._sorted = False
         topic.settings = settings
+        self._note_late(topic_id, settings)
         while len(topic.queues) < queues:
             queue_id = len(topic.queues)
             directory = f"{self._directory}/{queue_dir_name(topic_id, queue_id)}"
@@ -168,10 +171,17 @@ class Topics:
         self._rows[topic_id] = topic.row()
         return topic
 
+    def _note_late(self, topic_id: int, settings: TopicSettings) -> None:
+        policy = settings.late_policy
+        self.late.pop(topic_id, None)
+        if not policy.is_default:
+            self.late[topic_id] = policy
+
     def drop(self, topic_id: int, position: int) -> None:
         """A topic is deleted, by a record near that log position; its files go when no kept checkpoint needs them."""
         topic = self.by_id.pop(topic_id)
         del self.by_name[topic.name]
+        self.late.pop(topic_id, None)
         del self._rows[topic_id]
         self._names.remove(topic.name)
         kept = [i for i, of_topic in enumerate(self._topic_of) if of_topic != topic_id]
@@ -228,6 +238,10 @@ class Topics:
         assert self.dropped.keys().isdisjoint(self.by_id), "deleted, and there"
         assert all(topic_id <= self.last for topic_id in self.dropped), self.last
         assert self.swept <= self.dropped.keys(), self.swept
+        with_policy = {
+            n for n, topic in self.by_id.items() if not topic.settings.late_policy.is_default
+        }
+        assert self.late.keys() == with_policy, "late policies of other topics"
         assert len(self._queues) == len(self._topic_of) == len(self._id_of)
         assert len(self._queues) == sum(row["queues"] for row in self._rows.values())
         for topic_id, topic in self.by_id.items():

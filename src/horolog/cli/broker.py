@@ -12,6 +12,7 @@ _SHOWN = {
     "pending": "scheduled messages that wait",
     "handed_over": "handed over since the data directory was made",
     "recalled": "recalled or rescheduled",
+    "expired": "too late",
     "topics": "topics",
     "groups": "consumer groups",
     "parked_polls": "polls that wait",

@@ -20,7 +20,24 @@ app = typer.Typer(
 
 
 _BOTH = 6
+_FLAGS = {
+    "topic": "NAME",
+    "queues": "--queues",
+    "perm": "--perm",
+    "late": "--late",
+    "late_after_ms": "--late-after",
+}
 _PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
+_LATE = "What becomes of messages that are too late to be handed over."
+_LATE_AFTER = "With --late dead-letter or drop: how late is too late."
+
+
+class Late(StrEnum):
+    """Values of --late."""
+
+    HAND_OVER = "hand-over"
+    DEAD_LETTER = "dead-letter"
+    DROP = "drop"
 
 
 class Type(StrEnum):
@@ -38,6 +55,8 @@ def create(
     type_: Annotated[Type, typer.Option("--type", help="Which messages it takes.")] = Type.DELAY,
     queues: Annotated[int, typer.Option(metavar="N", help="Number of queues, 1 to 1024.")] = 8,
     perm: Annotated[int, typer.Option(metavar="P", help=_PERM)] = 6,
+    late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,
+    late_after: Annotated[str, typer.Option(metavar="TIME", help=_LATE_AFTER)] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -49,14 +68,15 @@ def create(
       horolog topic create reminders --type delay --queues 4
       horolog topic create audit --type normal
       horolog topic create archive --perm 4
+      horolog topic create offers --late drop --late-after 5m
     """
     from horolog.admin.client import path_of
 
     wanted: dict[str, Any] = {"name": name, "type": type_.value, "queues": queues}
     if perm != _BOTH:
         wanted["perm"] = perm
-    typed = {"topic": "NAME", "type": "--type", "queues": "--queues", "perm": "--perm"}
-    with typed_as(typed):
+    wanted |= _late_fields(late, late_after)
+    with typed_as({**_FLAGS, "type": "--type"}):
         view = connect(admin).post(path_of("topics"), wanted)
     _print_topic(view, as_json=as_json)
 
@@ -67,6 +87,8 @@ def change(
         int | None, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
     ] = None,
     perm: Annotated[int | None, typer.Option(metavar="P", help=_PERM)] = None,
+    late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,
+    late_after: Annotated[str, typer.Option(metavar="TIME", help=_LATE_AFTER)] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -77,12 +99,14 @@ def change(
     Examples:
       horolog topic change reminders --queues 8
       horolog topic change reminders --perm 4
+      horolog topic change reminders --late hand-over
     """
     from horolog.admin.client import path_of
 
-    given = {"queues": queues, "perm": perm}
+    given: dict[str, Any] = {"queues": queues, "perm": perm}
     wanted = {field: value for field, value in given.items() if value is not None}
-    with typed_as({"topic": "NAME", "queues": "--queues", "perm": "--perm"}):
+    wanted |= _late_fields(late, late_after)
+    with typed_as(_FLAGS):
         view = connect(admin).patch(path_of("topics", name), wanted)
     _print_topic(view, as_json=as_json)
 
@@ -110,13 +134,32 @@ def delete(
         typer.echo(f"topic {name}: deleted")
 
 
+def _late_fields(late: Late | None, late_after: str) -> dict[str, Any]:
+    """Fields of the admin API for --late and --late-after."""
+    from horolog.units import parse_duration_ms
+
+    fields: dict[str, Any] = {} if late is None else {"late": late.value}
+    if late_after:
+        fields["late_after_ms"] = parse_duration_ms(late_after, field="--late-after")
+    return fields
+
+
+def _late_text(view: dict[str, Any]) -> str:
+    from horolog.units import format_duration_ms
+
+    after = view.get("late_after_ms", 0)
+    return f"{view['late']} after {format_duration_ms(after)}" if after else ""
+
+
 def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
     queues = counted(view["queues"], "queue")
     perm = "" if view["perm"] == _BOTH else f", permission {view['perm']}"
-    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}")
+    late = _late_text(view)
+    late = f", late messages: {late}" if late else ""
+    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}{late}")
 
 
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
@@ -171,6 +214,7 @@ def describe(
             "type": view["type"],
             "queues": view["queues"],
             "permission": view["perm"],
+            "late messages": _late_text(view),
             "visible": sum(view["queue_offsets"]),
             "pending": view["pending"],
             "open transactions": view["open_transactions"],

@@ -13,7 +13,7 @@ offset  bytes   field              meaning
 16      8       count              entries of the delay index that this state covers
 24      8       log bytes          length of the delay log that belongs to them
 32      8       handed over        entries with state 1
-40      8       recalled           entries with state 2 or 4
+40      8       recalled           entries with state 2, 4 or 5
 48      4       body CRC           CRC-32 of all that follows the header
 52      4       header CRC         CRC-32 of bytes 0–51
 56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting u32}
@@ -56,6 +56,7 @@ class EntryState(IntEnum):
     RECALLED = 2
     QUARANTINED = 3  # its record does not verify: reported, never handed over
     MOVED = 4  # rescheduled: recalled, and a copy with another due time was made
+    EXPIRED = 5  # too late to be handed over: dropped, or a dead letter (`broker.late_messages`)
     SETTLED_BITS = 0x0F
     HANDING_OVER = 0x10  # in memory only
     RECALLING = 0x20  # in memory only
@@ -74,6 +75,9 @@ LEGAL: dict[EntryState, frozenset[int]] = {
         {EntryState.WAITING, EntryState.RECALLING, EntryState.QUARANTINED}
     ),
     EntryState.MOVED: frozenset({EntryState.WAITING, EntryState.RECALLING, EntryState.QUARANTINED}),
+    EntryState.EXPIRED: frozenset(
+        {EntryState.WAITING, EntryState.RECALLING, EntryState.QUARANTINED}
+    ),
     EntryState.QUARANTINED: frozenset({EntryState.WAITING}),
 }
 _IS_LEGAL = np.zeros((256, 256), np.bool_)  # [event, state], for columns
@@ -89,7 +93,8 @@ def check_event(states: npt.NDArray[np.uint8], event: EntryState) -> None:
     )
 
 
-RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED)  # what a recall or a reschedule has left
+RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED)
+"""What has ended without a hand-over: by a recall or a reschedule, or too late for one."""
 
 
 def empty_heads() -> npt.NDArray[Any]:

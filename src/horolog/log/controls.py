@@ -5,7 +5,7 @@ kind         carries        what it says
 ===========  =============  ==================================================================================
 HAND_OVER    HandOver       these scheduled messages are handed over: they follow in the same frame
 RECALL       RecallRecord   these copies of one message end: recalled, or moved to the message that follows
-RECALL_MANY  RecallMany     these messages of one topic end: recalled
+RECALL_MANY  RecallMany     these messages of one topic end: recalled, or expired
 TOPIC        JSON           a topic is as it says from here on, or is deleted
 GROUP        JSON           a consumer group is as it says from here on, or is deleted
 GRANT        Grant          leases of a group in a queue begin
@@ -42,6 +42,7 @@ from horolog.log.half_records import decode_half, decode_half_checks, decode_hal
 from horolog.log.record import (
     ENVELOPE,
     ENVELOPE_BYTES,
+    IS_EXPIRED,
     IS_MOVED,
     KIND_AT,
     MESSAGE_KINDS,
@@ -70,6 +71,7 @@ class Outcome(StrEnum):
     HANDED_OVER = "handed over"
     RECALLED = "recalled"
     MOVED = "moved"
+    EXPIRED = "expired"
 
 
 class Ended(NamedTuple):
@@ -130,9 +132,10 @@ def _recalled(control: Control, content: RecallRecord) -> Ended:
     return Ended(outcome, content.origins, due_ms, content.lanes)
 
 
-def _many_recalled(_: Control, content: RecallMany) -> Ended:
+def _many_recalled(control: Control, content: RecallMany) -> Ended:
     messages = content.messages
-    return Ended(Outcome.RECALLED, messages, messages["due_ms"].astype(np.int64), content.lanes)
+    outcome = Outcome.EXPIRED if control.flags & IS_EXPIRED else Outcome.RECALLED
+    return Ended(outcome, messages, messages["due_ms"].astype(np.int64), content.lanes)
 
 
 def _nothing(_: bytes) -> None:

@@ -8,7 +8,8 @@ offset  bytes  field        meaning
 ======  =====  ===========  =========================================================================
 0       4      size         of the whole record
 4       1      kind         `Kind`
-5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; unknown bits are kept
+5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; bit 1: a message has a late policy of its own, a
+                            RECALL_MANY is *expired*; unknown bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        id of the topic                                  (message records only)
@@ -27,7 +28,8 @@ HAND_OVER    hour u32, n u32, n × origin; the n HANDED records follow in the sa
 RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is that of the messages.
              If it is *moved* it is the first of two records of a frame, and the other one is the
              message with its new due time.  If any of them has a lane, the n lanes u16 follow
-RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}, and lanes as of a RECALL
+RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}, and lanes as of a RECALL.  If it is *expired* nobody has recalled
+             them: they were too late; dead letters of theirs follow as MESSAGE records in the same frame
 TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes)
              those that are not the defaults: the whole new state of that topic.  Or number, name, deleted: true
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
@@ -88,6 +90,8 @@ KIND_AT, FLAGS_AT, LANE_AT, DUE_AT, TOPIC_AT, TAGS_AT, KEY_AT = (
 LANE_BYTES = 2
 assert HEAD.itemsize == HEAD_BYTES
 IS_MOVED = 1  # flag of a RECALL
+IS_EXPIRED = 2  # flag of a RECALL_MANY
+HAS_LATE = 2  # flag of a scheduled message: it has a late policy of its own (`late_policy`)
 HAS_KEYS = 1  # flag of a message: only such a message costs the key index a look at its properties
 
 ORIGIN = np.dtype([("position", "<u8"), ("row", "<u4")])
@@ -224,11 +228,16 @@ def encode_recall(
 
 
 def encode_recall_many(
-    topic: int, messages: npt.NDArray[Any], lanes: npt.NDArray[Any] | None = None
+    topic: int,
+    messages: npt.NDArray[Any],
+    lanes: npt.NDArray[Any] | None = None,
+    *,
+    expired: bool = False,
 ) -> bytes:
     """RECALL_MANY of these messages (RECALLED rows) of one topic, and their lanes if any has one."""
     payload = _RECALL_MANY.pack(topic, len(messages)) + messages.tobytes()
-    return _control(Kind.RECALL_MANY, payload + _lanes(lanes, len(messages)))
+    payload += _lanes(lanes, len(messages))
+    return _control(Kind.RECALL_MANY, payload, flags=IS_EXPIRED if expired else 0)
 
 
 def _lanes(lanes: npt.NDArray[Any] | None, n: int) -> bytes:

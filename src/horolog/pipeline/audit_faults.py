@@ -113,7 +113,7 @@ def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
     grouped = rows.groupBy(known.alias("origin"), "origin_row").agg(
         f.count(f.when(planned, 1)).alias("scheduled"),
         f.count(f.when(handed, 1)).alias("hand_overs"),
-        f.count(f.when(f.col("kind").isin("RECALL", "MOVED"), 1)).alias("recalls"),
+        f.count(f.when(f.col("kind").isin("RECALL", "MOVED", "EXPIRED"), 1)).alias("recalls"),
         f.max("topic").alias("topic"),
         f.max(f.col("kind") == RowKind.PROMOTED.name).alias("came_back"),
         f.max(f.when(planned, f.col("due_ms"))).alias("planned_ms"),

@@ -65,6 +65,7 @@ def balance(result: AuditResult) -> list[tuple[str, int]]:
         ("handed over", -result.total("handed_over")),
         ("recalled", -result.total("recalled")),
         ("moved to another due time", -result.total("moved")),
+        ("too late: dropped, or dead letters", -result.total("expired")),
     ]
     return [*rows, ("left: waiting, or among the findings", sum(n for _, n in rows))]
 
@@ -114,6 +115,7 @@ def audit_page(result: AuditResult) -> str:
         ("adopted from bulk loads", result.total("adopted"), ""),
         ("handed over", result.total("handed_over"), ""),
         ("recalled or moved", result.total("recalled") + result.total("moved"), ""),
+        ("too late", result.total("expired"), ""),
         ("faults", result.faults, "bad" if result.faults else ""),
         ("due, not handed over yet", result.overdue, "warn" if result.overdue else ""),
         ("late, median", late[0] if late else NO_HAND_OVERS, ""),

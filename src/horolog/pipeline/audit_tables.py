@@ -33,6 +33,7 @@ _TOTALS = {
     "handed_over": "HANDED",
     "recalled": "RECALL",
     "moved": "MOVED",
+    "expired": "EXPIRED",
     "visible_at_once": "MESSAGE",
     "early": "early",
 }

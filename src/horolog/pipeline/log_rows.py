@@ -8,6 +8,7 @@ SCHEDULED   a message that is to be handed over; its origin is its own position
 HANDED      a message that was handed over, with its origin from the HAND_OVER before it (−1: it has none)
 RECALL      a message that a RECALL or RECALL_MANY names as origin
 MOVED       the same of a reschedule; the message with its new due time is a SCHEDULED of its own
+EXPIRED     the same of a message that was too late to be handed over; a dead letter of it is a MESSAGE of its own
 ADOPTED     a message of an adopted run: SCHEDULED, but in a file beside the log
 PROMOTED    a message that came back from the lake in the frame of its ADOPT, SCHEDULED once more; if it was due
             by then it was handed over at once, and there is a HANDED of the same position too
@@ -52,6 +53,7 @@ class RowKind(IntEnum):
     ADOPTED = 66
     PROMOTED = 67
     MOVED = 69
+    EXPIRED = 70
 
 
 SCHEDULES = (RowKind.SCHEDULED, RowKind.ADOPTED, RowKind.PROMOTED)
@@ -245,13 +247,19 @@ def _recalls(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
     for kind, rows_of_kind in _RECALLS.items():
         for row, control in controls_of(stretch, kind):
             try:
-                settled, topic, due, key, moved = rows_of_kind(plan, control)
+                settled, topic, due, key, name = rows_of_kind(plan, control)
             except UNREADABLE:
                 continue
             if len(settled):
                 append_ms = int(stretch.append_ms[stretch.frame[row]])
-                name = RowKind.MOVED if moved else RowKind.RECALL
                 yield settled_rows(name, control.position, settled, topic, key, due, append_ms)
+
+
+_OF_OUTCOME = {
+    Outcome.RECALLED: RowKind.RECALL,
+    Outcome.MOVED: RowKind.MOVED,
+    Outcome.EXPIRED: RowKind.EXPIRED,
+}
 
 
 class _Recalled(NamedTuple):
@@ -261,7 +269,7 @@ class _Recalled(NamedTuple):
     topic: Any
     due_ms: Rows
     key: Rows
-    is_moved: bool
+    kind: RowKind
 
 
 def _one(_: LogPlan, control: Control) -> _Recalled:
@@ -270,15 +278,15 @@ def _one(_: LogPlan, control: Control) -> _Recalled:
     assert ended is not None
     assert ended.due_ms is not None, "only a HAND_OVER leaves them to its messages"
     key = np.full(len(ended.origins), record.key, np.uint64).view(np.int64)
-    is_moved = ended.outcome is Outcome.MOVED
-    return _Recalled(ended.origins, record.topic, ended.due_ms, key, is_moved)
+    return _Recalled(ended.origins, record.topic, ended.due_ms, key, _OF_OUTCOME[ended.outcome])
 
 
 def _many(plan: LogPlan, control: Control) -> _Recalled:
     topic, settled, _ = control.content
-    return _Recalled(
-        settled, topic, settled["due_ms"].astype(np.int64), _keys(plan, settled), False
-    )
+    ended = control.ended()
+    assert ended is not None
+    due_ms = settled["due_ms"].astype(np.int64)
+    return _Recalled(settled, topic, due_ms, _keys(plan, settled), _OF_OUTCOME[ended.outcome])
 
 
 def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
@@ -287,7 +295,13 @@ def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
     gone = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
     due_ms = gone["due_ms"].astype(np.int64)
     topic = gone["topic"].astype(np.int64)
-    return _Recalled(gone, topic, due_ms, _keys(plan, gone), bool(step.get("moved")))
+    return _Recalled(
+        gone,
+        topic,
+        due_ms,
+        _keys(plan, gone),
+        RowKind.MOVED if step.get("moved") else RowKind.RECALL,
+    )
 
 
 def _keys(plan: LogPlan, settled: npt.NDArray[Any]) -> Rows:

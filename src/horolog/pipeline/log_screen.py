@@ -50,6 +50,7 @@ _SCREENED = (
     RowKind.HANDED,
     RowKind.RECALL,
     RowKind.MOVED,
+    RowKind.EXPIRED,
 )
 _DTYPES = (np.int64, np.uint64, np.uint8)  # of a Screened
 _ODD = np.uint64(0x9E3779B97F4A7C15)

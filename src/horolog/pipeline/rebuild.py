@@ -234,7 +234,7 @@ class _Rebuild:
 
     def _waiting(self, every: DataFrame) -> DataFrame:
         """SCHEDULED messages that the log does not settle and that are not in the lake."""
-        settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED')").select("origin")
+        settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED', 'EXPIRED')").select("origin")
         waiting = (
             sent(every)
             .join(settled, "origin", "left_anti")
@@ -356,7 +356,8 @@ class _Rebuild:
     ) -> Checkpoint:
         plan, sums = self._plan, self._sums
         counts = {
-            name: sum(row["n"] for row in sums.of(name)) for name in ("HANDED", "RECALL", "MOVED")
+            name: sum(row["n"] for row in sums.of(name))
+            for name in ("HANDED", "RECALL", "MOVED", "EXPIRED")
         }
         groups, of_topics = named(sums, "group"), named(sums, "topic")
         newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
@@ -378,6 +379,7 @@ class _Rebuild:
             "appended": [],
             "handed_over": counts["HANDED"],
             "recalled": counts["RECALL"] + counts["MOVED"],
+            "expired": counts["EXPIRED"],
             "log": {"start": 0, "newest_ms": newest},
         }
         store_ms = max([plan.newest_ms, *(row["top"] for row in sums.of("store"))])

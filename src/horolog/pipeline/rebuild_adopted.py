@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _RUNS = f"{SHARD}/runs"
 _SETTLED = "file int, row long, state int, position long"
 _SETTLE_ROWS = 65_536
-_RECALLED = (EntryState.RECALLED, EntryState.MOVED)
+_RECALLED = (EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED)
 
 
 class File(NamedTuple):
@@ -82,9 +82,9 @@ def settled_rows(every: DataFrame, files: Sequence[File], others: Sequence[int])
     """
     state = (
         f"case kind when 'HANDED' then {EntryState.HANDED_OVER:d}"
-        f" when 'RECALL' then {EntryState.RECALLED:d} else {EntryState.MOVED:d} end as state"
+        f" when 'RECALL' then {EntryState.RECALLED:d} when 'EXPIRED' then {EntryState.EXPIRED:d} else {EntryState.MOVED:d} end as state"
     )
-    rows = every.where("kind in ('HANDED', 'RECALL', 'MOVED')")
+    rows = every.where("kind in ('HANDED', 'RECALL', 'MOVED', 'EXPIRED')")
     rows = rows.selectExpr("origin", "origin_row", "position", state)
     return rows.mapInArrow(_of_files(files, others), _SETTLED)
 

@@ -314,6 +314,7 @@ class MessageState(StrEnum):
     DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
     RECALLED = "recalled"
     MOVED = "moved"  # rescheduled: a copy with another due time took its place
+    EXPIRED = "expired"  # it was too late to be handed over: dropped, or a dead letter
     IN_TIER = "lake"  # it waits elsewhere, or was recalled before it went there
     QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
 
@@ -408,6 +409,7 @@ class BrokerView:
     log_start: int = 0  # what lay below has been dropped by retention
     # Damaged things that were made whole again from the log, since the directory was made.
     repairs: int = 0
+    expired: int = 0  # scheduled messages that were too late to be handed over
     holes: int = 0  # messages of queues that could not be read, each counted once since the start
 
 

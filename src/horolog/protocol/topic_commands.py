@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, policy_of
+
 
 class TopicType(StrEnum):
     """Which messages a topic takes; MIXED takes all."""
@@ -32,6 +34,8 @@ class TopicSettings:
     read_queues   how many queues routes show to consumers, 0: all
     write_queues  how many queues take new messages, 0: all
     attributes    everything that a client stored with the topic and that means nothing here
+    late          what becomes of a scheduled message that is too late (`late_policy`)
+    late_after_ms  how late that is; 0 with hand-over
     """
 
     perm: int = 6
@@ -39,6 +43,13 @@ class TopicSettings:
     read_queues: int = 0
     write_queues: int = 0
     attributes: dict[str, object] = field(default_factory=dict)
+    late: str = Late.HAND_OVER.value
+    late_after_ms: int = 0
+
+    @property
+    def late_policy(self) -> LatePolicy:
+        """What becomes of its late messages; BAD_REQUEST if that is no policy."""
+        return policy_of(self.late, self.late_after_ms)
 
 
 @dataclass(slots=True, frozen=True)

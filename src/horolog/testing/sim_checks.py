@@ -10,7 +10,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
+from horolog.log.record import FLAGS_AT, IS_EXPIRED, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import (
     Recalled,
@@ -66,11 +68,13 @@ class HandOverWatch:
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}
         self.frames: list[Frame] = []
+        self.expired: dict[int, int] = {}  # origins of what was too late → where the log says so
 
     def new_life(self, end: int) -> None:
         """A process has begun at this log end."""
         self.end = end
         self.positions = {key: at for key, at in self.positions.items() if at < end}
+        self.expired = {origin: at for origin, at in self.expired.items() if at < end}
         while self.frames and self.frames[-1].base >= end:
             self.frames.pop()
 
@@ -80,7 +84,7 @@ class HandOverWatch:
             header = parse(bytes(write.content))
             if header is not None:
                 self.frames.append(Frame(header.base, header.end, header.durable, {}))
-            elif len(write.content) != HEADER_BYTES:
+            elif self.frames and write.position == self.frames[-1].base + HEADER_BYTES:
                 self._see_body(write.position, bytes(write.content), wall_ms)
 
     def _see_body(self, position: int, content: bytes, wall_ms: int) -> None:
@@ -89,6 +93,10 @@ class HandOverWatch:
         while at + 16 <= len(content):
             size, kind = _SIZE_KIND.unpack_from(content, at)
             due_ms = _DUE.unpack_from(content, at + 8)[0]
+            if kind == Kind.RECALL_MANY and content[at + FLAGS_AT] & IS_EXPIRED:
+                ended = read_control(content, at, position + at).ended()
+                assert ended is not None
+                self._see_expired(position + at, ended.origins["position"].tolist())
             if kind in _VISIBLE and due_ms > wall_ms:
                 raise _broken("P1", f"due {due_ms} handed over at {wall_ms}")
             if kind in _MESSAGES and size >= _KEY_AT + _KEY.size:
@@ -97,6 +105,12 @@ class HandOverWatch:
                 if kind in _VISIBLE:
                     self.positions[key] = position + at
             at += size
+
+    def _see_expired(self, position: int, origins: list[int]) -> None:
+        for origin in origins:
+            if origin in self.expired:
+                raise _broken("P3", f"the message at {origin} was too late twice")
+            self.expired[origin] = position
 
 
 class History:

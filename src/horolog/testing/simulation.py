@@ -36,6 +36,7 @@ from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
+from horolog.testing.sim_late import Perishables
 from horolog.testing.sim_levels import Levels, leveled
 from horolog.testing.sim_order import InOrder
 from horolog.testing.sim_polls import QUIET, Polls
@@ -80,6 +81,7 @@ class Simulation:
         self.giving_up = GivingUp(seed + 11, self.broker)
         self.in_order = InOrder(seed + 12, self.broker)
         self.traders = Traders(seed + 14, self.broker)
+        self.late = Perishables(seed + 13, self.broker)
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.rot: Rot | None = None
@@ -192,6 +194,7 @@ class Simulation:
             self.giving_up,
             self.in_order,
             self.traders,
+            self.late,
             self.readers,
         )
         for each in others:
@@ -418,6 +421,7 @@ class Simulation:
             self.retries.stepped()
             self.in_order.stepped()
             self.traders.stepped()
+        self.late.steps_back |= by < 0
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -437,6 +441,8 @@ class Simulation:
                 self.in_order.noted(answer, self.clock.monotonic_ms())
             elif self.traders.owns(answer):
                 self.traders.noted(answer)
+            elif self.late.owns(answer):
+                self.late.noted(answer)
             else:
                 self._note(answer)
 

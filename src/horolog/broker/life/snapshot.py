@@ -214,6 +214,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
         "problems": shard.problems.captured(),
         "handed_over": shard.handed_over,
         "recalled": shard.recalled,
+        "expired": shard.expired,
     }
     retention.follow(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
     former = shard.named
@@ -343,6 +344,7 @@ def restore(
     shard.halves.restore(registry, checkpoint.columns)
     shard.handed_over = registry["handed_over"]
     shard.recalled = registry["recalled"]
+    shard.expired = registry.get("expired", 0)  # an older horolog knew none
     shard.store_ms = checkpoint.store_ms
     shard.checkpoint_position = checkpoint.position
     retention.restore(shard, checkpoint)

@@ -36,6 +36,7 @@ _STATES = {
     EntryState.RECALLED: MessageState.RECALLED,
     EntryState.QUARANTINED: MessageState.QUARANTINED,
     EntryState.MOVED: MessageState.MOVED,
+    EntryState.EXPIRED: MessageState.EXPIRED,
 }
 
 _Origin = tuple[int, int]  # log position and row

@@ -83,6 +83,8 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
     newest = copies.states[-1] if len(copies.states) else None
     if newest == EntryState.QUARANTINED:
         return "is quarantined"
+    if newest == EntryState.EXPIRED:
+        return "has expired: it was too late to be handed over"
     due_ms = past.moved_to(shard, in_log, copies.due_ms)
     if due_ms is not None:
         return f"was moved to {instant(due_ms)}"

@@ -39,6 +39,7 @@ from horolog.protocol.dead_letter_commands import (
     RefusedLetter,
 )
 from horolog.protocol.rocketmq import retry
+from horolog.protocol.rocketmq.late_policy import LATE_PREFIX
 from horolog.protocol.rocketmq.message_group import NO_GROUP
 from horolog.protocol.send_commands import MessageType
 from horolog.ready.lease_life import Event
@@ -115,7 +116,7 @@ class DeadLetters:
     def _known(self, group: str) -> Topic | None:
         """The topic of the dead letters of a group; None if it has none; GROUP_NOT_FOUND."""
         topic = self._topic(group)
-        if topic is None:
+        if topic is None and not group.startswith(LATE_PREFIX):
             self._groups.known(group)
         return topic
 

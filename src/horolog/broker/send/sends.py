@@ -15,9 +15,10 @@ import numpy.typing as npt
 from horolog.broker.columns import place, queue_ids
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
+from horolog.broker.send import late_marks
 from horolog.broker.send.group_queues import queues_of_groups
 from horolog.broker.send.repeats import First, Repeats, Reused
-from horolog.broker.shard import Applied, Shard
+from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
@@ -195,6 +196,9 @@ class Sends:
         is_later = due > wall_ms
         heads["kind"] = np.where(is_later, _SCHEDULED, _MESSAGE)
         heads["lane"] *= is_later
+        if bool(is_later.any()) and (unclear := late_marks.mark(records, at, heads)):
+            refused |= unclear
+            _refuse_parts(requests, refused)
         heads["due_ms"] = due
         heads["topic"] = topics
         return requests, _Turn(records, at, heads, queues), refused
@@ -321,12 +325,14 @@ def append_messages(
     wall_ms: int,
     adoption: Adoption | None = None,
     controls: Sequence[bytes] = (),
+    settled: Sequence[Settled] = (),
 ) -> tuple[_Column, _Column]:
     """Append one frame of messages; gives their queue offsets (−1: scheduled) and log positions.
 
     records   of all of them, back to back; `heads` and `queues` take the place of theirs
     adoption  the transaction that these messages are all of; its record comes first
     controls  other records of the same frame, which come before the messages
+    settled   what these end
     """
     if adoption is not None:
         controls = [encode_adopt(adoption.fields()), *controls]
@@ -363,7 +369,7 @@ def append_messages(
             shard.log.end,
             units,
             unfiled_of(heads, at, base, body, wall_ms),
-            [],
+            list(settled),
             key_columns(heads, at, base, body),
             adoption,
         )

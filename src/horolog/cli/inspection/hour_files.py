@@ -134,13 +134,14 @@ def read_state(path: Path, content: memoryview, *, limit: int) -> Report:
 
 
 def _state_fields(state: HourState) -> dict[str, object]:
-    counted = np.bincount(state.states & EntryState.SETTLED_BITS, minlength=5).tolist()
+    counted = np.bincount(state.states & EntryState.SETTLED_BITS, minlength=6).tolist()
     named = [
         EntryState.WAITING,
         EntryState.HANDED_OVER,
         EntryState.RECALLED,
         EntryState.QUARANTINED,
         EntryState.MOVED,
+        EntryState.EXPIRED,
     ]
     return {
         "hour": f"{state.hour} ({format_time_ms(state.hour * SECONDS * 1000)})",

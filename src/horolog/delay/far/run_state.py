@@ -15,7 +15,7 @@ offset  bytes   field               meaning
 20      4       maps                bit s is set: there is a bit map of the rows with `EntryState` s
 24      4       body CRC            CRC-32 of all that follows the header
 28      4       header CRC          CRC-32 of bytes 0–27
-32      16 n    table               {hour u32, topic u32, gone u64}: rows handed over, recalled, moved or quarantined
+32      16 n    table               {hour u32, topic u32, gone u64}: rows handed over, recalled, moved, expired or quarantined
 …       …       bit maps            by ascending s, (rows + 7) // 8 bytes each; row r is bit r % 8 of byte r // 8
 ======  ======  ==================  ================================================================
 """
@@ -45,6 +45,7 @@ MAPPED_STATES = (
     EntryState.RECALLED,
     EntryState.QUARANTINED,
     EntryState.MOVED,
+    EntryState.EXPIRED,
 )
 
 

@@ -167,7 +167,7 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     every   rows of the log
     others  positions of recalls that are not meant (`recalled_at`)
     """
-    recalls = every.where("kind in ('RECALL', 'MOVED')")
+    recalls = every.where("kind in ('RECALL', 'MOVED', 'EXPIRED')")
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
     appended = sent(every).selectExpr("position as origin", "append_ms")
     rows = recalls.join(appended, "origin", "left").toArrow()

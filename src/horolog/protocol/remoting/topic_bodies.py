@@ -17,6 +17,7 @@ from horolog.protocol.remoting import object_keys
 MESSAGE_TYPE = "message.type"
 FILTER_TYPE = "SINGLE_TAG"
 _UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
+LATE = "horolog.late"  # the attribute that says what becomes of late messages
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration is not numbered
 
 
@@ -40,8 +41,12 @@ def queue_key(topic: str, broker: str, queue_id: int) -> dict[str, object]:
 
 def topic_config(topic: TopicView) -> dict[str, Any]:
     """TopicConfig."""
+    attributes = {**topic.settings.attributes, MESSAGE_TYPE: topic.type.value.upper()}
+    policy = topic.settings.late_policy
+    if not policy.is_default:
+        attributes[LATE] = str(policy)
     return {
-        "attributes": {**topic.settings.attributes, MESSAGE_TYPE: topic.type.value.upper()},
+        "attributes": attributes,
         "order": topic.settings.order,
         "perm": topic.settings.perm,
         "readQueueNums": topic.read_queues,

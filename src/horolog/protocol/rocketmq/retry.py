@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import Due, Levels, due_of
+from horolog.protocol.rocketmq.late_policy import LATE_PREFIX
 from horolog.protocol.rocketmq.message import check_stored_size, key_hash
 from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.rocketmq.tags import tags_code
@@ -23,7 +24,7 @@ from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
-LETTER_PREFIXES = (DEAD_LETTER_PREFIX,)  # of all topics that hold dead letters
+LETTER_PREFIXES = (DEAD_LETTER_PREFIX, LATE_PREFIX)  # of all topics that hold dead letters
 FIRST_LEVEL = 3  # 10 s, as RocketMQ's table has it
 _OF_ONE_ATTEMPT = frozenset(
     name.encode()
@@ -59,8 +60,8 @@ def retry_topic(group: str) -> str:
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages end that a group has failed on for good."""
-    return DEAD_LETTER_PREFIX + group
+    """Where messages end that a group has failed on for good; of what was too late the name is that of its topic."""
+    return group if group.startswith(LATE_PREFIX) else DEAD_LETTER_PREFIX + group
 
 
 def group_of_letters(topic: str) -> str:
@@ -81,6 +82,18 @@ def letter_of(stored: bytes) -> Letter:
     topic = known.get(properties.DLQ_ORIGIN_TOPIC) or known.get(properties.RETRY_TOPIC, "")
     message_id = known.get(properties.UNIQ_KEY) or known.get(properties.DLQ_ORIGIN_MESSAGE_ID, "")
     return Letter(topic, message_id)
+
+
+def late_letter(stored: bytes, topic: str) -> bytes:
+    """The record of a dead letter of no group, in that topic: a scheduled message that was too late; due now."""
+    origin, before = layout.topic_and_properties(stored)
+    message_id = properties.value_of(before, properties.UNIQ_KEY) or ""
+    added = {
+        properties.DLQ_ORIGIN_TOPIC: origin,
+        properties.DLQ_ORIGIN_MESSAGE_ID: message_id,
+    }
+    text = b"\x02" + b"".join([*_pieces(before), properties.encode(added)])
+    return _record_of(stored, topic, message_id, 0, Due(0, 0, text))
 
 
 def redriven(stored: bytes, topic: str, due_ms: int) -> bytes:

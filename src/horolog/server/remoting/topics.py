@@ -23,6 +23,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import QueueState
+from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
 from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.rates import Rates
@@ -217,12 +218,17 @@ class _Wanted(NamedTuple):
         """Its settings, if they are these so far."""
         queues = max(self.read, self.write)
         attributes = {**known.attributes, **self.attributes}
+        late = known.late_policy
+        if bodies.LATE in attributes:
+            late = parse_policy(str(attributes.pop(bodies.LATE) or Late.HAND_OVER), bodies.LATE)
         return TopicSettings(
             known.perm if self.perm is None else self.perm,
             self.order,
             self.read if self.read < queues else 0,
             self.write if self.write < queues else 0,
             {name: value for name, value in attributes.items() if value is not None},
+            late.action,
+            late.after_ms,
         )
 
 

@@ -1,0 +1,163 @@
+"""Messages that are too late to be handed over: dropped, or made dead letters, as their policy says.
+
+It is decided at hand-over, once, and logged before the hand-over of the turn: a RECALL_MANY with the flag IS_EXPIRED
+names the messages that end so, and dead letters follow it in the same frame as messages that are visible.  So a replay
+reads neither clock nor settings, and no crash takes the one without the other.
+
+A turn looks at the policies only if something is at least LATE_AFTER_MIN_MS late; then a message costs a comparison of
+columns, and one with a policy of its own a look at its properties.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.send.sends import append_messages
+from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.topic_changes import TopicChanges
+from horolog.delay.state import EntryState
+from horolog.errors import HorologError
+from horolog.limits import LATE_AFTER_MIN_MS
+from horolog.log.record import (
+    HAS_LATE,
+    HEAD,
+    HEAD_BYTES,
+    RECALLED,
+    Kind,
+    encode_recall_many,
+)
+from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.protocol.rocketmq import layout, properties, retry
+from horolog.protocol.rocketmq.late_policy import (
+    PROPERTY,
+    Late,
+    LatePolicy,
+    late_topic,
+    parse_policy,
+)
+
+
+class Ready(NamedTuple):
+    """Messages that are about to be handed over, as columns."""
+
+    refs: npt.NDArray[np.int64]
+    entries: npt.NDArray[Any]
+    heads: npt.NDArray[Any]
+    body: bytearray
+    offsets: npt.NDArray[np.int64]  # of their records in the body
+
+    def record(self, row: int) -> bytes:
+        """One of them."""
+        at = int(self.offsets[row])
+        return bytes(self.body[at : at + int(self.heads["size"][row])])
+
+
+class LateMessages:
+    """Ends what is too late; `records` are the control records of the turn, where topics are made."""
+
+    def __init__(self, shard: Shard, topics: TopicChanges, records: list[bytes]) -> None:
+        self._shard = shard
+        self._topics = topics
+        self._records = records
+
+    def end(self, ready: Ready, wall_ms: int) -> npt.NDArray[np.bool_] | None:
+        """End what is too late; gives which rows that were, None if none was."""
+        lateness = wall_ms - ready.heads["due_ms"].astype(np.int64)
+        if int(lateness.max()) < LATE_AFTER_MIN_MS:
+            return None
+        chosen = self._chosen(ready, lateness)
+        if not chosen:
+            return None
+        letters = {row for row, action in chosen.items() if action is Late.DEAD_LETTER}
+        made = self._letters(ready, sorted(letters))
+        if made is None:  # their topic cannot be made: they are handed over
+            chosen = {row: action for row, action in chosen.items() if row not in letters}
+        if not chosen:
+            return None
+        rows = np.array(sorted(chosen), np.int64)
+        self._append(ready, rows, made or [], wall_ms)
+        is_late = np.zeros(len(ready.refs), np.bool_)
+        is_late[rows] = True
+        return is_late
+
+    # --- which ------------------------------------------------------------------------------------
+
+    def _chosen(self, ready: Ready, lateness: npt.NDArray[np.int64]) -> dict[int, Late]:
+        topics = self._shard.topics
+        chosen: dict[int, Late] = {}
+        own = (ready.heads["flags"] & HAS_LATE) != 0
+        of_topics = ready.heads["topic"]
+        if topics.late:
+            for topic_id in np.unique(of_topics).tolist():
+                policy = topics.late.get(topic_id)
+                if policy is not None:
+                    rows = (of_topics == topic_id) & (lateness > policy.after_ms) & ~own
+                    chosen |= dict.fromkeys(np.flatnonzero(rows).tolist(), policy.action)
+        for row in np.flatnonzero(own & (lateness >= LATE_AFTER_MIN_MS)).tolist():
+            policy = self._own(ready.record(row))
+            if not policy.is_default and int(lateness[row]) > policy.after_ms:
+                chosen[row] = policy.action
+        return chosen
+
+    @staticmethod
+    def _own(record: bytes) -> LatePolicy:
+        topic, of_message = layout.topic_and_properties(record[HEAD_BYTES:])
+        if topic.startswith(
+            retry.RETRY_PREFIX
+        ):  # another attempt, with the properties of the first
+            return LatePolicy()
+        try:
+            return parse_policy(properties.value_of(of_message, PROPERTY) or Late.HAND_OVER)
+        except HorologError:
+            return LatePolicy()  # it was checked when it came
+
+    # --- what follows -----------------------------------------------------------------------------
+
+    def _letters(self, ready: Ready, rows: list[int]) -> list[bytes] | None:
+        """The records of dead letters, in topics that are there by then; None if one cannot be."""
+        made = []
+        for row in rows:
+            record = ready.record(row)
+            name = self._shard.topics.by_id[int(ready.heads["topic"][row])].name
+            try:
+                if late_topic(name) not in self._shard.topics.by_name:
+                    self._topics.make(CreateTopic(late_topic(name), TopicType.MIXED, 1))
+                made.append(retry.late_letter(record[HEAD_BYTES:], late_topic(name)))
+            except HorologError as error:
+                if error.fatal:
+                    raise
+                return None
+        return made
+
+    def _append(
+        self, ready: Ready, rows: npt.NDArray[np.int64], letters: list[bytes], wall_ms: int
+    ) -> None:
+        shard = self._shard
+        controls = self._records.copy()  # topics that were made just now
+        self._records.clear()
+        settled = []
+        for topic_id in np.unique(ready.heads["topic"][rows]).tolist():
+            mine = rows[ready.heads["topic"][rows] == topic_id]
+            messages = np.zeros(len(mine), RECALLED)
+            messages["position"] = ready.entries["origin"][mine]
+            messages["row"] = ready.entries["row"][mine]
+            messages["due_ms"] = ready.heads["due_ms"][mine]
+            lanes = ready.heads["lane"][mine]
+            controls.append(encode_recall_many(topic_id, messages, lanes, expired=True))
+            settled.append(Settled(ready.refs[mine], EntryState.EXPIRED, lanes))
+        shard.delay.mark_inflight(ready.refs[rows], EntryState.RECALLING)
+        if not letters:
+            shard.log.append(b"".join(controls), len(controls), wall_ms)
+            shard.uncommitted.append(Applied(shard.log.end, [], None, settled))
+            return
+        heads = np.concatenate([np.frombuffer(record, HEAD, 1) for record in letters])
+        names = [layout.topic_and_properties(record[HEAD_BYTES:])[0] for record in letters]
+        heads["kind"] = Kind.MESSAGE
+        heads["topic"] = [shard.topics.by_name[name].id for name in names]
+        queues = np.zeros(len(letters), np.int64)
+        append_messages(
+            shard, b"".join(letters), heads, queues, wall_ms, controls=controls, settled=settled
+        )

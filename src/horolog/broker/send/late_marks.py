@@ -1,0 +1,55 @@
+"""Which messages of a turn have a late policy of their own: their heads get a flag, so that hand-over need not look.
+
+Only turns with messages that are due later are searched, with one pass over the bytes of all their records.  A body
+that holds the name of the property costs its record one look at the properties, however often it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.errors import HorologError
+from horolog.log.record import HAS_LATE, HEAD_BYTES
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.late_policy import PROPERTY, check_has_room, parse_policy
+
+_NEEDLE = f"{PROPERTY}\x01".encode()
+
+
+def mark(
+    records: bytes, at: npt.NDArray[np.int64], heads: npt.NDArray[Any]
+) -> dict[int, HorologError]:
+    """Flag the heads of such messages; gives the rows whose policy cannot be read, and why.
+
+    records  of a turn, back to back
+    at       where each begins
+    """
+    refused: dict[int, HorologError] = {}
+    for row in _rows_with(records, at):
+        start = int(at[row]) + HEAD_BYTES
+        stored = records[start : int(at[row]) + int(heads["size"][row])]
+        topic, of_message = layout.topic_and_properties(stored)
+        text = properties.value_of(of_message, PROPERTY)
+        if text is None:
+            continue  # its body has the words
+        try:
+            check_has_room(topic, parse_policy(text), PROPERTY)
+        except HorologError as error:
+            refused[row] = error
+            continue
+        heads["flags"][row] |= HAS_LATE
+    return refused
+
+
+def _rows_with(records: bytes, at: npt.NDArray[np.int64]) -> Iterator[int]:
+    place = records.find(_NEEDLE)
+    while place >= 0:
+        row = int(np.searchsorted(at, place, side="right")) - 1
+        yield row
+        if row + 1 == len(at):
+            return
+        place = records.find(_NEEDLE, int(at[row + 1]))

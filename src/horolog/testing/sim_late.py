@@ -1,0 +1,129 @@
+"""Messages that may be too late, in a simulation: of a topic with a late policy, or with one of their own.
+
+While the broker is down, or its clock steps ahead, they become late.  Whatever happens, each is handed over once, or a
+dead letter once, or dropped, and what is handed over was not later than allowed by the time that stands in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from horolog.limits import HOUR_MS
+from horolog.protocol.commands import (
+    CreateTopic,
+    DescribeTopic,
+    MessageType,
+    NewMessage,
+    Receive,
+    SendMessages,
+    Sent,
+    TopicSettings,
+    TopicType,
+)
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.late_policy import PROPERTY, late_topic, policy_of
+from horolog.protocol.rocketmq.message import encode
+from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_checks import PromiseBroken
+
+TOPIC = "perishable"
+
+
+class Perishables:
+    """Whoever sends them in one simulation."""
+
+    def __init__(self, seed: int, broker: SimBroker) -> None:
+        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._share = self._random.choice([0, 0.05, 0.15])  # of all turns
+        self._broker = broker
+        self._policy = policy_of(self._random.choice(["drop", "dead-letter"]), 5_000)
+        self._after_ms: dict[str, int | None] = {}  # by message id; None: however late
+        self.certain: dict[str, int] = {}  # and its origin, as answered
+        self._asked: dict[int, list[str]] = {}  # message ids, by command
+        self.latest_ms = 0  # the last due time
+        self.steps_back = False  # the clock has: store times are ahead of it
+
+    def wants_turn(self) -> bool:
+        """Whether this turn is one of these."""
+        return self._random.random() < self._share
+
+    def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
+        """Commands to be asked for in one step, and what they do."""
+        del topics, mono_ms
+        settings = TopicSettings(late=self._policy.action, late_after_ms=self._policy.after_ms)
+        made = [self._message(wall_ms) for _ in range(self._random.randint(1, 5))]
+        create = CreateTopic(TOPIC, TopicType.MIXED, 2, settings)
+        send = SendMessages(TOPIC, made)
+        self._asked[id(send)] = [message.message_id for message in made]
+        return [Answer(create, wall_ms), Answer(send, wall_ms)], f"{len(made)} {TOPIC}"
+
+    def _message(self, wall_ms: int) -> NewMessage:
+        message_id = f"L{len(self._after_ms)}"
+        own = self._random.choice(["", "", "", "hand-over", "drop 2s", "dead-letter 20s"])
+        after = {"": self._policy.after_ms, "drop 2s": 2_000, "dead-letter 20s": 20_000}
+        self._after_ms[message_id] = after.get(own)
+        due_ms = wall_ms + self._random.choice([500, 3_000, 20_000, 120_000, 2 * HOUR_MS])
+        self.latest_ms = max(self.latest_ms, due_ms)
+        return encode(
+            topic=TOPIC,
+            body=message_id.encode(),
+            message_id=message_id,
+            type=MessageType.DELAY,
+            due_ms=due_ms,
+            user_properties={PROPERTY: own} if own else None,
+        )
+
+    def owns(self, answer: Answer) -> bool:
+        """Whether that is an answer to one of these."""
+        command = answer.command
+        name = command.name if isinstance(command, CreateTopic) else ""
+        return TOPIC in (name, getattr(command, "topic", ""))
+
+    def noted(self, answer: Answer) -> None:
+        """An answer has been released."""
+        command, result = answer.command, answer.result
+        if isinstance(command, SendMessages) and isinstance(result, Sent) and not result.refused:
+            names = self._asked.pop(id(command))
+            self.certain.update(zip(names, result.origins, strict=True))
+
+    def finish(self, *, lost_allowed: bool) -> None:
+        """Everything is handed over: compare."""
+        there: Counter[str] = Counter()
+        letters: Counter[str] = Counter()
+        dropped = self._gather(TOPIC, there) + self._gather(late_topic(TOPIC), letters)
+        for message_id, times in (there + letters).items():
+            if times > 1:
+                raise PromiseBroken(
+                    f"P3: {message_id} was handed over or a dead letter {times} times"
+                )
+        expired = {name for name, at in self.certain.items() if at in self._broker.watch.expired}
+        if wrong := expired & there.keys() or letters.keys() & self.certain.keys() - expired:
+            raise PromiseBroken(
+                f"P3: {sorted(wrong)} were too late and handed over, or not and are dead letters"
+            )
+        if never := {name for name in expired if self._after_ms[name] is None}:
+            raise PromiseBroken(f"{sorted(never)} were dropped, and never are too late")
+        lost = sorted(self.certain.keys() - there.keys() - expired)
+        if len(lost) > dropped and not lost_allowed:
+            raise PromiseBroken(f"P2: {lost} were neither handed over nor too late")
+
+    def _gather(self, topic: str, there: Counter[str]) -> int:
+        """What a new group finds; gives how many messages retention has dropped."""
+        if topic not in self._broker.shard.topics.by_name:
+            return 0
+        command = Receive("final", topic, -1, "*", 32, 600_000, False, 0, "final")
+        while messages := self._broker.ask(command).messages:
+            for message in messages:
+                stored = layout.decode(message.layout)
+                known = properties.decode(stored.properties)
+                there[known[properties.UNIQ_KEY]] += 1
+                if topic == TOPIC:
+                    self._check_in_time(known, stored.store_ms)
+        return sum(self._broker.ask(DescribeTopic(topic)).min_offsets)
+
+    def _check_in_time(self, known: dict[str, str], store_ms: int) -> None:
+        after_ms = self._after_ms[known[properties.UNIQ_KEY]]
+        late_ms = store_ms - int(known[properties.TIMER_DELIVER_MS])
+        if after_ms is not None and late_ms > after_ms and not self.steps_back:
+            raise PromiseBroken(f"{known[properties.UNIQ_KEY]} was handed over {late_ms} ms late")
