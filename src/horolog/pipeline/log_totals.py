@@ -192,7 +192,7 @@ class Totals:
 
     def _grant(self, control: Control) -> None:
         grant = _whole(control, lambda record: record.granted, _GRANT_BYTES)
-        if grant is not None:
+        if grant is not None and grant.duration_ms:  # without: leases that were taken back
             attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)
             for attempt, n in zip(attempts.tolist(), counts.tolist(), strict=True):
                 self.add("grant", n, topic=grant.topic, a=grant.group, b=attempt)

@@ -261,7 +261,8 @@ class Ready:
 
     def watch(self, group: int, topic: int, queue: int) -> None:
         """Leases of a queue have changed: whoever waits is woken when the first one ends."""
-        end = self.of(group, topic, queue).next_end()
+        found = self.of(group, topic, queue)
+        end = found.next_end()
         ends = self._ends.get((group, topic))
         if end is not None:
             if ends is None:
@@ -273,7 +274,7 @@ class Ready:
             if not ends:
                 del self._ends[group, topic]
         self.polls.watch(group, topic, self._first_end(group, topic))
-        order = self.of(group, topic, queue).order
+        order = found.order
         if order is not None and order.has_news:
             order.has_news = False
             self.polls.postpone(News(topic, group, [queue]))
