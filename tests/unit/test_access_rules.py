@@ -25,7 +25,7 @@ from horolog.errors import ErrorCode, HorologError
         ("else", Right.DENY),
     ],
 )
-def test_the_closest_pattern_decides(tmp_path: Path, name: str, right: Right) -> None:
+def test_the_closest_pattern_decides(tmp_path: Path, name: str, right: int) -> None:
     app = read_identities(access_file(tmp_path))["app"]
     assert app.topics.of(name) == right
     assert app.topics.of(name) == right  # kept, and the same

@@ -22,7 +22,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
-from horolog.access.rules import RIGHTS, Identity, Patterns, Right
+from horolog.access.rules import RIGHTS, Identity, Patterns
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ACCESS_KEY_MAX, ACCESS_SECRET_MIN
 
@@ -129,7 +129,7 @@ def _text(path: Path, where: str, value: object) -> str:
 def _patterns(path: Path, where: str, granted: object) -> Patterns:
     if not isinstance(granted, dict):
         raise AccessFileError(path, where, 'a table such as { "orders-*" = "PUB|SUB" } is needed')
-    found: dict[str, Right] = {}
+    found: dict[str, int] = {}
     for name, words in granted.items():
         if "*" in name[:-1] or not name:
             raise AccessFileError(path, f"{where}.{name}", "a * is allowed at the end only")

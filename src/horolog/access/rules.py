@@ -13,7 +13,8 @@ Topics of a consumer group, `%RETRY%group` and `%DLQ%group`, go by the rights to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntFlag, StrEnum
+from enum import IntEnum, StrEnum
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NamedTuple
 
@@ -23,15 +24,15 @@ _DECIDED_MAX = 4_096  # answers that an identity keeps; then they are forgotten
 _OF_GROUPS = ("%RETRY%", "%DLQ%")
 
 
-class Right(IntFlag):
-    """What may be done."""
+class Right(IntEnum):
+    """What may be done; several are or-ed to a plain int, for every request compares them."""
 
     DENY = 0
     PUB = 1  # send to it, recall from it
     SUB = 2  # take messages of it
 
 
-RIGHTS = {
+RIGHTS: dict[str, int] = {
     "DENY": Right.DENY,
     "PUB": Right.PUB,
     "SUB": Right.SUB,
@@ -55,14 +56,15 @@ class Need(NamedTuple):
 
     kind: Kind
     name: str
-    rights: Right
+    rights: int
 
 
 ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
 """Only for administrators."""
 
 
-def topic(name: str, rights: Right) -> Need:
+@lru_cache(maxsize=_DECIDED_MAX)
+def topic(name: str, rights: int) -> Need:
     """To do this with a topic; with that of a group, its members' right."""
     for prefix in _OF_GROUPS:
         if name.startswith(prefix):
@@ -70,6 +72,7 @@ def topic(name: str, rights: Right) -> Need:
     return Need(Kind.TOPIC, name, rights)
 
 
+@lru_cache(maxsize=_DECIDED_MAX)
 def group(name: str) -> Need:
     """To be a member of a consumer group."""
     return Need(Kind.GROUP, name, Right.SUB)
@@ -78,13 +81,13 @@ def group(name: str) -> Need:
 class Patterns:
     """Rights by name; each is decided once and kept."""
 
-    def __init__(self, granted: Mapping[str, Right]) -> None:
+    def __init__(self, granted: Mapping[str, int]) -> None:
         self._exact = {name: right for name, right in granted.items() if not name.endswith("*")}
         prefixes = [(name[:-1], right) for name, right in granted.items() if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=lambda each: -len(each[0]))
-        self._decided: dict[str, Right] = {}
+        self._decided: dict[str, int] = {}
 
-    def of(self, name: str) -> Right:
+    def of(self, name: str) -> int:
         """What is granted to this name."""
         found = self._decided.get(name)
         if found is None:
@@ -94,7 +97,7 @@ class Patterns:
             self._decided[name] = found
         return found
 
-    def _decide(self, name: str) -> Right:
+    def _decide(self, name: str) -> int:
         if name in self._exact:
             return self._exact[name]
         return next((r for prefix, r in self._prefixes if name.startswith(prefix)), Right.DENY)
@@ -134,7 +137,7 @@ class Identity(NamedTuple):
             else:
                 raise self._forbidden(kind, "Cluster", "it is not an administrator")
             if not granted & rights:
-                wanted = " or ".join(r.name or "" for r in (Right.PUB, Right.SUB) if r & rights)
+                wanted = " or ".join(r.name for r in (Right.PUB, Right.SUB) if r & rights)
                 raise self._forbidden(
                     kind, f"{kind.capitalize()}:{name}", f"{wanted} is not granted"
                 )

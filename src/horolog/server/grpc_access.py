@@ -17,20 +17,21 @@ from horolog.protocol.grpc.quick_sends import QuickSend
 from horolog.protocol.grpc.translate import name_of
 from horolog.server.call import Call
 
-_EITHER = Right.PUB | Right.SUB
+_PUB, _SUB = int(Right.PUB), int(Right.SUB)
+_EITHER = _PUB | _SUB
 Needs = tuple[Need, ...]
 
 
 def _send(request: QuickSend | pb.SendMessageRequest) -> Needs:
     if isinstance(request, QuickSend):
-        return (topic(request.topic, Right.PUB),)
+        return (topic(request.topic, _PUB),)
     if not request.messages:
         return ()
-    return (topic(name_of(request.messages[0].topic), Right.PUB),)  # of others they are refused
+    return (topic(name_of(request.messages[0].topic), _PUB),)  # of others they are refused
 
 
 def _publish(request: Any) -> Needs:
-    return (topic(name_of(request.topic), Right.PUB),)
+    return (topic(name_of(request.topic), _PUB),)
 
 
 def _route(request: pb.QueryRouteRequest) -> Needs:
@@ -39,12 +40,12 @@ def _route(request: pb.QueryRouteRequest) -> Needs:
 
 def _consume(request: Any) -> Needs:
     if isinstance(request, QuickAck):
-        return group(request.group), topic(request.topic, Right.SUB)
-    return group(name_of(request.group)), topic(name_of(request.topic), Right.SUB)
+        return group(request.group), topic(request.topic, _SUB)
+    return group(name_of(request.group)), topic(name_of(request.topic), _SUB)
 
 
 def _of_queue(request: Any) -> Needs:
-    of_topic = topic(name_of(request.message_queue.topic), Right.SUB)
+    of_topic = topic(name_of(request.message_queue.topic), _SUB)
     if "group" not in request.DESCRIPTOR.fields_by_name:
         return (of_topic,)
     return group(name_of(request.group)), of_topic
@@ -77,9 +78,9 @@ NEEDS: dict[str, Callable[[Any], Needs]] = {
 
 def _of_settings(settings: pb.Settings) -> Needs:
     if settings.HasField("publishing"):
-        return tuple(topic(name_of(each), Right.PUB) for each in settings.publishing.topics)
+        return tuple(topic(name_of(each), _PUB) for each in settings.publishing.topics)
     wanted = settings.subscription
-    topics = [topic(name_of(each.topic), Right.SUB) for each in wanted.subscriptions]
+    topics = [topic(name_of(each.topic), _SUB) for each in wanted.subscriptions]
     return group(name_of(wanted.group)), *topics
 
 

@@ -20,17 +20,18 @@ from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.rocketmq.layout import topic_and_properties
 from horolog.server.remoting.link import RemotingLink
 
-_EITHER = Right.PUB | Right.SUB
+_PUB, _SUB = int(Right.PUB), int(Right.SUB)
+_EITHER = _PUB | _SUB
 Needs = tuple[Need, ...]
 NOBODYS: Needs = ()  # anybody with a key may ask
 
 
 def _send(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("topic", ""), Right.PUB),)
+    return (topic(frame.fields.get("topic", ""), _PUB),)
 
 
 def _send_short(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("b", ""), Right.PUB),)
+    return (topic(frame.fields.get("b", ""), _PUB),)
 
 
 def _end(frame: Frame) -> Needs:
@@ -40,11 +41,11 @@ def _end(frame: Frame) -> Needs:
 
 def _consume(frame: Frame) -> Needs:
     of_group = group(frame.fields.get("consumerGroup", ""))
-    return of_group, topic(frame.fields.get("topic", ""), Right.SUB)
+    return of_group, topic(frame.fields.get("topic", ""), _SUB)
 
 
 def _look(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("topic", ""), Right.SUB),)
+    return (topic(frame.fields.get("topic", ""), _SUB),)
 
 
 def _either(frame: Frame) -> Needs:
@@ -83,13 +84,13 @@ def _check_client(frame: Frame) -> Needs:
 
 def _assignment(frame: Frame) -> Needs:
     body = _body(frame)
-    return group(_name(body, "consumerGroup")), topic(_name(body, "topic"), Right.SUB)
+    return group(_name(body, "consumerGroup")), topic(_name(body, "topic"), _SUB)
 
 
 def _batch_ack(frame: Frame) -> Needs:
     needs: list[Need] = []
     for ack in _objects(_body(frame).get("acks")):
-        needs += (group(_name(ack, "c")), topic(_name(ack, "t"), Right.SUB))
+        needs += (group(_name(ack, "c")), topic(_name(ack, "t"), _SUB))
     return tuple(needs)
 
 
@@ -112,7 +113,7 @@ def _name(fields: dict[str, Any], field: str) -> str:
 
 
 def _topics(listed: object) -> Iterable[Need]:
-    return [topic(_name(each, "topic"), Right.SUB) for each in _objects(listed)]
+    return [topic(_name(each, "topic"), _SUB) for each in _objects(listed)]
 
 
 NEEDS: dict[int, Callable[[Frame], Needs]] = {
@@ -193,4 +194,4 @@ class RemotingAccess:
 
 def check_stored(identity: Identity, layout: bytes) -> None:
     """FORBIDDEN if this message is of a topic that is not to be read."""
-    identity.check((topic(topic_and_properties(layout)[0], Right.SUB),))
+    identity.check((topic(topic_and_properties(layout)[0], _SUB),))
