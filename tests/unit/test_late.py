@@ -16,6 +16,7 @@ from horolog.protocol.commands import (
     FindMessages,
     MessageState,
     MessageType,
+    NewRecords,
     Recall,
     RecallStatus,
     Receive,
@@ -28,6 +29,7 @@ from horolog.protocol.dead_letter_commands import CountDeadLetters, Redrive
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, parse_policy
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import EndTransaction, Resolution, SendHalf, as_half
 from horolog.server.open_broker import open_engine
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
@@ -178,6 +180,30 @@ def test_its_dead_letter_is_redriven(world) -> None:
     done: Any = world.broker.ask(Redrive("%LATE%t"))
     assert [each.topic for each in done.letters] == ["t"]
     assert bodies(world) == ["a"]
+
+
+def test_what_is_redriven_later_keeps_the_policy_of_its_own(world) -> None:
+    make(world)
+    send(world, "a", MINUTE_MS, HOROLOG_LATE="dead-letter 30s")
+    down(world, 10 * MINUTE_MS)
+    assert bodies(world, "%LATE%t") == ["a"]
+    world.broker.ask(Redrive("%LATE%t", due_ms=world.clock.wall_ms() + MINUTE_MS))
+    down(world, 10 * MINUTE_MS)
+    assert (bodies(world), world.broker.ask(DescribeBroker()).expired) == ([], 2)
+
+
+def test_a_half_message_that_is_committed_keeps_the_policy_of_its_own(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    halves = []
+    for late in ("drop 30s", "hand-over"):
+        made = encode(topic="t", body=b"x", message_id=late[:4], type=MessageType.TRANSACTION,
+                      due_ms=world.clock.wall_ms() + MINUTE_MS,
+                      user_properties={"HOROLOG_LATE": late})  # fmt: skip
+        halves += world.broker.ask(SendHalf("t", as_half(NewRecords.of([made])))).origins
+    for half in halves:
+        world.broker.ask(EndTransaction(half, Resolution.COMMIT))
+    down(world, 10 * MINUTE_MS)
+    assert bodies(world) == ["hand"]
 
 
 def test_far_messages_and_levels_expire_too(world) -> None:

@@ -64,6 +64,24 @@ def test_attributes_say_which_messages_a_topic_takes(tmp_path: Path) -> None:
         put(client, "later", attributes="+message.type=DELAY")
 
 
+def test_an_attribute_says_what_becomes_of_late_messages(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "offers", attributes="+message.type=DELAY,+horolog.late=drop 5m")
+        settings = door.submit(DescribeTopic("offers")).settings
+        assert (settings.late, settings.late_after_ms, settings.attributes) == ("drop", 300_000, {})
+        put(client, "offers")  # says nothing of it
+        config = client.json(Code.GET_TOPIC_CONFIG, {"topic": "offers"})
+        assert config["attributes"] == {"message.type": "DELAY", "horolog.late": "drop 5m"}
+        answer = client.call(
+            Code.UPDATE_AND_CREATE_TOPIC,
+            {"topic": "offers", "perm": 6, "attributes": "+horolog.late=drop soon"},
+        )
+        assert answer.code != Status.SUCCESS
+        assert "horolog.late: 'soon' is not a duration" in answer.remark
+        put(client, "offers", attributes="-horolog.late")
+        assert door.submit(DescribeTopic("offers")).settings.late == "hand-over"
+
+
 @pytest.mark.parametrize(
     ("attributes", "type"),
     [

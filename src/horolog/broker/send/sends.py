@@ -342,6 +342,8 @@ def append_messages(
     base = shard.log.place(len(body))
     sizes = heads["size"].astype(np.int64)
     at = len(control) + sizes.cumsum() - sizes
+    if controls and adoption is None and bool((heads["kind"] == _SCHEDULED).any()):
+        late_marks.mark(bytes(records), at - len(control), heads)  # nobody has sent them just now
     raw = np.frombuffer(body, np.uint8)
     offsets = np.full(len(heads), -1, np.int64)
     now = (heads["kind"] == _MESSAGE).nonzero()[0]

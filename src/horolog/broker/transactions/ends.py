@@ -17,6 +17,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Now
 from horolog.broker.key_columns import key_columns
+from horolog.broker.send.late_marks import flag_of
 from horolog.broker.send.sends import unfiled_of
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.transactions.open_halves import Half
@@ -133,6 +134,8 @@ class Ends:
         made = layout.committed(record[HEAD_BYTES:], half.position)
         made = layout.with_properties(made, without(stored, properties.TRANSACTION))
         head["size"] = HEAD_BYTES + len(made)
+        if is_later:
+            head["flags"] |= flag_of(made)
         return head.tobytes() + made
 
     def give_up(self, half: Half) -> None:
