@@ -51,6 +51,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from adopted_runs import stage
 from remoting_client import put_group
+from scenario_schedules import ScheduleWords
 
 from horolog.admin.client import path_of
 from horolog.errors import HorologError
@@ -168,7 +169,7 @@ def doors_of(text: str, word: str) -> list[str]:
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
-class Scenario:
+class Scenario(ScheduleWords):
     """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
 
     def __init__(self, broker: ScenarioBroker, sender: Side, receiver: Side) -> None:
@@ -177,6 +178,7 @@ class Scenario:
         self._start_ms = broker.now_ms()
         self._sent: dict[str, tuple[str, Sent]] = {}  # topic and answer by body
         self._halves: dict[str, tuple[str, Half]] = {}  # likewise
+        self._scheduled: set[str] = set()  # bodies of recurring schedules
         self._held: dict[tuple[str, str], dict[str, Shown]] = {}  # by topic and group, by body
 
     def run(self, step: Step) -> list[str]:
@@ -227,7 +229,11 @@ class Scenario:
             words.append(f"tag={shown.tag}")
         if shown.keys:
             words.append(f"keys={','.join(shown.keys)}")
-        words += [f"{name}={value}" for name, value in sorted(shown.properties.items())]
+        properties = dict(shown.properties)
+        if "HOROLOG_FIRING_TIME" in properties:
+            after_ms = int(properties["HOROLOG_FIRING_TIME"]) - self._start_ms
+            properties["HOROLOG_FIRING_TIME"] = f"{after_ms / 1_000:+g}s"
+        words += [f"{name}={value}" for name, value in sorted(properties.items())]
         if shown.due_ms:
             seconds = f"{(shown.due_ms - self._start_ms) / 1_000:+.3f}".rstrip("0").rstrip(".")
             words.append(f"due={seconds}s")
@@ -291,8 +297,9 @@ class Scenario:
     ) -> list[str]:
         held = self._held.setdefault((topic, group), {})
         for message in shown:
-            _, sent = self._sent[message.body]
-            assert message.message_id == sent.message_id, "another id than its sender was told"
+            if message.body not in self._scheduled:
+                _, sent = self._sent[message.body]
+                assert message.message_id == sent.message_id, "another id than its sender was told"
             held[message.body] = message
         return [self._show(message, attempts=attempts) for message in shown] or ["nothing"]
 

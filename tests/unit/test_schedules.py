@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.worlds import checkpoint
+from worlds import checkpoint, killed_at
 
 from horolog.broker.schedule.firings import FIRING, FIRING_TIME, SCHEDULE
 from horolog.errors import ErrorCode, HorologError
@@ -371,3 +371,72 @@ def test_many_schedules_are_planned_in_turns(world) -> None:
     assert len(received(world)) == 150
     names = [view.name for view in world.broker.ask(ListSchedules("s97"))]
     assert names == ["s98", "s99"]
+
+
+LONG = HELLO._replace(body=b"x" * 1_000)  # so that frames of messages are long
+EVENTS = {
+    "create": CreateSchedule("s", Rule(every_ms=4_000), LONG),
+    "pause": PauseSchedule("s"),
+    "change": ChangeSchedule("s", Rule(every_ms=5_000), LONG),
+    "remove": RemoveSchedule("s"),
+}
+
+
+@pytest.mark.parametrize("event", [*EVENTS, "plan"])
+def test_killed_at_every_change_of_the_disk(make_world, event: str) -> None:
+    """Whatever a crash leaves: either the schedule is as before or as after, and each firing comes once."""
+    nth = 0
+    while killed_in(make_world(), event, nth):
+        nth += 1
+    assert nth >= 2
+
+
+@pytest.mark.parametrize("event", [*EVENTS, "plan"])
+def test_torn_anywhere(make_world, event: str) -> None:
+    """The power goes before the log is synced, and only the first bytes of what was written are there."""
+    kept, whole = 0, 1
+    while kept < whole:
+        whole = killed_in(make_world(), event, 1, kept=kept)
+        kept += 400
+
+
+def killed_in(world, event: str, nth: int, *, kept: int | None = None) -> int:
+    """One life that ends before the nth change of the disk in an event, and what is found after it.
+
+    kept  so many bytes of what the event has written to the log are there, and no more
+    Gives how many it has written, 0 if it was not killed.
+    """
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
+    start = world.clock.wall_ms()
+    if event != "create":
+        create(world, Rule(every_ms=4_000), content=LONG)
+    end = world.broker.shard.log.end
+    with killed_at(world.disk, nth) as life:
+        if event == "plan":
+            world.clock.advance(12_000)
+            world.broker.settle()
+        else:
+            world.broker.ask(EVENTS[event])
+    written = world.broker.shard.log.end - end
+    world.disk.crash(power_cut=False)
+    if kept is not None:
+        log = world.disk.open("shard-00/log/00000000000000000000.log")
+        log.write(end + kept, bytes(max(0, written - kept)))
+    world.broker.open()
+    view = {each.name: each for each in world.broker.ask(ListSchedules())}.get("s")
+    advance(world, 40_000, by=4_000)
+    got = [(int(found[FIRING]), int(found[FIRING_TIME])) for found in received(world)]
+    if view is None or view.state is State.PAUSED:
+        assert event in ("create", "remove", "pause")
+        assert got == []
+        assert pending(world) == []
+        return life.killed and written + 1
+    step = view.rule.every_ms
+    assert step == 4_000 or event == "change"
+    numbers, nominal = zip(*got, strict=True)
+    assert numbers == tuple(range(1, len(got) + 1))
+    begin = view.created_ms if step != 4_000 else start
+    assert nominal == tuple(begin + n * step for n in numbers)
+    assert nominal[-1] > world.clock.wall_ms() - step
+    return life.killed and written + 1

@@ -77,14 +77,16 @@ def check(expression: str) -> None:
         raise refused(
             "cron", f"{len(expression)} characters; at most {CRON_MAX} are allowed", f"{CRON_MAX}"
         )
+    if len(expression.split()) not in (5, 6):
+        raise refused(
+            "cron",
+            f"{expression!r} has not five fields (minute, hour, day of month, month, day of week), "
+            "nor six with seconds first",
+        )
     try:
         CronSim(expression, local_of(0))
     except (CronSimError, RecursionError) as error:
-        raise refused(
-            "cron",
-            f"{expression!r}: {str(error).lower() or 'unreadable'}; five fields are needed (minute, hour, "
-            "day of month, month, day of week), or six with seconds first",
-        ) from None
+        raise refused("cron", f"{expression!r}: {str(error).lower() or 'unreadable'}") from None
 
 
 def is_every_hour(expression: str) -> bool:

@@ -31,6 +31,7 @@ def drain(sim: Simulation) -> None:
     sim.clock.advance(max(0, latest - sim.clock.wall_ms()) + 20_000)
     sim.broker.settle(2_000)
     sim.traders.all_over(sim.clock)
+    sim.schedules.remove_all(sim.clock.wall_ms())
     delivered = _consume(sim)
     view = sim.broker.ask(DescribeBroker())
     may_wait = 0 if sim.rot is None else len(_missing(sim, delivered))
@@ -47,6 +48,7 @@ def drain(sim: Simulation) -> None:
     sim.in_order.finish(lost_allowed=sim.rot is not None)
     sim.traders.finish(lost_allowed=sim.rot is not None)
     sim.late.finish(lost_allowed=sim.rot is not None)
+    sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)
     )

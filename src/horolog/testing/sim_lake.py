@@ -201,7 +201,8 @@ class LakeJobs:
         if len(rows) != hour.waiting:
             return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
         for row in rows:  # from here on nobody knows which origin it has
-            self._history.sends[row.message_id]["origin"] = None
+            if row.message_id in self._history.sends:  # others keep no account of origins
+                self._history.sends[row.message_id]["origin"] = None
         try:
             done = self._adopt(hour, rows, now_ms)
         except HorologError as error:

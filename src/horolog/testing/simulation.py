@@ -43,6 +43,7 @@ from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_readers import Readers
 from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
+from horolog.testing.sim_schedules import Schedules
 from horolog.testing.sim_transactions import Traders
 
 START_MS = 1_700_000_000_000
@@ -84,6 +85,7 @@ class Simulation:
         self.late = Perishables(seed + 13, self.broker)
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
+        self.schedules = Schedules(seed + 17, self.broker)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -112,6 +114,7 @@ class Simulation:
         for topic in TOPICS:
             self.broker.ask(CreateTopic(topic, TopicType.MIXED, self.random.randint(1, 3)))
         self.broker.ask(CreateTopic(QUIET, TopicType.MIXED, 2))
+        self.schedules.begin()
         for _ in range(self.random.randint(30, 120)):
             if self._countdown < 0 and self.random.random() < 0.05:
                 self._countdown = self.random.randrange(40)
@@ -195,6 +198,7 @@ class Simulation:
             self.in_order,
             self.traders,
             self.late,
+            self.schedules,
             self.readers,
         )
         for each in others:
@@ -435,6 +439,8 @@ class Simulation:
         for answer in done:
             if self.retries.owns(answer):
                 self.retries.noted(answer)
+            elif self.schedules.owns(answer):
+                self.schedules.noted(answer, self.history.latest_ms)
             elif self.giving_up.owns(answer):
                 self.giving_up.noted(answer)
             elif self.in_order.owns(answer):
