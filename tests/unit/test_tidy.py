@@ -192,6 +192,7 @@ RETIRED = {
     r"\b(?:lies|lie|stands|stand|comes|goes on|what is|frames?|tail|bytes?|log|cursor|checkpoint) behind\b(?! one\b)"
     r"|\bbehind_\w|_behind\b(?<!leaves_nothing_behind)(?<!files_behind)|\bbehind [=<>]|self\.behind\b": "after",
     r"\bone behind the other\b": "one after another",
+    r"\b(?:topic|group|offload|source|stream) numbers?\b": "id",
     r"\b1 (?:files|messages|rows|records|queues|hours|runs)\b": "1 file; see units.counted",
 }
 SPOKEN = {".py", ".md", ".txt"}
@@ -207,8 +208,11 @@ def test_retired_words_stay_away() -> None:
         refuse_retired(path)
 
 
-# Names that say nothing of what they hold: an answer, fields, a text, a report, what was known before.
-EMPTY_NAMES = re.compile(r"_?told(_|$)|_told(_|$)")
+# Names that say nothing of what they hold: an answer, fields, a text, a report, what was known before; and what names
+# a thing is its id.  (Fields of files and of HTTP that are called number are texts, not names.)
+EMPTY_NAMES = re.compile(
+    r"_?told(_|$)|_told(_|$)|^_?(by|topic|group|offload|source|stream)_numbers?$"
+)
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))

@@ -46,7 +46,7 @@ def units_of(heads: npt.NDArray[Any], positions: npt.NDArray[Any] | int) -> npt.
 
 
 def queue_dir_name(topic: int, queue: int) -> str:
-    """Directory of one queue of a topic, by their numbers."""
+    """Directory of one queue of a topic, by their ids."""
     return f"{topic:05d}-{queue:05d}"
 
 

@@ -5,7 +5,7 @@ names it in a RECALL_MANY record.  Hand-over and single recalls go on in between
 message, so each is counted once.
 
 Meant is what was appended before the command came; so it begins when that is filed.  How far it is is kept for
-every source by its number.  If a job exchanges sources meanwhile, the new ones are looked at from their start:
+every source by its id.  If a job exchanges sources meanwhile, the new ones are looked at from their start:
 what was recalled does not wait any more.  A dry run marks nothing, so the broker exchanges no sources while one
 is under way; and a real one leaves a source alone while a job reads it, since what is settled then has to be
 looked up in the job's results, row by row.
@@ -54,7 +54,7 @@ class _Task:
     bound: int  # log end when it came
     result: RecalledMany = field(default_factory=lambda: RecalledMany(0, 0, 0))
     begun: bool = False
-    at: dict[int, int] = field(default_factory=dict)  # source number → row to go on with, −1: done
+    at: dict[int, int] = field(default_factory=dict)  # source id → row to go on with, −1: done
     stops: dict[int, int] = field(default_factory=dict)  # rows of hours and buffers when it began
 
 

@@ -3,7 +3,7 @@
     <uri>/_delta_log/…                       what belongs to the table
     <uri>/number=7/day=2027-03-28/part-….parquet
 
-`number` is the broker's number of an offload; files of an offload are added in one Delta transaction with the
+`number` is the broker's id of an offload; files of an offload are added in one Delta transaction with the
 application id `horolog-offload:<log id>` and the number as its version, so a repeat is refused or known.
 A message stays in the table until its partition is removed (`forget`); what a broker still has in the lake, and what
 was recalled of it, the broker knows.
