@@ -52,6 +52,9 @@ COMMANDS = [
     ["pipeline", "rebuild"],
     ["pipeline", "offload"],
     ["pipeline", "promote"],
+    ["group"],
+    ["group", "set"],
+    ["group", "show"],
     ["dlq"],
     ["dlq", "list"],
     ["dlq", "redrive"],
@@ -79,7 +82,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     """Groups list their commands instead of an example."""
     shown = CliRunner().invoke(app, [*command, "--help"]).output
     assert "Exit codes: 0 ok" in shown
-    if command not in (["topic"], ["dlq"], ["schedule"], ["clock"], ["pipeline"]):
+    if command not in (["topic"], ["group"], ["dlq"], ["schedule"], ["clock"], ["pipeline"]):
         assert "  horolog " + " ".join(command) in shown
 
 

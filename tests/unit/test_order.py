@@ -467,3 +467,29 @@ def test_acks_of_grants_that_were_lost_are_taken(make_world) -> None:
     ack(world, found["a1"], found["b1"])
     assert names(take(world)) == "a2 b2"
     world.broker.check_invariants(rows=True)
+
+
+def test_many_leases_are_read_in_pieces_after_a_start(world, broker) -> None:
+    made = [
+        encode(
+            topic="t",
+            body=b"b",
+            message_id=f"m{n}",
+            type=MessageType.FIFO,
+            message_group=f"g{n % 600}",
+        )
+        for n in range(1_200)
+    ]
+    world.broker.ask(SendMessages("t", made))
+    found: dict[str, Delivered] = {}
+    while more := take(world):
+        found |= more
+    assert len(found) == 600
+    world.reopen()
+    assert not take(world)
+    assert world.broker.shard.ready.of(*place(world)).order.is_learned
+    ack(world, *list(found.values())[:200])
+    again: dict[str, Delivered] = {}
+    while more := take(world):
+        again |= more
+    assert list(again) == [f"m{n}" for n in range(600, 800)]

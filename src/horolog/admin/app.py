@@ -24,6 +24,7 @@ from horolog.admin import (
     backup,
     broker,
     dead_letters,
+    groups,
     messages,
     offloads,
     pending,
@@ -60,6 +61,8 @@ ROUTES = (
     Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
     Route("/v1/receive", messages.receive, methods=["POST"]),
     Route("/v1/ack", messages.ack, methods=["POST"]),
+    Route("/v1/groups/{group}", groups.show_group, methods=["GET"]),
+    Route("/v1/groups/{group}", groups.put_group, methods=["PUT"]),
     Route("/v1/dead-letters", dead_letters.list_groups, methods=["GET"]),
     Route("/v1/groups/{group}/dead-letters", dead_letters.list_letters, methods=["GET"]),
     Route(

@@ -112,6 +112,13 @@ class RescheduleBody(RecallBody):
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
 
 
+class GroupBody(Body):
+    """PUT /v1/groups/{group}: what is left out stays as it is."""
+
+    orderly: bool | None = None
+    retry_max: int | None = Field(None, ge=0, le=(1 << 31) - 1)
+
+
 class RedriveBody(Body):
     """POST /v1/groups/{group}/dead-letters/redrive: those with these ids, or all from a place on."""
 

@@ -17,6 +17,7 @@ from horolog.cli import (
     broker,
     clock,
     dlq,
+    group,
     inspect,
     message,
     pending,
@@ -83,6 +84,7 @@ register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
 register(app, "inspect", inspect.inspect)
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(clock.app, name="clock")

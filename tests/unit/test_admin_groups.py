@@ -1,0 +1,57 @@
+"""Consumer groups over HTTP: made and changed, field by field, and consumed in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from horolog.admin.app import make_app
+from horolog.server.open_broker import open_engine
+
+
+def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 20)
+        transport = httpx.ASGITransport(make_app(engine, broker_name="b"))
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+                await use(client)
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+async def use(client: httpx.AsyncClient) -> None:
+    async def put(body: dict[str, Any]) -> dict[str, Any]:
+        answer = await client.put("/v1/groups/billing", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"]
+
+    async def take(limit: int) -> list[dict[str, Any]]:
+        wanted = {"topic": "t", "group": "billing", "limit": limit}
+        answer = await client.post("/v1/receive", json=wanted)
+        return answer.json()["result"]["messages"]
+
+    assert (await client.get("/v1/groups/billing")).status_code == 404
+    assert await put({}) == {"group": "billing", "orderly": False, "retry_max": 16}
+    assert (await put({"orderly": True}))["orderly"]
+    assert await put({"retry_max": 2}) == {"group": "billing", "orderly": True, "retry_max": 2}
+    shown = (await client.get("/v1/groups/billing")).json()["result"]
+    assert shown == {"group": "billing", "orderly": True, "retry_max": 2}
+    for body in ({"retry_max": -1}, {"orderly": "maybe"}, {"other": 1}):
+        refused = await client.put("/v1/groups/billing", json=body)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (400, next(iter(body)))
+    await client.post("/v1/topics", json={"name": "t", "type": "fifo", "queues": 1})
+    for body in ("a1", "a2", "b1"):
+        message = {"topic": "t", "body": body, "message_group": body[0]}
+        assert (await client.post("/v1/messages", json=message)).status_code == 201
+    first = await take(1)
+    assert [(each["body"], each["message_group"]) for each in first] == [("a1", "a")]
+    assert [each["body"] for each in await take(9)] == ["b1"]
+    handles = {"topic": "t", "group": "billing", "receipt_handles": [first[0]["receipt_handle"]]}
+    assert (await client.post("/v1/ack", json=handles)).status_code == 200
+    assert [each["body"] for each in await take(9)] == ["a2"]
