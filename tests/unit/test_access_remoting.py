@@ -208,6 +208,25 @@ def test_what_is_read_by_position_must_be_of_a_topic_that_may_be_read(door: Remo
         assert b"private" in ask(client, 33, {"offset": at["other"]}, who="operator").body
 
 
+def test_half_messages_are_shown_to_who_may_send_to_their_topic(door: RemotingDoor) -> None:
+    """Whoever says it is of the producer group would be asked otherwise."""
+    half = send("other") | {"f": "4", "i": "UNIQ_KEY\x01A1\x02TRAN_MSG\x01true\x02PGROUP\x01pg\x02"}
+    beat = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
+    with door.client() as nosy, door.client() as rightful:
+        with door.client() as sender:
+            assert ask(sender, 310, half, b"private", who="operator").code == Status.SUCCESS
+        assert ask(nosy, 34, {}, beat).code == Status.SUCCESS
+        door.advance(61_000)
+        ask(nosy, 30, {"topic": "in-1", "queueId": "0"})
+        assert not nosy.pushed
+        beat = beat.replace(b'"c"', b'"d"')
+        assert ask(rightful, 34, {}, beat, who="operator").code == Status.SUCCESS
+        door.advance(61_000)
+        assert b"private" in rightful.push().body
+        ask(nosy, 30, {"topic": "in-1", "queueId": "0"})
+        assert not nosy.pushed
+
+
 def test_administration_is_for_administrators(door: RemotingDoor) -> None:
     with door.client() as client:
         asked = {

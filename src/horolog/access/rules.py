@@ -142,6 +142,14 @@ class Identity(NamedTuple):
                     kind, f"{kind.capitalize()}:{name}", f"{wanted} is not granted"
                 )
 
+    def has(self, needs: Iterable[Need]) -> bool:
+        """Whether all of them are granted."""
+        try:
+            self.check(needs)
+        except HorologError:
+            return False
+        return True
+
     def check_address(self, address: str) -> None:
         """UNAUTHORIZED if it may not come from there."""
         if not self.networks:

@@ -169,7 +169,7 @@ class RemotingAccess:
 
     def check(self, link: RemotingLink, frame: Frame) -> Identity:
         """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may ask it; gives who it is."""
-        identity = self._guard.of_fields(frame.fields, frame.body, link.address)
+        link.identity = identity = self._guard.of_fields(frame.fields, frame.body, link.address)
         needs_of = NEEDS.get(frame.code)
         is_route = frame.code == Code.GET_ROUTEINFO_BY_TOPIC
         if is_route and frame.fields.get("topic") in self._templates:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from horolog.access.rules import Identity, Right, topic
 from horolog.errors import HorologError
 from horolog.limits import REMARK_MAX, UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import SEND_CODES, Status, status_of
@@ -74,6 +75,7 @@ class RemotingLink(Link):
     shapes              of the messages that it sends
     parked              requests that wait for something to happen
     language, version   what the peer says of itself, in its last request
+    identity            who has signed its last request; None where nobody has to
     """
 
     def __init__(self, door: Links, service: Service) -> None:
@@ -94,6 +96,7 @@ class RemotingLink(Link):
         self.shapes = Shapes()
         self._serializer = Serializer.JSON
         self.parked = 0
+        self.identity: Identity | None = None
         self.language = OTHER
         self.version = 0
 
@@ -280,6 +283,10 @@ class RemotingLink(Link):
             answer.set_result(frame)
 
     # --- transport --------------------------------------------------------------------------------
+
+    def may_publish(self, name: str) -> bool:
+        """Whether whoever speaks here may send to a topic, and so know what was sent to it."""
+        return self.identity is None or self.identity.has((topic(name, Right.PUB),))
 
     def take_output(self) -> bytes:
         """Everything that is to be written now."""

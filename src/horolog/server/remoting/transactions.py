@@ -89,10 +89,11 @@ class TransactionCodes:
         return group in self._senders or bool(self._registry.producers(group))
 
     def ask(self, check: TransactionCheck) -> bool:
-        """Ask one of a group what became of a transaction."""
+        """Ask one of a group what became of a transaction, if it may send to that topic itself."""
         links = [client.link for client in self._registry.producers(check.group)]
         if not links and check.group in self._senders:
             links = [self._senders[check.group]]
+        links = [link for link in links if link.may_publish(check.topic)]
         self._turn += 1
         for i in range(len(links)):
             if self._push(links[(self._turn + i) % len(links)], check):
