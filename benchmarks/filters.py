@@ -6,6 +6,8 @@ messages of 200 bytes, of which one in a hundred is wanted; CPU time of the one 
 tag      pulls and receives of one tag of a hundred: units of the consume queue that were passed, a second, until all
          messages that match were given out; and of the comparison of codes alone
 tags     the same of one of three tags (`a || b || c`), of which each is as rare
+several  topics whose messages have several tags: which part of the messages that have not got a tag pass for it by their
+         bits, and what that would be with the 32-bit hashes of RocketMQ's tags, joined by OR
 sql92    pulls of a condition on two properties: messages that were read and evaluated, a second; and of the evaluation
          of their properties alone
 """
@@ -15,7 +17,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from random import Random
 from typing import Any
+
+import numpy as np
 
 from benchmarks.load import BODY
 from benchmarks.recall import Core
@@ -30,6 +35,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.queue_commands import Pull, Pulled
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.tags import bits_of, bits_of_tag, tags_code
 from horolog.ready.filter import Filter, parse_filter
 
 TOGETHER = 1_000  # messages of one send
@@ -138,12 +144,38 @@ def sql92(core: Core, n: int) -> Result:
     }
 
 
+def several(n: int) -> Result:
+    """Messages that pass by their bits and have not got the tag, of so many tags each."""
+    found: Result = {"messages": n}
+    random = Random(15)
+    names = [f"{random.getrandbits(40):x}" for _ in range(1_000)]
+    for count in (1, 2, 3, 5, 8):
+        codes = np.array([bits_of(random.sample(names, count)) for _ in range(n)], np.int64)
+        hashes = np.array([_joined(random.sample(names, count)) for _ in range(n)], np.int64)
+        others = [f"{random.getrandbits(48):x}" for _ in range(200)]
+        wanted = [bits_of_tag(tag) for tag in others]
+        pass_by_bits = np.mean([np.mean(codes & bits == bits) for bits in wanted])
+        joined = [tags_code(tag) & 0xFFFFFFFF for tag in others]
+        pass_by_hash = np.mean([np.mean(hashes & bits == bits) for bits in joined])
+        found[f"false_positives_of_{count}"] = round(float(pass_by_bits), 5)
+        found[f"by_joined_hashes_of_{count}"] = round(float(pass_by_hash), 5)
+    return found
+
+
+def _joined(tags: list[str]) -> int:
+    code = 0
+    for tag in tags:
+        code |= tags_code(tag) & 0xFFFFFFFF
+    return code
+
+
 def filters(n: int) -> Result:
     """All rows."""
     core = filled(n)
     return {
         "tag": tags(core, n, "t7"),
         "tags": tags(core, n, "t7 || t8 || t9"),
+        "several": several(min(n, 20_000)),
         "sql92": sql92(core, n),
     }
 

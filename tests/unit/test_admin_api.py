@@ -84,6 +84,7 @@ def test_topics() -> None:
         "perm": 6,
         "late": "hand-over",
         "late_after_ms": 0,
+        "multi_tag": False,
         "order": False,
         "read_queues": 2,
         "write_queues": 2,

@@ -47,6 +47,7 @@ class TopicBody(Body):
     perm: int | None = None
     late: str | None = None
     late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
+    multi_tag: bool | None = None
 
 
 class ChangeTopicBody(Body):
@@ -56,6 +57,7 @@ class ChangeTopicBody(Body):
     perm: int | None = None
     late: str | None = None
     late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
+    multi_tag: bool | None = None
 
 
 class MessageBody(Body):

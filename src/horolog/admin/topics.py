@@ -81,10 +81,10 @@ async def create_topic(request: Request) -> Response:
 
 
 async def change_topic(request: Request) -> Response:
-    """PATCH /v1/topics/{name}: more queues, or another permission."""
+    """PATCH /v1/topics/{name}: more queues, another permission, or whether messages may have several tags."""
     wanted = await read_body(request, ChangeTopicBody)
     if wanted.queues is None and not _has_settings(wanted):
-        raise refused("queues", "give queues, perm, or late")
+        raise refused("queues", "give queues, perm, multi_tag, or late")
     engine, name = engine_of(request), check_topic(request.path_params["name"])
     settings = None
     if _has_settings(wanted):
@@ -95,7 +95,7 @@ async def change_topic(request: Request) -> Response:
 
 def _has_settings(wanted: TopicBody | ChangeTopicBody) -> bool:
     """Whether a body says something of the settings of a topic."""
-    given = (wanted.perm, wanted.late, wanted.late_after_ms)
+    given = (wanted.perm, wanted.multi_tag, wanted.late, wanted.late_after_ms)
     return any(each is not None for each in given)
 
 
@@ -107,7 +107,14 @@ def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> Topi
     if wanted.late is not None:
         policy = policy_of(wanted.late, wanted.late_after_ms or 0)
     perm = known.perm if wanted.perm is None else wanted.perm
-    return replace(known, perm=perm, late=policy.action.value, late_after_ms=policy.after_ms)
+    multi_tag = known.multi_tag if wanted.multi_tag is None else wanted.multi_tag
+    return replace(
+        known,
+        perm=perm,
+        late=policy.action.value,
+        late_after_ms=policy.after_ms,
+        multi_tag=multi_tag,
+    )
 
 
 async def delete_topic(request: Request) -> Response:

@@ -142,6 +142,7 @@ def topic_view(topic: TopicView) -> dict[str, Any]:
         "perm": topic.settings.perm,
         "late": topic.settings.late,
         "late_after_ms": topic.settings.late_after_ms,
+        "multi_tag": topic.settings.multi_tag,
         "order": topic.settings.order,
         "read_queues": topic.read_queues,
         "write_queues": topic.write_queues,

@@ -9,6 +9,7 @@
     late_messages                   what is too late for that ends
     queries                         questions that change nothing
     columns, key_columns            many records of a frame at once
+    queue_units                     units of consume queues, and the codes of several tags
     send                            take messages in
     consume                         give them out, by lease or by offset, and note what is consumed
     recall                          find a message, cancel it or move it

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
 from horolog.broker.late_messages import LateMessages, Ready
+from horolog.broker.queue_units import visible_units
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
-from horolog.log.consume_queue import units_of
 from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, encode_hand_over, heads_of, origins_of
 from horolog.wheel.wheel import Taken, stretches
 
@@ -142,10 +142,7 @@ def _append(shard: Shard, parts: list[_Part], joined: _Joined, wall_ms: int) -> 
         store_ms=shard.stamp_ms(wall_ms),
         store_host=shard.settings.store_host,
     )
-    units = [
-        (topic, queue_id, units_of(heads[rows], offsets[rows] + base))
-        for topic, queue_id, rows in groups
-    ]
+    units = visible_units(body, offsets, base, heads, groups)
     lanes = np.split(heads["lane"], np.cumsum([len(part.refs) for part in parts])[:-1])
     settled = [
         Settled(part.refs, EntryState.HANDED_OVER, of)

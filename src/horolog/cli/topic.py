@@ -24,9 +24,11 @@ _FLAGS = {
     "topic": "NAME",
     "queues": "--queues",
     "perm": "--perm",
+    "multi_tag": "--multi-tag",
     "late": "--late",
     "late_after_ms": "--late-after",
 }
+_MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets those with one it wants."
 _PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
 _LATE = "What becomes of messages that are too late to be handed over."
 _LATE_AFTER = "With --late dead-letter or drop: how late is too late."
@@ -57,6 +59,7 @@ def create(
     perm: Annotated[int, typer.Option(metavar="P", help=_PERM)] = 6,
     late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,
     late_after: Annotated[str, typer.Option(metavar="TIME", help=_LATE_AFTER)] = "",
+    multi_tag: Annotated[bool, typer.Option("--multi-tag", help=_MULTI_TAG)] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -69,12 +72,15 @@ def create(
       horolog topic create audit --type normal
       horolog topic create archive --perm 4
       horolog topic create offers --late drop --late-after 5m
+      horolog topic create events --type normal --multi-tag
     """
     from horolog.admin.client import path_of
 
     wanted: dict[str, Any] = {"name": name, "type": type_.value, "queues": queues}
     if perm != _BOTH:
         wanted["perm"] = perm
+    if multi_tag:
+        wanted["multi_tag"] = True
     wanted |= _late_fields(late, late_after)
     with typed_as({**_FLAGS, "type": "--type"}):
         view = connect(admin).post(path_of("topics"), wanted)
@@ -89,10 +95,13 @@ def change(
     perm: Annotated[int | None, typer.Option(metavar="P", help=_PERM)] = None,
     late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,
     late_after: Annotated[str, typer.Option(metavar="TIME", help=_LATE_AFTER)] = "",
+    multi_tag: Annotated[
+        bool | None, typer.Option("--multi-tag/--single-tag", help=_MULTI_TAG)
+    ] = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Add queues to a topic, or change who may use it.
+    """Add queues to a topic, or change who may use it, or whether its messages may have several tags.
 
     It cannot have fewer queues: messages would be left in them.  What waits is handed over whatever the permission.
 
@@ -100,10 +109,11 @@ def change(
       horolog topic change reminders --queues 8
       horolog topic change reminders --perm 4
       horolog topic change reminders --late hand-over
+      horolog topic change events --multi-tag
     """
     from horolog.admin.client import path_of
 
-    given: dict[str, Any] = {"queues": queues, "perm": perm}
+    given: dict[str, Any] = {"queues": queues, "perm": perm, "multi_tag": multi_tag}
     wanted = {field: value for field, value in given.items() if value is not None}
     wanted |= _late_fields(late, late_after)
     with typed_as(_FLAGS):
@@ -159,7 +169,8 @@ def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
     perm = "" if view["perm"] == _BOTH else f", permission {view['perm']}"
     late = _late_text(view)
     late = f", late messages: {late}" if late else ""
-    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}{late}")
+    tags = ", several tags a message" if view["multi_tag"] else ""
+    typer.echo(f"topic {view['name']}: type {view['type']}, {queues}{perm}{late}{tags}")
 
 
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
@@ -215,6 +226,7 @@ def describe(
             "queues": view["queues"],
             "permission": view["perm"],
             "late messages": _late_text(view),
+            "several tags": "yes" if view["multi_tag"] else "no",
             "visible": sum(view["queue_offsets"]),
             "pending": view["pending"],
             "open transactions": view["open_transactions"],

@@ -8,7 +8,8 @@ offset  bytes  field         meaning
 ======  =====  ============  =====================================================================
 0       8      position      log position of the message's record
 8       4      size          of the record
-12      8      tags code     Java hash of the tag, sign-extended; 0 without a tag
+12      8      tags code     Java hash of the tag, sign-extended; 0 without a tag.  Of a
+                             message that may have several: 2³² + `tags.bits_of` them
 ======  =====  ============  =====================================================================
 
 Units are appended in memory when their frame is committed and written in bulk; a disk that is full only makes
@@ -28,11 +29,13 @@ import numpy.typing as npt
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
+from horolog.log.record import MANY_TAGS
 from horolog.storage.api import File, Storage
 
 UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
 UNIT_BYTES = 20
 assert UNIT.itemsize == UNIT_BYTES
+MANY_CODE = 1 << 32  # in the tags code of a message that may have several tags
 NO_UNITS = np.empty(0, UNIT)
 REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it is being rebuilt
 _WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
@@ -42,6 +45,9 @@ def units_of(heads: npt.NDArray[Any], positions: npt.NDArray[Any] | int) -> npt.
     """UNIT rows of message records: their HEAD rows (`log.record`), and where in the log they stand."""
     units = np.empty(len(heads), UNIT)
     units["position"], units["size"], units["tags"] = positions, heads["size"], heads["tags"]
+    many = heads["flags"] & MANY_TAGS != 0
+    if bool(many.any()):
+        units["tags"][many] = heads["tags"][many].view(np.uint32) + np.int64(MANY_CODE)
     return units
 
 

@@ -9,11 +9,13 @@ offset  bytes  field        meaning
 0       4      size         of the whole record
 4       1      kind         `Kind`
 5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; bit 1: a message has a late policy of its own, a
-                            RECALL_MANY is *expired*; unknown bits are kept
+                            RECALL_MANY is *expired*; bit 2: a visible message of a topic whose messages may have
+                            several tags; unknown bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        id of the topic                                  (message records only)
-20      4      tags code    Java hash of the tag, int32, 0 without a tag     (message records only)
+20      4      tags code    Java hash of the tag, int32, 0 without a tag; with bit 2 of the flags
+                            the bits of all its tags (`protocol.rocketmq.tags`)  (message records only)
 24      8      key hash     xxh64, seed 42, of topic NUL message id          (message records only)
 32      …      layout       `protocol.rocketmq.layout`                       (message records only)
 ======  =====  ===========  =========================================================================
@@ -30,7 +32,7 @@ RECALL       topic u32, n u32, key hash u64, n × origin; envelope's due ms is t
              message with its new due time.  If any of them has a lane, the n lanes u16 follow
 RECALL_MANY  topic u32, n u32, n × {origin, due ms i64}, and lanes as of a RECALL.  If it is *expired* nobody has recalled
              them: they were too late; dead letters of theirs follow as MESSAGE records in the same frame
-TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes)
+TOPIC        JSON: number, name, type, queues, and of its settings (perm, order, read_queues, write_queues, attributes, multi_tag)
              those that are not the defaults: the whole new state of that topic.  Or number, name, deleted: true
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
@@ -92,6 +94,7 @@ assert HEAD.itemsize == HEAD_BYTES
 IS_MOVED = 1  # flag of a RECALL
 IS_EXPIRED = 2  # flag of a RECALL_MANY
 HAS_LATE = 2  # flag of a scheduled message: it has a late policy of its own (`late_policy`)
+MANY_TAGS = 4  # flag of a visible message: its tags code is `tags.bits_of`
 HAS_KEYS = 1  # flag of a message: only such a message costs the key index a look at its properties
 
 ORIGIN = np.dtype([("position", "<u8"), ("row", "<u4")])

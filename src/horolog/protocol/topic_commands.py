@@ -33,6 +33,8 @@ class TopicSettings:
     order         whether its messages are in order over all queues' owners: for clients, means nothing here
     read_queues   how many queues routes show to consumers, 0: all
     write_queues  how many queues take new messages, 0: all
+    multi_tag     whether a message may have several tags, joined by `||` or commas, of which a consumer wants one; it
+                  counts when a message becomes visible
     attributes    everything that a client stored with the topic and that means nothing here
     late          what becomes of a scheduled message that is too late (`late_policy`)
     late_after_ms  how late that is; 0 with hand-over
@@ -45,6 +47,7 @@ class TopicSettings:
     attributes: dict[str, object] = field(default_factory=dict)
     late: str = Late.HAND_OVER.value
     late_after_ms: int = 0
+    multi_tag: bool = False
 
     @property
     def late_policy(self) -> LatePolicy:

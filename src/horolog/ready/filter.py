@@ -1,7 +1,8 @@
 """Filters of consumers: tags, or SQL92 conditions on properties (`protocol.rocketmq.sql92`).
 
 Tags are `*`, or some joined by `||` (RocketMQ's TAG expressions; protocol notes §6.1).  Such a filter is tested in two stages: the 32-bit code in the consume queue first (vectorised, `codes`), then the
-tag text itself (`takes`), because codes collide ("Aa" and "BB" have the same one).  SQL92 has only the second stage.
+tag text itself (`takes`), because codes collide ("Aa" and "BB" have the same one).  A message that may have several tags
+has the bits of all of them as its code, and may match if it has all bits of a wanted one.  SQL92 has only the second stage.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FILTER_EXPRESSION_MAX, SQL_COST
+from horolog.log.consume_queue import MANY_CODE
 from horolog.protocol.rocketmq import layout, properties, sql92
 from horolog.protocol.rocketmq.sql92 import Selector
-from horolog.protocol.rocketmq.tags import tags_code
+from horolog.protocol.rocketmq.tags import bits_of_tag, split_tags, tags_code
 
 Buffer = bytes | memoryview
-_CODE_MIN, _CODE_MAX = -(1 << 31), (1 << 31) - 1
+_CODE_MIN, _CODE_MAX, _MANY_MAX = -(1 << 31), (1 << 31) - 1, 2 * MANY_CODE - 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,6 +31,7 @@ class TagFilter:
 
     tags: frozenset[str] | None = None
     codes: frozenset[int] = frozenset()
+    bits: tuple[int, ...] = ()  # of each tag, in a code of several
 
     is_sql: ClassVar = False
     cost: ClassVar = 1  # of a unit, in units of the bounds of a scan
@@ -40,12 +43,15 @@ class TagFilter:
 
     def takes(self, stored: Buffer) -> bool:
         """Exact test of a message, by its stored layout."""
-        known = properties.decode(layout.properties_of(memoryview(stored)))
-        return self.matches(known.get(properties.TAGS, ""))
+        view = memoryview(stored)
+        text = properties.value_of(layout.properties_of(view), properties.TAGS) or ""
+        return self.matches(text, has_many=layout.has_many_tags(view))
 
-    def matches(self, tag: str) -> bool:
+    def matches(self, tag: str, *, has_many: bool = False) -> bool:
         """Exact test; a message without a tag ("") is matched only by `*`."""
-        return self.tags is None or (tag != "" and tag in self.tags)
+        if self.tags is None or (tag != "" and tag in self.tags):
+            return True
+        return has_many and not self.tags.isdisjoint(split_tags(tag))
 
     def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which units of a consume queue have the code of such a tag; of damaged ones the message has to say it."""
@@ -56,7 +62,10 @@ class TagFilter:
             found = codes == code
         else:
             found = np.isin(codes, np.fromiter(self.codes, np.int64, len(self.codes)))
-        found |= (units["size"] == 0) | (codes < _CODE_MIN) | (codes > _CODE_MAX)
+        found |= (units["size"] == 0) | (codes < _CODE_MIN) | (codes > _MANY_MAX)
+        if bool((several := codes > _CODE_MAX).any()):
+            of_many = codes[several]
+            found[several] |= np.logical_or.reduce([of_many & bits == bits for bits in self.bits])
         return found
 
 
@@ -116,4 +125,5 @@ def _parse(expression: str) -> TagFilter:
             f"filter_expression: no tag in {expression[:40]!r}; use '*' or 'TagA || TagB'",
             field="filter_expression",
         )
-    return TagFilter(tags, frozenset(tags_code(tag) for tag in tags))
+    bits = tuple(bits_of_tag(tag) | MANY_CODE for tag in sorted(tags))
+    return TagFilter(tags, frozenset(tags_code(tag) for tag in tags), bits)

@@ -21,6 +21,7 @@ from horolog.log.record import (
     HEAD_BYTES,
     IS_MESSAGE,
     LANE_AT,
+    MANY_TAGS,
     HandOver,
     Kind,
     heads_of,
@@ -31,7 +32,7 @@ from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash
-from horolog.protocol.rocketmq.tags import tags_code
+from horolog.protocol.rocketmq.tags import bits_of, split_tags, tags_code
 
 _KINDS = np.array(sorted(Kind), np.uint8)
 _COMMITTED = (Kind.MESSAGE, Kind.SCHEDULED)
@@ -157,14 +158,18 @@ class RecordCheck:
             heads["topic"].tolist(),
             heads["key"].tolist(),
             heads["tags"].tolist(),
+            (heads["flags"] & MANY_TAGS != 0).tolist(),
             strict=True,
         )
-        for offset, size, topic, key, tags in rows:
-            why = self._message_fault(body[offset + HEAD_BYTES : offset + size], topic, key, tags)
+        for offset, size, topic, key, tags, is_many in rows:
+            content = body[offset + HEAD_BYTES : offset + size]
+            why = self._message_fault(content, topic, key, tags, is_many=is_many)
             if why:
                 self._report(base + offset, why)
 
-    def _message_fault(self, content: bytes, topic: int, key: int, tags: int) -> str:
+    def _message_fault(
+        self, content: bytes, topic: int, key: int, tags: int, *, is_many: bool
+    ) -> str:
         try:
             message = layout.decode(content)
         except HorologError as error:
@@ -177,7 +182,12 @@ class RecordCheck:
         found = properties.decode(message.properties)
         if key_hash(message.topic, found.get(properties.UNIQ_KEY, "")) != key:
             return "the key hash is not that of its topic and message id"
-        if tags_code(found.get(properties.TAGS, "")) != tags:
+        if is_many and not layout.has_many_tags(content):
+            return "its head says that it has several tags, and its sysFlag does not"
+        text = found.get(properties.TAGS, "")
+        if is_many:
+            tags &= (1 << 32) - 1
+        if (bits_of(split_tags(text)) if is_many else tags_code(text)) != tags:
             return "the tags code is not that of its tag"
         return ""
 
@@ -221,7 +231,7 @@ class RecordCheck:
         half: HalfMessage = control.content
         head = half.head
         return self._message_fault(
-            half.layout, int(head["topic"]), int(head["key"]), int(head["tags"])
+            half.layout, int(head["topic"]), int(head["key"]), int(head["tags"]), is_many=False
         )
 
     def _half_end(self, frame: _Frame, row: int, control: Control) -> str:

@@ -31,7 +31,7 @@ from horolog.limits import (
     TURN_READ_BYTES,
     TURN_READ_MAX,
 )
-from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.consume_queue import MANY_CODE, ConsumeQueue
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.queue_runs import QueueRun
 from horolog.log.record import HEAD_BYTES
@@ -122,13 +122,14 @@ class Pulls:
     def _first_match(self, topic: Topic, bucket: Bucket, units: npt.NDArray[np.void]) -> int | None:
         """The first of these units whose message may be for them."""
         rows = np.flatnonzero(bucket.filter.may_match(units)).tolist()
-        if bucket.filter.is_sql:
+        if bucket.filter.is_sql or bool((units["tags"] >= MANY_CODE).any()):
             self._run = None
             for row in rows:
-                position, size, _ = units[row].tolist()
+                position, size, code = units[row].tolist()
                 at = bucket.seen + row
                 layout = self._one(topic, bucket.queue_id, at, position, size)
-                if layout is not None and bucket.filter.takes(layout):
+                is_exact = bucket.filter.is_sql or code >= MANY_CODE
+                if layout is not None and (not is_exact or bucket.filter.takes(layout)):
                     return int(row)
             return None
         return int(rows[0]) if rows else None
@@ -235,9 +236,13 @@ class Pulls:
             if isinstance(units, HorologError):
                 return _so_far(layouts, at, units)
             rows = np.flatnonzero(tags.may_match(units))
-            for row, (position, size, _) in zip(rows.tolist(), units[rows].tolist(), strict=True):
+            for row, (position, size, code) in zip(
+                rows.tolist(), units[rows].tolist(), strict=True
+            ):
                 layout = self._one(topic, queue_id, at + row, position, size)
-                if layout is None or (tags.is_sql and not tags.takes(layout)):
+                # Of one tag the hash is enough, for a client that pulls compares the tag itself.
+                is_exact = tags.is_sql or code >= MANY_CODE
+                if layout is None or (is_exact and not tags.takes(layout)):
                     continue
                 if layouts and len(layout) > room:
                     return _Found(layouts, at + row)

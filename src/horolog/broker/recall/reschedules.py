@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
+from horolog.broker.queue_units import visible_units
 from horolog.broker.recall.recalls import Copies, find_copies, was_delivered, why_not_found
 from horolog.broker.send.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
@@ -23,7 +24,6 @@ from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import STORED_PROPERTIES_MAX
-from horolog.log.consume_queue import units_of
 from horolog.log.record import (
     HEAD,
     HEAD_BYTES,
@@ -140,13 +140,13 @@ def _append(
     at = np.array([len(before)])
     base = shard.log.place(len(body))
     raw = np.frombuffer(body, np.uint8)
-    head = np.frombuffer(record, HEAD, 1)
+    head = np.frombuffer(record, HEAD, 1).copy()
     queue = queue_ids(raw, at)
     offset = np.array([-1])
     units: list[tuple[Any, int, npt.NDArray[Any]]] = []
     if head["kind"][0] == Kind.MESSAGE:
         offset, groups = shard.topics.assign(head["topic"], queue)
-        units = [(topic, queue_id, units_of(head, at + base)) for topic, queue_id, _ in groups]
+        units = visible_units(body, at, base, head, groups)
     stamp(
         raw,
         at,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from horolog.broker.columns import place, queue_ids
 from horolog.broker.effects import Reply
 from horolog.broker.key_columns import key_columns
+from horolog.broker.queue_units import visible_units
 from horolog.broker.send import late_marks
 from horolog.broker.send.group_queues import queues_of_groups
 from horolog.broker.send.repeats import First, Repeats, Reused
@@ -24,7 +25,6 @@ from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
-from horolog.log.consume_queue import units_of
 from horolog.log.record import HAS_KEYS, HEAD, Kind, encode_adopt
 from horolog.log.unaligned import get
 from horolog.protocol.accepted import ACCEPTED, refusal
@@ -350,9 +350,8 @@ def append_messages(
     units = []
     if len(now):
         offsets[now], groups = shard.topics.assign(heads["topic"][now], queues[now])
-        for topic, queue_id, rows in groups:
-            chosen = now[rows]
-            units.append((topic, queue_id, units_of(heads[chosen], at[chosen] + base)))
+        groups = [(topic, queue_id, now[rows]) for topic, queue_id, rows in groups]
+        units = visible_units(body, at, base, heads, groups)
     place(
         raw,
         at,

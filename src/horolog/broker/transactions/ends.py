@@ -17,13 +17,13 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.effects import Now
 from horolog.broker.key_columns import key_columns
+from horolog.broker.queue_units import visible_units
 from horolog.broker.send.late_marks import flag_of
 from horolog.broker.send.sends import unfiled_of
 from horolog.broker.shard import Applied, Shard
 from horolog.broker.transactions.open_halves import Half
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FRAME_BYTES_MAX
-from horolog.log.consume_queue import units_of
 from horolog.log.frame_reader import Hole
 from horolog.log.half_records import FOLLOWED, HalfOutcome, encode_half_ends
 from horolog.log.record import ENVELOPE_BYTES, HAS_KEYS, HEAD, HEAD_BYTES, KIND_AT, Kind
@@ -207,7 +207,7 @@ class Ends:
         at = len(control) + sizes.cumsum() - sizes
         raw = np.frombuffer(body, np.uint8)
         heads = np.concatenate([np.frombuffer(record, HEAD, 1) for record in records])
-        offsets, units = self._visible(heads, queue_ids(raw, at), at + base)
+        offsets, units = self._visible(body, at, base, heads)
         stamp(
             raw,
             at,
@@ -229,10 +229,7 @@ class Ends:
         )
 
     def _visible(
-        self,
-        heads: npt.NDArray[Any],
-        queues: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
+        self, body: bytearray, at: npt.NDArray[np.int64], base: int, heads: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], list[Any]]:
         """Queue offsets of messages (−1: scheduled), and units of those that are visible."""
         offsets = np.full(len(heads), -1, np.int64)
@@ -240,10 +237,10 @@ class Ends:
         units: list[Any] = []
         if len(now):
             topics = self._shard.topics
+            queues = queue_ids(np.frombuffer(body, np.uint8), at)
             offsets[now], groups = topics.assign(heads["topic"][now], queues[now])
-            for topic, queue_id, rows in groups:
-                chosen = now[rows]
-                units.append((topic, queue_id, units_of(heads[chosen], positions[chosen])))
+            groups = [(topic, queue_id, now[rows]) for topic, queue_id, rows in groups]
+            units = visible_units(body, at, base, heads, groups)
         return offsets, units
 
     def check_invariants(self) -> None:

@@ -15,7 +15,7 @@ from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.remoting import object_keys
 
 MESSAGE_TYPE = "message.type"
-FILTER_TYPE = "SINGLE_TAG"
+MULTI_TAG = "multi.tag"  # ours: of RocketMQ's tools only Java programs say `topicFilterType`
 _UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
 LATE = "horolog.late"  # the attribute that says what becomes of late messages
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration is not numbered
@@ -45,12 +45,14 @@ def topic_config(topic: TopicView) -> dict[str, Any]:
     policy = topic.settings.late_policy
     if not policy.is_default:
         attributes[LATE] = str(policy)
+    if topic.settings.multi_tag:
+        attributes[MULTI_TAG] = "true"
     return {
         "attributes": attributes,
         "order": topic.settings.order,
         "perm": topic.settings.perm,
         "readQueueNums": topic.read_queues,
-        "topicFilterType": FILTER_TYPE,
+        "topicFilterType": "MULTI_TAG" if topic.settings.multi_tag else "SINGLE_TAG",
         "topicName": topic.name,
         "topicSysFlag": 0,
         "writeQueueNums": topic.write_queues,
@@ -62,7 +64,7 @@ def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
     attributes = config.get("attributes")
     found = {
         name: str(config[name])
-        for name in ("readQueueNums", "writeQueueNums", "perm", "order")
+        for name in ("readQueueNums", "writeQueueNums", "perm", "order", "topicFilterType")
         if config.get(name) is not None
     }
     if isinstance(config.get("topicName"), str):
@@ -103,6 +105,19 @@ def topic_stats(topic: str, broker: str, queues: Sequence[QueueState], puts: flo
         for queue_id, queue in enumerate(queues)
     )
     return encode({"offsetTable": object_keys.table(rows), "topicPutTps": puts})
+
+
+def multi_tag_wanted(filter_type: str, changes: dict[str, str | None]) -> bool | None:
+    """Whether messages shall have several tags, taken out of the changes of attributes; None: nothing is said of it.
+
+    SINGLE_TAG says nothing: mqadmin sends it with every change of a topic.
+    """
+    if MULTI_TAG not in changes:
+        return True if filter_type == "MULTI_TAG" else None
+    value = changes.pop(MULTI_TAG)
+    if value not in (None, "true", "false"):
+        raise _bad_attribute(f"{MULTI_TAG} {value[:40]!r}; true and false are allowed")
+    return value == "true"
 
 
 def attributes_wanted(attributes: str) -> tuple[TopicType | None, dict[str, str | None]]:

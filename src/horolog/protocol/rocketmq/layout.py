@@ -12,7 +12,7 @@ offset  bytes  field                    meaning
 16      4      flag                     the user's, signed as in Java
 20      8      queue offset             patched when it becomes visible
 28      8      log position             of the record that holds this layout; patched
-36      4      sysFlag                  0x1 body compressed, 0x10 born host IPv6, 0x20 store host IPv6 …
+36      4      sysFlag                  0x1 body compressed, 0x2 several tags, 0x10 born host IPv6, 0x20 store host IPv6 …
 40      8      born ms                  the producer's clock
 48      8      born host                IPv4 (4) and port (4); 20 bytes with sysFlag 0x10
 56      8      store ms                 patched when it becomes visible
@@ -73,6 +73,7 @@ STORE_HOST_AT = AT["store_address"]
 RECONSUME_TIMES_AT = AT["reconsume_times"]
 
 COMPRESSED = 0x1
+MULTI_TAGS = 0x2  # TAGS holds several tags
 TRANSACTION_PREPARED, TRANSACTION_COMMITTED, TRANSACTION_BITS = 0x4, 0x8, 0xC
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
@@ -135,6 +136,11 @@ def properties_of(layout: memoryview) -> bytes:
         at += 12 * hosts.bit_count()
     at += 4 + int.from_bytes(layout[at : at + 4], "big")
     return bytes(layout[at + 3 + layout[at] :])
+
+
+def has_many_tags(layout: memoryview | bytes) -> bool:
+    """Whether the TAGS of a stored layout that has been checked before may be several."""
+    return bool(layout[SYS_FLAG_AT + 3] & MULTI_TAGS)
 
 
 def with_properties(layout: bytes, stored: bytes) -> bytes:

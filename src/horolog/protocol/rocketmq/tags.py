@@ -1,9 +1,20 @@
-"""The code of a tag: Java's `String.hashCode`, which RocketMQ keeps in its consume queues."""
+"""The code of a tag: Java's `String.hashCode`, which RocketMQ keeps in its consume queues; and that of several tags.
+
+The code of several is a Bloom filter of 32 bits: each tag sets up to `BITS_A_TAG` of them.  A message may have a tag if its
+code has all bits of the tag, so the text must be compared after that.  Of messages with three tags about one in a
+hundred that have not got a tag pass for it, with five about one in twenty (`benchmarks.filters`).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 
+from xxhash import xxh32_intdigest
+
+BITS_A_TAG = 4
+_SEPARATORS = re.compile(r"\|\||,")  # 5.x clients send no tag with a bar
 _CACHED_MAX = 256  # characters; longer ones are rare, and are not kept
 
 
@@ -21,3 +32,25 @@ def _hash(tag: str) -> int:
 
 
 _known = lru_cache(maxsize=4_096)(_hash)
+
+
+def split_tags(text: str) -> list[str]:
+    """The tags of a message that may have several: joined by `||`, or by commas."""
+    return [tag for piece in _SEPARATORS.split(text) if (tag := piece.strip())]
+
+
+@lru_cache(maxsize=4_096)
+def bits_of_tag(tag: str) -> int:
+    """The bits of one tag, u32: 5 bits of xxh32 (seed 0) of its UTF-8 name each, from the lowest on."""
+    hashed, bits = xxh32_intdigest(tag.encode("utf-8", "surrogatepass")), 0
+    for i in range(BITS_A_TAG):
+        bits |= 1 << (hashed >> 5 * i & 31)
+    return bits
+
+
+def bits_of(tags: Iterable[str]) -> int:
+    """The code of a message with these tags, u32; 0 without one."""
+    bits = 0
+    for tag in tags:
+        bits |= bits_of_tag(tag)
+    return bits

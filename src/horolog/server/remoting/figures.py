@@ -27,7 +27,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import VERSION
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.rocketmq import properties
-from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.layout import MULTI_TAGS, decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.tags import tags_code
@@ -169,7 +169,12 @@ class FigureCodes:
             tag = properties.decode(stored.properties).get("TAGS", "")
             size = len(record) - RECORD_HEAD_BYTES
             units.append(
-                Unit(stored.position, size, tags_code(tag) if tag else 0, tags.matches(tag))
+                Unit(
+                    stored.position,
+                    size,
+                    tags_code(tag) if tag else 0,
+                    tags.matches(tag, has_many=bool(stored.sys_flag & MULTI_TAGS)),
+                )
             )
         return Answer(
             body=bodies.queue_units(units, read.min_offset, read.max_offset, as_java(wanted))

@@ -213,6 +213,7 @@ class _Wanted(NamedTuple):
     perm: int | None
     order: bool
     attributes: dict[str, str | None]
+    multi_tag: bool | None
 
     def settings(self, known: TopicSettings) -> TopicSettings:
         """Its settings, if they are these so far."""
@@ -229,6 +230,7 @@ class _Wanted(NamedTuple):
             {name: value for name, value in attributes.items() if value is not None},
             late.action,
             late.after_ms,
+            known.multi_tag if self.multi_tag is None else self.multi_tag,
         )
 
 
@@ -240,4 +242,5 @@ def _wanted(fields: dict[str, str]) -> _Wanted:
     read = integer(frame, "readQueueNums", write, low=1, high=QUEUES_MAX)
     perm = integer(frame, "perm", low=0, high=_PERM_MAX) if fields.get("perm") else None
     order = flag(frame, "order")
-    return _Wanted(name, type, read, write, perm, order, attributes)
+    multi_tag = bodies.multi_tag_wanted(text(frame, "topicFilterType", ""), attributes)
+    return _Wanted(name, type, read, write, perm, order, attributes, multi_tag)
