@@ -192,6 +192,11 @@ class LakeJobs:
             hour for hour in hours if (hour.offload_id, hour.topic) == (one.offload_id, one.topic)
         )
 
+    def _note_origin(self, message_id: str, origin: float | None) -> None:
+        """Where a message is from here on; others than those of the history are looked at by who has sent them."""
+        if (sent := self._history.sends.get(message_id)) is not None:
+            sent["origin"] = origin
+
     def _promote(self, hour: TierHour, now_ms: int) -> str:
         text = f"promote hour {hour.hour} of offload {hour.offload_id}, topic {hour.topic_name}"
         gone = self._ask(ListRecalled(hour.offload_id, hour.hour))
@@ -201,8 +206,7 @@ class LakeJobs:
         if len(rows) != hour.waiting:
             return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
         for row in rows:  # from here on nobody knows which origin it has
-            if row.message_id in self._history.sends:  # others keep no account of origins
-                self._history.sends[row.message_id]["origin"] = None
+            self._note_origin(row.message_id, None)
         try:
             done = self._adopt(hour, rows, now_ms)
         except HorologError as error:
@@ -211,7 +215,7 @@ class LakeJobs:
             return f"{text}: {error.message}"
         if isinstance(done, Adopted) and not done.already:
             for place, row in enumerate(rows):
-                self._history.sends[row.message_id]["origin"] = done.position + place * 1e-6
+                self._note_origin(row.message_id, done.position + place * 1e-6)
         return f"{text}: {done}"
 
     def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
