@@ -14,9 +14,9 @@ import pytest
 from run_rows import LOG_ID, Source, new_disk
 
 from horolog.broker.shard import Settings
-from horolog.delay import store
 from horolog.delay.entry import ENTRY
 from horolog.delay.far.compaction import FarSettings
+from horolog.delay.near import store
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.keys import KeyRuns
