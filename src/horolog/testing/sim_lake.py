@@ -218,11 +218,6 @@ class LakeJobs:
                 self._note_origin(row.message_id, done.position + place * 1e-6)
         return f"{text}: {done}"
 
-    def _note_origin(self, message_id: str, origin: float | None) -> None:
-        """Of a message that the history knows; messages of transactions have no origin in it."""
-        if message_id in self._history.sends:
-            self._history.sends[message_id]["origin"] = origin
-
     def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
         return [
             each
