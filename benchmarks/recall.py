@@ -97,6 +97,11 @@ class Core:
         self.turn([])
         return results[0]
 
+    def rest_of_turns(self) -> None:
+        """A few turns without commands, in which nothing is new."""
+        for _ in range(5):
+            self.turn([])
+
     def rest(self) -> None:
         """Make a checkpoint and all runs that are due, so that nothing of it falls into a measurement."""
         for turns in range(12):

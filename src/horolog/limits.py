@@ -59,6 +59,9 @@ ORDER_HELD_MAX = 8_192  # messages of blocked message groups in a queue, for eac
 SCAN_MAX = 4_096  # consume queue units looked at at once with a tag filter
 RECEIVE_SCAN_MAX = 16_384  # of one poll in one turn; it goes on in the next: about 1 ms
 TURN_SCAN_MAX = 65_536  # of all polls of a turn: about 3 ms
+TURN_SERVED_MAX = (
+    128  # groups whose waiting polls a turn looks at, and receives that it answers: about 5 ms
+)
 SCAN_WAIT_MS = 5 * SECOND_MS  # a receive that does not wait looks on for so long
 
 # --- topics -----------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ in a turn, however many polls wait: a message costs nothing for 1 000 groups tha
     grown         a queue of a topic has new messages: news for every group that waits for the topic, and for the pulls
                   of that queue
     ended         a watched lease is over: `note` as news of its group in which queues
-    take_news     which groups must be looked at in this turn; their news is old from here on
+    take_news     which groups are looked at in this turn, so many at most; their news is old from here on
     take_grown    the same for queues that pulls wait for
-    postpone      news that could not be looked at to its end: looked at further in the next turn, before what is newer
+    postpone      news that could not be looked at to its end: looked at further in the next turn, after those that have had none
     leave         answered, cancelled or timed out: nothing of the poll stays
 
 A lease is watched only while somebody waits: no turn is woken for nobody.  Times are monotonic milliseconds.
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from horolog.errors import ErrorCode, HorologError
@@ -110,7 +111,7 @@ class Polls:
         self._news: set[Place] = set()  # of groups
         self._later: dict[
             Place, None
-        ] = {}  # of groups whose news was postponed, the first one first
+        ] = {}  # of groups whose news has to wait for a turn, the first one first
         self._grown: set[Place] = set()  # of pulls
 
     def __len__(self) -> int:
@@ -271,15 +272,19 @@ class Polls:
         waiting = self._places.get((topic, group))
         return waiting is not None and queue in waiting.news
 
-    def take_news(self) -> list[News]:
-        """Which groups must be looked at now: those that were postponed, then by topic and group."""
-        found = []
-        for topic, group in [*self._later, *sorted(self._news - self._later.keys())]:
-            waiting = self._places[topic, group]
-            found.append(News(topic, group, sorted(waiting.news)))
-            waiting.news.clear()
+    def take_news(self, most: int) -> list[News]:
+        """Which groups are looked at now, so many at most: those that had to wait, then by topic and group.
+
+        One message may be news for all groups there are: the others have their turn in the next ones.
+        """
+        self._later.update(dict.fromkeys(sorted(self._news - self._later.keys())))
         self._news.clear()
-        self._later.clear()
+        found = []
+        for place in list(islice(self._later, most)):
+            del self._later[place]
+            waiting = self._places[place]
+            found.append(News(*place, sorted(waiting.news)))
+            waiting.news.clear()
         return found
 
     def take_grown(self) -> list[tuple[int, int]]:

@@ -26,6 +26,7 @@ from horolog.limits import (
     RECEIVE_SCAN_MAX,
     SCAN_WAIT_MS,
     TURN_SCAN_MAX,
+    TURN_SERVED_MAX,
 )
 from horolog.log.record import HEAD_BYTES, encode_ack, encode_grant, granted_rows
 from horolog.protocol.commands import (
@@ -75,6 +76,7 @@ class Receives:
         self._groups = groups
         self.renewals = Renewals(shard, self.records)
         self._scan_left = TURN_SCAN_MAX  # units that polls with a filter may look at in this turn
+        self._answers_left = TURN_SERVED_MAX  # to polls that wait, in this turn
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -247,8 +249,9 @@ class Receives:
     # --- waiting polls --------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """A new turn: units may be looked at again."""
+        """A new turn: units may be looked at again, and polls answered."""
         self._scan_left = TURN_SCAN_MAX
+        self._answers_left = TURN_SERVED_MAX
 
     @property
     def may_scan(self) -> bool:
@@ -258,7 +261,7 @@ class Receives:
     def serve(self, news: News, now: Now) -> tuple[list[Reply], News | None]:
         """Answer parked polls of a group that now get something, first come first served.
 
-        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over.
+        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over, or this turn has answered as many as it may.
         """
         ready = self._shard.ready
         topic = self._shard.topics.by_id[news.topic]
@@ -266,6 +269,9 @@ class Receives:
         unseen: set[int] = set()
         for bucket in ready.polls.buckets((news.topic, news.group)):
             while bucket.waiters:
+                if self._answers_left <= 0:
+                    unseen.update(news.queues)
+                    break
                 waiter = next(iter(bucket.waiters.values()))
                 command, tags = waiter.command, bucket.filter
                 assert isinstance(command, Receive)
@@ -276,6 +282,7 @@ class Receives:
                         replies += self._through(list(bucket.waiters.values()))
                     break
                 ready.polls.leave(waiter)
+                self._answers_left -= 1
                 replies.append(self._found(waiter.token, news.group, command, leased))
         for queue_id in news.queues:
             ready.watch(news.group, news.topic, queue_id)

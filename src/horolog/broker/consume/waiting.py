@@ -6,6 +6,7 @@ from horolog.broker.consume.pulls import Pulls
 from horolog.broker.consume.receives import Receives
 from horolog.broker.effects import Now, Reply
 from horolog.broker.shard import Shard
+from horolog.limits import TURN_SERVED_MAX
 from horolog.ready.polls import News, Waiter
 
 
@@ -29,7 +30,7 @@ class Waiting:
         self._receives.begin_turn()
         went_on: list[News] = []
         waited: list[News] = []
-        for news in ready.polls.take_news():
+        for news in ready.polls.take_news(TURN_SERVED_MAX):
             has_turn = self._receives.may_scan
             answers, left = self._receives.serve(news, now)
             replies += answers

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.broker.life import retention
 from horolog.broker.shard import Named, Shard
@@ -150,15 +153,14 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         "fingerprints": dict(shard.fingerprints),
         "wall_ms": wall_ms,
     }
-    progress, acked, leases = [], [], []
+    progress, acked = [], []
+    leased: list[tuple[int, int, int, dict[int, Lease]]] = []
     for (group, topic), queues in shard.ready.progress.items():
         for queue, found in queues.items():
             progress.append((group, topic, queue, found.floor, found.next))
             acked += [(group, topic, queue, *run) for run in found.acked.runs()]
-            leases += [
-                (group, topic, queue, x.attempt, x.grant, offset, x.granted_ms, x.duration_ms)
-                for offset, x in found.leases.items()
-            ]
+            if found.leases:
+                leased.append((group, topic, queue, found.leases))
     log = shard.log
     halves, half_columns = shard.halves.captured()
     registry |= halves
@@ -174,11 +176,25 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         {
             "progress": np.array(progress, PROGRESS),
             **acked_columns(acked),
-            "leases": np.array(leases, LEASE),
+            "leases": _lease_rows(leased),
             **half_columns,
         },
         shard.topics.queue_count,
     )
+
+
+def _lease_rows(leased: list[tuple[int, int, int, dict[int, Lease]]]) -> npt.NDArray[Any]:
+    """LEASE rows of (group, topic, queue, leases), column by column: there may be a million, in one turn."""
+    held = [leases for _, _, _, leases in leased]
+    counts = np.fromiter(map(len, held), np.int64, len(held))
+    rows = np.empty(int(counts.sum()), LEASE)
+    for i, name in enumerate(("group", "topic", "queue")):
+        rows[name] = np.array([each[i] for each in leased], np.uint32).repeat(counts)
+    rows["offset"] = np.fromiter(chain.from_iterable(held), np.uint64, len(rows))
+    for name in ("attempt", "grant", "granted_ms", "duration_ms"):
+        values = map(attrgetter(name), chain.from_iterable(map(dict.values, held)))
+        rows[name] = np.fromiter(values, LEASE[name], len(rows))
+    return rows
 
 
 def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> CheckpointJob:
