@@ -25,6 +25,7 @@ from horolog.protocol.commands import (
     Received,
     Reschedule,
     SendMessages,
+    TopicSettings,
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
@@ -111,8 +112,10 @@ class Simulation:
         """Everything, from an empty disk to the final comparison; raises what is wrong."""
         self.disk.on_effect = self._effect
         self._reopen()
-        for topic in TOPICS:
-            self.broker.ask(CreateTopic(topic, TopicType.MIXED, self.random.randint(1, 3)))
+        several = TopicSettings(multi_tag=True)  # of every other topic
+        for i, topic in enumerate(TOPICS):
+            queues, settings = self.random.randint(1, 3), several if i % 2 else None
+            self.broker.ask(CreateTopic(topic, TopicType.MIXED, queues, settings))
         self.broker.ask(CreateTopic(QUIET, TopicType.MIXED, 2))
         self.schedules.begin()
         for _ in range(self.random.randint(30, 120)):
@@ -291,7 +294,7 @@ class Simulation:
                 message_id=message_id,
                 type=MessageType.DELAY if due else MessageType.NORMAL,
                 due_ms=due,
-                tag=self.random.choice([None, "TagA", "TagB"]),
+                tag=self.random.choice([None, "TagA", "TagC,TagB"]),
             )
             messages.append(made if level is None else leveled(made, level))
             ids.append(message_id)
