@@ -246,6 +246,16 @@ def test_nothing_is_open_for_ever(world, broker) -> None:
     assert not broker.shard.halves.open
 
 
+def test_the_last_look_is_when_its_time_is_over(world, broker) -> None:
+    begin(broker, half("m"))
+    world.clock.advance(TRANSACTION_OPEN_MS - 1_000)
+    broker.settle()  # a producer is looked for
+    assert broker.shard.halves.open
+    world.clock.advance(1_000)
+    broker.settle()
+    assert not broker.shard.halves.open
+
+
 # --- crashes, retention, space --------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ class SimBroker:
         self._job: CheckpointJob | None = None
         self._far_job: FarJob | None = None
         self._next_in: int | None = 0
-        self.watch.new_life(self._commit)
+        self.watch.new_life(opened.broker.shard.log.last_frame)  # the first of this life
 
     @property
     def shard(self) -> Shard:

@@ -71,8 +71,7 @@ class HandOverWatch:
         self.expired: dict[int, int] = {}  # origins of what was too late → where the log says so
 
     def new_life(self, end: int) -> None:
-        """A process has begun at this log end."""
-        self.end = end
+        """A process has begun; `end` is where the log of those before it ends now."""
         self.positions = {key: at for key, at in self.positions.items() if at < end}
         self.expired = {origin: at for origin, at in self.expired.items() if at < end}
         while self.frames and self.frames[-1].base >= end:

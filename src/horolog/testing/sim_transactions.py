@@ -183,9 +183,10 @@ class Traders:
 
     def all_over(self, clock: SimulatedClock) -> None:
         """Wait until each transaction is given up, whatever came before."""
-        begun_ms = [half.begun_ms for half in self._broker.shard.halves.open.values()]
-        if begun_ms:  # perhaps later than now, for the clock goes back at times
-            clock.advance(max(begun_ms) + TRANSACTION_OPEN_MS - clock.wall_ms())
+        halves = self._broker.shard.halves.open.values()
+        if halves:  # perhaps begun, or asked for, later than now, for the clock goes back at times
+            last_ms = max(max(half.begun_ms + TRANSACTION_OPEN_MS, half.next_ms) for half in halves)
+            clock.advance(last_ms - clock.wall_ms())
             self._broker.settle(2_000)
 
 

@@ -65,7 +65,8 @@ class Checks:
                 given_up += 1
                 self._give_up(half, effects)
             else:
-                halves.look_at(half, now.wall_ms + TRANSACTION_LOOK_MS)
+                open_until = half.begun_ms + TRANSACTION_OPEN_MS
+                halves.look_at(half, min(now.wall_ms + TRANSACTION_LOOK_MS, open_until))
                 topic = self._shard.topics.by_id[half.topic].name
                 effects.checks.append(CheckDue(half.position, topic, half.group))
 
