@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
-from horolog.log.record import FLAGS_AT, IS_EXPIRED, Kind
+from horolog.log.record import ENVELOPE_BYTES, FLAGS_AT, IS_EXPIRED, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import (
     Recalled,
@@ -68,12 +68,15 @@ class HandOverWatch:
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}
         self.frames: list[Frame] = []
-        self.expired: dict[int, int] = {}  # origins of what was too late → where the log says so
+        self.expired: dict[
+            tuple[int, int], int
+        ] = {}  # origins of what was too late → where the log says so
 
     def new_life(self, end: int) -> None:
         """A process has begun; `end` is where the log of those before it ends now."""
         self.positions = {key: at for key, at in self.positions.items() if at < end}
-        self.expired = {origin: at for origin, at in self.expired.items() if at < end}
+        kept = end - HEADER_BYTES - ENVELOPE_BYTES  # the frame of its epoch is the last one
+        self.expired = {origin: at for origin, at in self.expired.items() if at < kept}
         while self.frames and self.frames[-1].base >= end:
             self.frames.pop()
 
@@ -95,7 +98,8 @@ class HandOverWatch:
             if kind == Kind.RECALL_MANY and content[at + FLAGS_AT] & IS_EXPIRED:
                 ended = read_control(content, at, position + at).ended()
                 assert ended is not None
-                self._see_expired(position + at, ended.origins["position"].tolist())
+                origins = ended.origins[["position", "row"]].tolist()
+                self._see_expired(position + at, origins)
             if kind in _VISIBLE and due_ms > wall_ms:
                 raise _broken("P1", f"due {due_ms} handed over at {wall_ms}")
             if kind in _MESSAGES and size >= _KEY_AT + _KEY.size:
@@ -105,7 +109,7 @@ class HandOverWatch:
                     self.positions[key] = position + at
             at += size
 
-    def _see_expired(self, position: int, origins: list[int]) -> None:
+    def _see_expired(self, position: int, origins: list[tuple[int, int]]) -> None:
         for origin in origins:
             if origin in self.expired:
                 raise _broken("P3", f"the message at {origin} was too late twice")

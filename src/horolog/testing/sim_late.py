@@ -97,7 +97,9 @@ class Perishables:
                 raise PromiseBroken(
                     f"P3: {message_id} was handed over or a dead letter {times} times"
                 )
-        expired = {name for name, at in self.certain.items() if at in self._broker.watch.expired}
+        expired = {
+            name for name, at in self.certain.items() if (at, 0) in self._broker.watch.expired
+        }
         if wrong := expired & there.keys() or letters.keys() & self.certain.keys() - expired:
             raise PromiseBroken(
                 f"P3: {sorted(wrong)} were too late and handed over, or not and are dead letters"
