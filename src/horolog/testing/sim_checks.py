@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
-from horolog.log.record import ENVELOPE_BYTES, FLAGS_AT, IS_EXPIRED, Kind
+from horolog.log.record import FLAGS_AT, IS_EXPIRED, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import (
     Recalled,
@@ -68,15 +68,12 @@ class HandOverWatch:
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}
         self.frames: list[Frame] = []
-        self.expired: dict[
-            tuple[int, int], int
-        ] = {}  # origins of what was too late → where the log says so
+        self.expired: dict[tuple[int, int], int] = {}  # origin of what was too late → its record
 
     def new_life(self, end: int) -> None:
         """A process has begun; `end` is where the log of those before it ends now."""
         self.positions = {key: at for key, at in self.positions.items() if at < end}
-        kept = end - HEADER_BYTES - ENVELOPE_BYTES  # the frame of its epoch is the last one
-        self.expired = {origin: at for origin, at in self.expired.items() if at < kept}
+        self.expired = {origin: at for origin, at in self.expired.items() if at < end}
         while self.frames and self.frames[-1].base >= end:
             self.frames.pop()
 
