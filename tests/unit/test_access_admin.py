@@ -42,6 +42,7 @@ def basic(access_key: str, secret: str) -> str:
 @pytest.mark.parametrize(
     "authorization",
     [basic("operator", "operator-secret"), "Bearer operator-token", f"Bearer {OWN_TOKEN}"],
+    ids=["secret", "token", "of this process"],
 )
 def test_administrators_are_answered(tmp_path: Path, authorization: str) -> None:
     assert ask(tmp_path, "/v1/clock", authorization).status_code == 200
