@@ -8,13 +8,15 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.access_files import access_file, signed
+from tests.support.access_files import ACCESS, access_file, signed
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 
 from horolog.access.guard import Guard
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame, Serializer
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.transaction_commands import CheckDue
 from horolog.server.remoting.access import NEEDS
 
 
@@ -66,6 +68,37 @@ def test_sends_need_pub(door: RemotingDoor, serializer: Serializer) -> None:
         assert found.code == Status.SUCCESS
         assert b"one" in found.body
         assert b"two" not in found.body
+
+
+def test_checks_count_only_for_those_who_may_send(tmp_path: Path) -> None:
+    """A client that claims a producer group, and may not send, would use up the checks of its transactions."""
+    reader = '[identities.reader]\nsecret = "reader-secret"\ntopics = { "orders" = "SUB" }\n'
+    guard = Guard(access_file(tmp_path, ACCESS + reader))
+    with remoting_door(tmp_path, guard=guard) as door:
+        door.create("orders", queues=1)
+        half = send("orders") | {"f": "4", "i": "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"}
+        with door.client() as sender:
+            assert ask(sender, 310, half, b"one").code == Status.SUCCESS
+        with door.client() as claims, door.client() as sends:
+            claim_group(claims, "reader", "reader-secret")
+            due = CheckDue(0, "orders", "pg")
+            while door.within(lambda: door.front.producers.has(due)):
+                claim_group(
+                    claims, "reader", "reader-secret"
+                )  # until the sender is known to be gone
+            for _ in range(20):  # more often than a transaction is checked
+                door.advance(300_000)
+            claim_group(sends, "app", "app-secret")
+            known = properties.decode(layout.decode(sends.push().body).properties)
+            assert known["TRANSACTION_CHECK_TIMES"] == "1"
+            assert claims.pushed == []
+
+
+def claim_group(client: RemotingClient, who: str, secret: str) -> None:
+    group = {"groupName": "pg"}
+    body = orjson.dumps({"clientID": who, "producerDataSet": [group], "consumerDataSet": []})
+    done = ask(client, Code.HEART_BEAT, {}, body, who=who, secret=secret)
+    assert done.code == Status.SUCCESS, done.remark
 
 
 def test_who_is_not_known_is_refused(door: RemotingDoor) -> None:

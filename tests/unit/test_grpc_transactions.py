@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_door import HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.transaction_commands import CheckDue
 from horolog.server.grpc_front import SERVICE
 
 TRANSACTION = {"message_type": pb.TRANSACTION}
@@ -169,7 +170,7 @@ def test_who_sent_the_half_message_is_asked_and_then_whoever_comes(tmp_path: Pat
         assert heard.recover_orphaned_transaction_command.transaction_id == entry.transaction_id
         first.call.cancel()
         beat = pb.HeartbeatRequest(client_type=pb.PRODUCER)
-        while door.front.producers.has("transaction"):
+        while door.front.producers.has(CheckDue(0, "transaction", "transaction")):
             await door.call("Heartbeat", beat)
         await door.engine.advance(30_000)
         second = Producer(door, "p2", "transaction")

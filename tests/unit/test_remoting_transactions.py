@@ -15,6 +15,7 @@ from horolog.protocol.commands import Ack, Receive, TopicType
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.transaction_commands import CheckDue
 
 HALF = {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "pg"}
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -131,7 +132,7 @@ def test_a_producer_group_is_asked(door, client) -> None:
 def test_a_check_waits_for_a_producer_of_the_group(door, client) -> None:
     with door.client() as sender:
         half = begin(sender)
-    while door.within(lambda: door.front.producers.has("pg")):
+    while door.within(lambda: door.front.producers.has(CheckDue(0, "orders", "pg"))):
         client.done(Code.HEART_BEAT, body={"clientID": "other", "producerDataSet": []})
     door.advance(60_000)
     assert client.pushed == []

@@ -19,6 +19,7 @@ from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.transaction_commands import (
+    CheckDue,
     EndTransaction,
     Resolution,
     SendHalf,
@@ -77,9 +78,9 @@ class GrpcProducers:
         if self._listeners.get(listener.client_id) is listener:
             del self._listeners[listener.client_id]
 
-    def has(self, group: str) -> bool:
+    def has(self, due: CheckDue) -> bool:
         """Whether somebody publishes to a topic."""
-        return group in self._of_topic
+        return due.group in self._of_topic
 
     def ask(self, check: TransactionCheck) -> bool:
         """Ask one of them what became of a transaction."""

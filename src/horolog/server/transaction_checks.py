@@ -36,8 +36,8 @@ class Producers(Protocol):
 
     on_came: Callable[[str], None]
 
-    def has(self, group: str) -> bool:
-        """Whether one of a group is connected."""
+    def has(self, due: CheckDue) -> bool:
+        """Whether one of its group that may be asked is connected."""
         ...
 
     def ask(self, check: TransactionCheck) -> bool:
@@ -57,9 +57,7 @@ class TransactionChecks:
             door.on_came = self._has_come
 
     def _due(self, checks: list[CheckDue]) -> None:
-        found = [
-            check.position for check in checks if any(door.has(check.group) for door in self._doors)
-        ]
+        found = [due.position for due in checks if any(door.has(due) for door in self._doors)]
         for first in range(0, len(found), CHECKED_AT_ONCE):
             positions = tuple(found[first : first + CHECKED_AT_ONCE])
             self._engine.ask(CheckTransactions(positions), self._ask)

@@ -14,6 +14,7 @@ from horolog.protocol.remoting.request import DONE, Answer, integer, text
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.transaction_commands import (
+    CheckDue,
     EndTransaction,
     Resolution,
     SendHalf,
@@ -84,16 +85,22 @@ class TransactionCodes:
         for group in self._sent_by.pop(link, ()):
             del self._senders[group]
 
-    def has(self, group: str) -> bool:
-        """Whether a producer of a group is connected."""
-        return group in self._senders or bool(self._registry.producers(group))
+    def has(self, due: CheckDue) -> bool:
+        """Whether a producer of a group is connected that may send to the topic itself.
+
+        One that only claims to be of the group does not count: checks that reach nobody would end the transaction.
+        """
+        return bool(self._links(due))
+
+    def _links(self, due: CheckDue | TransactionCheck) -> list[RemotingLink]:
+        links = [client.link for client in self._registry.producers(due.group)]
+        if not links and due.group in self._senders:
+            links = [self._senders[due.group]]
+        return [link for link in links if link.may_publish(due.topic)]
 
     def ask(self, check: TransactionCheck) -> bool:
-        """Ask one of a group what became of a transaction, if it may send to that topic itself."""
-        links = [client.link for client in self._registry.producers(check.group)]
-        if not links and check.group in self._senders:
-            links = [self._senders[check.group]]
-        links = [link for link in links if link.may_publish(check.topic)]
+        """Ask one of a group what became of a transaction."""
+        links = self._links(check)
         self._turn += 1
         for i in range(len(links)):
             if self._push(links[(self._turn + i) % len(links)], check):
