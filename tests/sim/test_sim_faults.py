@@ -104,7 +104,10 @@ def test_a_garbled_body_is_noticed() -> None:
 
 
 def test_a_simulation_with_rot_flips_bits() -> None:
-    found = Simulation(3, rot=True)
-    found.run()
-    assert found.rot is not None
-    assert found.rot.flips
+    flips = []
+    for seed in range(3):  # some stories leave nothing that may rot
+        found = Simulation(seed, rot=True)
+        found.run()
+        assert found.rot is not None
+        flips += found.rot.flips
+    assert flips

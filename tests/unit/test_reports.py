@@ -13,7 +13,7 @@ from horolog.pipeline.forecast import Forecast
 from horolog.units import counted
 
 HOUR_MS = 1_790_000 * 3_600_000
-NUMBERS = ("scheduled", "adopted", "handed_over", "recalled", "moved", "visible_at_once")
+NUMBERS = ("scheduled", "adopted", "handed_over", "recalled", "moved", "expired", "visible_at_once")
 
 
 def totals(**numbers: int) -> pa.Table:

@@ -4,13 +4,13 @@ Rows are handed over in their order, so what was handed over needs no bits: it i
 what a hand-over has been appended of everything below *decided*.  What is different of a row is kept where the
 table says:
 
-    event          from                  to               where it is kept
-    hand-over      WAITING               HANDING_OVER     below `decided`, or `_handing` if it had been passed over
-    … committed    HANDING_OVER          HANDED_OVER      below `cursor`
-    passed over    WAITING               WAITING          `passed`: its hand-over had to wait
-    recall         WAITING               RECALLING        `_going`
-    … committed    WAITING or RECALLING  RECALLED, MOVED  a bit in `maps`
-    quarantine     WAITING               QUARANTINED      a bit in `maps`
+    event             from                  to                        where it is kept
+    hand-over         WAITING               HANDING_OVER              below `decided`, or `_handing` if passed over before
+    … committed       HANDING_OVER          HANDED_OVER               below `cursor`
+    passed over       WAITING               WAITING                   `passed`: its hand-over had to wait
+    recall, too late  WAITING               RECALLING                 `_going`
+    … committed       WAITING or RECALLING  RECALLED, MOVED, EXPIRED  a bit in `maps`
+    quarantine        WAITING               QUARANTINED               a bit in `maps`
 
 `state.LEGAL` says which event may come in which state; one that is not in it is a bug, and asserted.  A replay settles
 what it finds waiting, because nothing is in flight in it.
