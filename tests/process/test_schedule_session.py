@@ -69,6 +69,7 @@ def test_a_dry_run_creates_nothing(broker: BrokerProcess) -> None:
     assert json.loads(said(broker, "schedule", "list", "--json")) == {"schedules": []}
 
 
+@pytest.mark.slow
 def test_killed_between_firings(broker: BrokerProcess) -> None:
     said(broker, "schedule", "create", "s", "t", "x", "--every", "PT10M")
     broker.advance("25m")

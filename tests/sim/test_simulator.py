@@ -21,7 +21,7 @@ def seeds(capsys, *options: str) -> str:
 
 
 def test_promises_hold_for_half_a_minute_of_seeds(capsys, record_property) -> None:
-    output = seeds(capsys, "--seeds", "300", "--seconds", "30", "--at-least", "100")
+    output = seeds(capsys, "--seeds", "300", "--seconds", "30", "--at-least", "60")
     record_property("figures", output)
 
 
