@@ -45,7 +45,7 @@ def drain(sim: Simulation) -> None:
     sim.polls.finish()
     sim.retries.finish(lost_allowed=sim.rot is not None)
     sim.giving_up.finish(lost_allowed=sim.rot is not None)
-    sim.in_order.finish(lost_allowed=sim.rot is not None)
+    sim.in_order.finish(sim.clock, lost_allowed=sim.rot is not None)
     sim.traders.finish(lost_allowed=sim.rot is not None)
     sim.late.finish(lost_allowed=sim.rot is not None)
     sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)

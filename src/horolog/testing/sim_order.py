@@ -10,7 +10,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from horolog.limits import SECOND_MS
+from horolog.clock import SimulatedClock
+from horolog.limits import AUTO_RENEW_MS, SECOND_MS
 from horolog.protocol.commands import (
     Ack,
     Changed,
@@ -67,6 +68,8 @@ class InOrder:
         ] = {}  # event at which somebody may first have been done with it
         self._held: dict[_Place, str] = {}  # the newest handle
         self._until: dict[_Place, tuple[int, str]] = {}  # monotonic ms, and who surely has it
+        self._steps = 0  # how often leases may have become shorter than they were asked for
+        self._keys: dict[_Place, str] = {}  # message groups
         self._breaches: list[str] = []
         self._last: Receive | None = None  # one that may come again
         self.latest_ms = 0  # the last due time that was asked for
@@ -85,10 +88,10 @@ class InOrder:
             return self._send(wall_ms)
         if roll < 0.65 or not self._held:
             return [
-                Answer(self._receive(), wall_ms, notes={"mono_ms": mono_ms})
+                Answer(self._receive(), wall_ms, notes={"mono_ms": mono_ms, "steps": self._steps})
             ], "receive in order"
         if roll < 0.67:
-            self._until.clear()
+            self.stepped()  # its leases end, also those that it is not told of yet
             return [Answer(ClientGone("first"), wall_ms)], "a consumer in order leaves"
         place = self._random.choice(sorted(self._held))
         handle = self._held.pop(place)
@@ -101,7 +104,7 @@ class InOrder:
         wait_ms = self._random.choice([0, 1_000, 30_000])
         self._until.pop(place, None)
         change = Answer(ChangeInvisible(GROUP, TOPIC, handle, wait_ms), wall_ms)
-        change.notes.update(place=place, until=mono_ms + wait_ms)
+        change.notes.update(place=place, until=mono_ms + wait_ms, steps=self._steps)
         return [change], f"in order: {place} again in {wait_ms} ms"
 
     def _send(self, wall_ms: int) -> tuple[list[Answer], str]:
@@ -154,37 +157,56 @@ class InOrder:
         """An answer has been released."""
         command, result = answer.command, answer.result
         self._events += 1
+        is_certain = answer.notes.get("steps") == self._steps
         if isinstance(command, Receive) and isinstance(result, Received) and result.messages:
-            self._take(command, result, answer.notes["mono_ms"], mono_ms)
+            until_ms = answer.notes["mono_ms"] + _LEASE_MS if is_certain else 0
+            self._take(command, result, until_ms, mono_ms)
         elif isinstance(command, ChangeInvisible) and isinstance(result, Changed):
             place = answer.notes["place"]
             self._held[place] = result.receipt_handle
-            self._until[place] = answer.notes["until"], ""
+            self._until[place] = answer.notes["until"] if is_certain else 0, ""
 
-    def _take(self, command: Receive, result: Received, asked_ms: int, mono_ms: int) -> None:
+    def _take(self, command: Receive, result: Received, until_ms: int, mono_ms: int) -> None:
         places = [_Place(each.queue_id, each.queue_offset) for each in result.messages]
         self._given.append(_Given(self._events, places))
         first: dict[str, _Place] = {}
         receive = f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
         for place, each in zip(places, result.messages, strict=True):
             known = properties.decode(layout.decode(each.layout).properties)
-            if first.setdefault(known[properties.SHARDING_KEY], place) == place:
+            key = self._keys[place] = known[properties.SHARDING_KEY]
+            if first.setdefault(key, place) == place:
                 until, who = self._until.get(place, (0, ""))
                 if until > mono_ms and not (who and who == receive):
                     self._breaches.append(f"{place} was given out, and somebody had it")
+                self._revoke_after(place, key)
             self._held[place] = each.receipt_handle
-            self._until[place] = asked_ms + _LEASE_MS, receive
+            self._until[place] = until_ms, receive
+
+    def _revoke_after(self, first: _Place, key: str) -> None:
+        """A message was given out: later ones of its group are nobody's."""
+        for place in list(self._until):
+            is_later = place.queue == first.queue and place.offset > first.offset
+            if is_later and self._keys.get(place) == key:
+                del self._until[place]
 
     def stepped(self) -> None:
-        """The clock has gone on by itself: a start after this takes leases for older than they are."""
+        """The clock has gone on by itself: a start after this takes leases for older than they are.
+
+        So it does with those that were asked for before this and are answered after it.
+        """
+        self._steps += 1
         self._until.clear()
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def finish(self, *, lost_allowed: bool) -> None:
+    def finish(self, clock: SimulatedClock, *, lost_allowed: bool) -> None:
         """All time has passed: consume what is left, in order, and look at everything that was given out."""
         if TOPIC not in self._broker.shard.topics.by_name:
             return
+        for client in ("first", "second"):
+            self._broker.ask(ClientGone(client))
+        clock.advance(AUTO_RENEW_MS)  # until the last lease is over
+        self._broker.settle(2_000)
         if self._breaches and not lost_allowed:
             raise PromiseBroken(f"order: {self._breaches[0]}")
         self._broker.ask(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=1_000)))
