@@ -19,7 +19,7 @@ CLIENTS = build/clients
 GO = $(firstword $(wildcard /usr/local/go/bin/go) go)
 JAVA_CLIENTS = $(wildcard tests/clients/java/pom.xml tests/clients/java/*/pom.xml tests/clients/java/*/horolog/*/*.java)
 
-.PHONY: demo run test test-slow test-clients test-full bench sim setup java tools clients check fmt proto lock clean
+.PHONY: demo run test test-slow test-clients test-page test-full bench sim setup java tools page-tools clients check fmt proto lock clean
 
 demo: .venv/ready .venv-client/ready java  ## replay a stormy day of flights through the broker
 	$(BIN)/python examples/flights/run.py
@@ -29,16 +29,19 @@ run: .venv/ready  ## a broker that stays
 
 test:  ## lint, types and the quick tests
 	@$(MAKE) --no-print-directory --jobs 3 setup check
-	$(PYTEST) -m "not slow and not full and not clients" --durations=20
+	$(PYTEST) -m "not slow and not full and not clients and not page" --durations=20
 
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
-	$(PYTEST) -m "slow and not full and not clients" -v --durations=0
+	$(PYTEST) -m "slow and not full and not clients and not page" -v --durations=0
 
 test-clients: .venv/ready clients  ## the official clients of Java, Node.js and C++
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile -m "clients and not full" --durations=20 tests/clients
 
+test-page: .venv/ready page-tools  ## the page in a real browser, the metrics in a real Prometheus
+	$(PYTEST) -m "page and not full" --durations=20
+
 test-full:  ## everything, without a limit of time
-	@$(MAKE) --no-print-directory --jobs 3 setup check clients $(CLIENTS)/rust/ready
+	@$(MAKE) --no-print-directory --jobs 3 setup check clients page-tools $(CLIENTS)/rust/ready
 	$(PYTEST) -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
@@ -60,6 +63,12 @@ tools:  ## a JDK, Maven, Node.js, npm and Go for the clients: installed when the
 		{ apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null 2>&1 || \
 		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null; } } } || \
 		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer), npm and Go (1.19 or newer); please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm golang-go)"; exit 1; }
+
+page-tools:  ## Chromium and Prometheus: installed when they are missing and we may
+	@command -v chromium >/dev/null && command -v prometheus >/dev/null && command -v promtool >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -qq -y --no-install-recommends chromium prometheus >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium prometheus >/dev/null; } } } || \
+		{ echo "The page's tests need Chromium, Prometheus and promtool; please install them (for example: apt-get install chromium prometheus)"; exit 1; }
 
 clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/h2spec
 
