@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import other_site
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -21,6 +22,7 @@ SWITCHES = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    f"--host-resolver-rules=MAP {other_site.NAME} 127.0.0.1",
 ]
 
 
