@@ -48,6 +48,7 @@ PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
 CLIENTS_REMEMBERED_MAX = (
     65_536  # settings of 5.x clients, groups of 4.x ones: 130 to 300 bytes each
 )
+CLIENT_TOPICS_SHOWN_MAX = 100  # topics that are told of one connected client
 CLIENT_SWEEP_MS = 10 * MINUTE_MS  # who is not heard of between two sweeps is forgotten
 FILTER_EXPRESSION_MAX = 16 * KIB  # characters; ours: parsed filters are kept
 SQL_COST = 64  # a message that a SQL92 filter looks at counts as so many units: it is read, and its properties too
@@ -112,6 +113,7 @@ LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # the same of consumer groups
+TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one question counts in one turn: about 3 ms
 RATED_PAIRS_MAX = 4_096  # groups and topics of theirs whose rates are kept: a look each a minute
 TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies

@@ -41,7 +41,15 @@ async def use(client: httpx.AsyncClient) -> None:
     assert (await put({"orderly": True}))["orderly"]
     assert await put({"retry_max": 2}) == {"group": "billing", "orderly": True, "retry_max": 2}
     shown = (await client.get("/v1/groups/billing")).json()["result"]
-    assert shown == {"group": "billing", "orderly": True, "retry_max": 2}
+    assert shown == {
+        "group": "billing",
+        "orderly": True,
+        "retry_max": 2,
+        "consume": "",
+        "topics": [],
+        "members": [],
+        "next": None,
+    }
     for body in ({"retry_max": -1}, {"orderly": "maybe"}, {"other": 1}):
         refused = await client.put("/v1/groups/billing", json=body)
         assert (refused.status_code, refused.json()["error"]["field"]) == (400, next(iter(body)))

@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.server.auto_create import AutoCreate
+from horolog.server.connected import ConnectedClient
 from horolog.server.main import serve
 from horolog.server.open_broker import open_engine
 from horolog.server.parts import Door, Parts
@@ -48,6 +49,18 @@ class Front:
     def reload(self) -> None:
         """Remember it."""
         self._events.append("certificate read")
+
+    def connected(self) -> Iterator[ConnectedClient]:
+        """Nobody."""
+        return iter(())
+
+    def members(self, group: str) -> list[ConnectedClient]:
+        """Nobody."""
+        return []
+
+    def member_count(self, group: str) -> int:
+        """Nobody."""
+        return 0
 
     async def stop(self, grace: float) -> None:
         """Remember it."""

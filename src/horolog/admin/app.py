@@ -23,6 +23,7 @@ from horolog.admin import (
     adoptions,
     backup,
     broker,
+    clients,
     dead_letters,
     groups,
     messages,
@@ -38,6 +39,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.server.connected import KnowsClients
 from horolog.server.running import RunningEngine
 
 log = logging.getLogger("horolog.admin")
@@ -61,8 +63,10 @@ ROUTES = (
     Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
     Route("/v1/receive", messages.receive, methods=["POST"]),
     Route("/v1/ack", messages.ack, methods=["POST"]),
+    Route("/v1/groups", groups.list_groups, methods=["GET"]),
     Route("/v1/groups/{group}", groups.show_group, methods=["GET"]),
     Route("/v1/groups/{group}", groups.put_group, methods=["PUT"]),
+    Route("/v1/clients", clients.list_clients, methods=["GET"]),
     Route("/v1/dead-letters", dead_letters.list_groups, methods=["GET"]),
     Route("/v1/groups/{group}/dead-letters", dead_letters.list_letters, methods=["GET"]),
     Route(
@@ -100,12 +104,15 @@ def make_app(
     broker_name: str,
     hosts: Sequence[str] = (),
     guard: Guard | None = None,
+    doors: Sequence[KnowsClients] = (),
 ) -> Starlette:
     """An app that serves `engine`; `broker_name` goes into recall handles.
 
     hosts  under which it may be asked, besides the address that it is served on and those of this machine
 
     guard  who may ask; None: everybody
+
+    doors  whose clients are told of
 
     Setting `app.state.closing` ends parked polls, before the server that runs it stops.
     """
@@ -126,6 +133,7 @@ def make_app(
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.broker_name = broker_name
+    app.state.doors = doors
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
     return app

@@ -1,24 +1,127 @@
-"""Consumer groups over HTTP: how they consume."""
+"""Consumer groups over HTTP: listed with their lag, shown with their topics and members, and how they consume."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.requests import GroupBody, query, read_body
-from horolog.protocol.queue_commands import FindGroup, GroupSettings, GroupView, PutGroup
+from horolog.admin.clients import client_view, doors_of, members_of
+from horolog.admin.requests import GroupBody, query, query_int, read_body
+from horolog.admin.shapes import Group, GroupRow, GroupTopic
+from horolog.admin.shapes import GroupSettings as SettingsShape
+from horolog.admin.views import iso
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import ADMIN_LIST_MAX
+from horolog.protocol.commands import DescribeGroup, GroupQueueView
+from horolog.protocol.queue_commands import (
+    CountLags,
+    FindGroup,
+    GroupSettings,
+    GroupView,
+    Lag,
+    ListGroups,
+    PutGroup,
+)
 from horolog.protocol.rocketmq.names import check_group
+from horolog.server.connected import ConnectedClient, kind_of
+from horolog.server.listing import stored_ms
+from horolog.server.running import RunningEngine
+
+_KINDS_OF = 100  # members whose way to consume is looked at for a list
+
+
+async def list_groups(request: Request) -> Response:
+    """GET /v1/groups: all, or `limit` of those after `after`, with what waits for each."""
+    parameters = query(request, "limit", "after")
+    limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
+    engine, doors = engine_of(request), doors_of(request)
+    page: list[GroupView] = await engine.submit(ListGroups(parameters.get("after", ""), limit + 1))
+    groups = page[:limit]
+    lags: dict[str, list[Lag]] = {group.name: [] for group in groups}
+    for lag in await _lags(engine, [(g.name, topic) for g in groups for topic in g.topics]):
+        lags[lag.group].append(lag)
+    rows: list[GroupRow] = []
+    for group in groups:
+        members = sum(door.member_count(group.name) for door in doors)
+        some = members_of(request, group.name)[:_KINDS_OF] if members else []
+        rows.append(
+            {
+                "group": group.name,
+                "topics": len(group.topics),
+                "members": members,
+                "consume": kind_of(some),
+                "waiting": sum(lag.waiting for lag in lags[group.name]),
+                "leased": sum(lag.leased for lag in lags[group.name]),
+                "orderly": group.settings.orderly,
+                "retry_max": group.settings.retry_max,
+            }
+        )
+    return answer({"groups": rows, "next": groups[-1].name if len(page) > limit else None})
+
+
+async def _lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
+    """Of all these, a turn's worth at a time."""
+    found: list[Lag] = []
+    while rest := list(pairs[len(found) :]):
+        some: list[Lag] = await engine.submit(CountLags(rest))
+        assert some, "a turn counts one at least"
+        found += some
+    return found
 
 
 async def show_group(request: Request) -> Response:
-    """GET /v1/groups/{group}; 404 for one that does not exist."""
-    query(request)
-    group = check_group(request.path_params["group"])
-    return answer(_view(await engine_of(request).submit(FindGroup(group))))
+    """GET /v1/groups/{group}: topics and members; 404 for one that does not exist."""
+    parameters = query(request, "limit", "after")
+    limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
+    name = check_group(request.path_params["group"])
+    engine = engine_of(request)
+    group: GroupView = await engine.submit(FindGroup(name))
+    members = members_of(request, name)
+    wanted = {topic for member in members for topic in member.topics}
+    topics = sorted({*group.topics, *wanted})
+    topics = [topic for topic in topics if topic > parameters.get("after", "")]
+    view: Group = {
+        **_settings_view(group),
+        "consume": kind_of(members),
+        "topics": [
+            await _topic_view(engine, lag, members)
+            for lag in await _lags(engine, [(name, topic) for topic in topics[:limit]])
+        ],
+        "members": [client_view(member) for member in members[:ADMIN_LIST_MAX]],
+        "next": topics[limit - 1] if len(topics) > limit else None,
+    }
+    return answer(view)
+
+
+async def _topic_view(
+    engine: RunningEngine, lag: Lag, members: Sequence[ConnectedClient]
+) -> GroupTopic:
+    oldest_ms = await _oldest_ms(engine, lag) if lag.waiting else 0
+    return {
+        "topic": lag.topic,
+        "waiting": lag.waiting,
+        "leased": lag.leased,
+        "oldest_waiting_ms": oldest_ms,
+        "oldest_waiting": iso(oldest_ms),
+        "members": sum(lag.topic in member.topics for member in members),
+    }
+
+
+async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
+    """When the oldest message became visible that the group has not consumed; 0: none can be read."""
+    try:
+        queues: list[GroupQueueView] = await engine.submit(DescribeGroup(lag.group, lag.topic))
+        places = [(q.queue_id, q.ack_floor) for q in queues if q.ack_floor < q.max_offset]
+        times = await stored_ms(engine, lag.topic, places)
+    except HorologError as error:
+        if error.code not in (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND):
+            raise
+        return 0  # it has just been deleted
+    return min((time_ms for time_ms in times if time_ms), default=0)
 
 
 async def put_group(request: Request) -> Response:
@@ -33,10 +136,10 @@ async def put_group(request: Request) -> Response:
         orderly=before.orderly if wanted.orderly is None else wanted.orderly,
         retry_max=before.retry_max if wanted.retry_max is None else wanted.retry_max,
     )
-    return answer(_view(await engine.submit(PutGroup(group, settings))))
+    return answer(_settings_view(await engine.submit(PutGroup(group, settings))))
 
 
-def _view(view: GroupView) -> dict[str, Any]:
+def _settings_view(view: GroupView) -> SettingsShape:
     return {
         "group": view.name,
         "orderly": view.settings.orderly,

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from horolog.broker import queries
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.adoptions import Adoptions
+from horolog.broker.consume.lags import count_lags
 from horolog.broker.consume.offsets import Offsets
 from horolog.broker.consume.pulls import Pulls
 from horolog.broker.consume.queue_times import earliest_store_time, read_message, search_offset
@@ -54,6 +55,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.dead_letter_commands import CountDeadLetters, ListDeadLetters, Redrive
 from horolog.protocol.queue_commands import (
     CommitOffsets,
+    CountLags,
     DeleteGroup,
     EarliestStoreTime,
     FindGroup,
@@ -124,6 +126,7 @@ class Decisions:
             PutGroup: self._put_group,
             FindGroup: lambda _item, command, _now, _: self.groups.find(command),
             ListGroups: lambda _item, command, _now, _: self.groups.page(command),
+            CountLags: lambda _item, command, _now, _: count_lags(self._shard, command),
             DeleteGroup: self._delete_group,
             CancelReceive: self._cancel,
             ClientSeen: lambda _item, command, now, _: self.receives.renewals.see(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 import orjson
 
 from horolog.broker.effects import Reply
@@ -93,21 +91,17 @@ class Groups:
             self.check_may_consume(group_id)
         except HorologError as error:
             ended = [Reply(waiter.token, error) for waiter in self._left(command.name)]
-        return self._view(group_id, self._topics({group_id})), ended
+        return self._view(group_id), ended
 
     def find(self, command: FindGroup) -> GroupView:
         """One group."""
-        group_id = self.known(command.name)
-        return self._view(group_id, self._topics({group_id}))
+        return self._view(self.known(command.name))
 
     def page(self, command: ListGroups) -> list[GroupView]:
         """A turn's worth of groups, by name."""
         groups = self._shard.ready.groups
-        names = sorted(groups.ids)
-        at = bisect_right(names, command.after)
-        group_ids = [groups.ids[name] for name in names[at : at + TURN_GROUPS_MAX]]
-        topics = self._topics(set(group_ids))
-        return [self._view(group_id, topics) for group_id in group_ids]
+        names = groups.after(command.after, min(command.limit, TURN_GROUPS_MAX))
+        return [self._view(groups.ids[name]) for name in names]
 
     def delete(self, command: DeleteGroup) -> list[Reply]:
         """Forget a group and its progress; its parked receives end empty, and its pulls as later ones will."""
@@ -126,19 +120,10 @@ class Groups:
             polls.leave(waiter)
         return waiting
 
-    def _topics(self, group_ids: set[int]) -> dict[int, list[str]]:
-        """Names of the topics that these groups have progress in."""
-        topics = self._shard.topics.by_id
-        found: dict[int, list[str]] = {group_id: [] for group_id in group_ids}
-        for group, topic in self._shard.ready.progress:
-            if group in group_ids:
-                found[group].append(topics[topic].name)
-        return found
-
-    def _view(self, group_id: int, topics: dict[int, list[str]]) -> GroupView:
-        groups = self._shard.ready.groups
-        settings = groups.settings_of(group_id)
-        return GroupView(groups.names[group_id], settings, sorted(topics[group_id]))
+    def _view(self, group_id: int) -> GroupView:
+        ready, topics = self._shard.ready, self._shard.topics.by_id
+        names = sorted(topics[topic].name for topic in ready.topics_of(group_id))
+        return GroupView(ready.groups.names[group_id], ready.groups.settings_of(group_id), names)
 
 
 def _not_found(name: str) -> HorologError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from horolog.limits import TURN_GROUPS_MAX
 from horolog.protocol.rocketmq.backoff import Backoff
 
 
@@ -129,9 +130,20 @@ class PutGroup:
 
 @dataclass(slots=True, frozen=True)
 class ListGroups:
-    """Gives list[GroupView], by name: at most 1 024 (TURN_GROUPS_MAX) of those after `after`."""
+    """Gives list[GroupView], by name: at most `limit` and 1 024 (TURN_GROUPS_MAX) of those after `after`."""
 
     after: str = ""
+    limit: int = TURN_GROUPS_MAX
+
+
+@dataclass(slots=True, frozen=True)
+class CountLags:
+    """How far groups are in topics; gives list[Lag], of the first of `pairs`: as many as a turn looks at.
+
+    There is one at least.  Of a group or topic that does not exist there is nothing to consume.
+    """
+
+    pairs: list[tuple[str, str]]  # group and topic
 
 
 @dataclass(slots=True, frozen=True)
@@ -156,6 +168,18 @@ class GroupView(NamedTuple):
     topics: list[str]  # that it has progress in
 
 
+class Lag(NamedTuple):
+    """How far a consumer group is in a topic, all queues together.
+
+    waiting  visible and not consumed, what is leased included
+    """
+
+    group: str
+    topic: str
+    waiting: int
+    leased: int
+
+
 QueueCommand = (
     Pull
     | CommitOffsets
@@ -165,6 +189,7 @@ QueueCommand = (
     | ReadMessage
     | PutGroup
     | ListGroups
+    | CountLags
     | FindGroup
     | DeleteGroup
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import fields
 from typing import Any
 
@@ -21,9 +22,12 @@ class GroupTable:
         self.names: dict[int, str] = {}
         self.last = 0  # the highest id that was ever given
         self._settings: dict[int, GroupSettings] = {}  # of those that have other than the defaults
+        self._ordered: list[str] | None = None  # names, while none comes or goes
 
     def put(self, group_id: int, name: str, settings: GroupSettings | None = None) -> None:
         """A group exists (made now, or read from the log), with other settings if they are given."""
+        if name not in self.ids:
+            self._ordered = None
         self.ids[name] = group_id
         self.names[group_id] = name
         self.last = max(self.last, group_id)
@@ -37,7 +41,15 @@ class GroupTable:
     def drop(self, group_id: int) -> None:
         """A group is deleted."""
         del self.ids[self.names.pop(group_id)]
+        self._ordered = None
         self._settings.pop(group_id, None)
+
+    def after(self, name: str, count: int) -> list[str]:
+        """The next names in order; sorted once for all pages of a list."""
+        if self._ordered is None:
+            self._ordered = sorted(self.ids)
+        at = bisect_right(self._ordered, name)
+        return self._ordered[at : at + count]
 
     def settings_of(self, group_id: int) -> GroupSettings:
         """As they were given, or the defaults."""
@@ -61,6 +73,7 @@ class GroupTable:
     def check_invariants(self) -> None:
         """Names and ids tell the same groups, and no id is above the last one."""
         assert {name: group_id for group_id, name in self.names.items()} == self.ids
+        assert self._ordered is None or self._ordered == sorted(self.ids)
         assert all(0 < group_id <= self.last for group_id in self.names), self.last
         assert self._settings.keys() <= self.names.keys(), "settings of a group that is gone"
 

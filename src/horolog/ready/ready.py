@@ -38,6 +38,7 @@ class Ready:
         self._first_offset = first_offset  # of (topic id, queue id)
         self.groups = GroupTable()
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
+        self._topics_of: dict[int, set[int]] = {}  # group → topics that it has progress in
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
         self.leases_max = LEASES_MAX
@@ -53,7 +54,7 @@ class Ready:
     def drop_group(self, group_id: int) -> None:
         """A group is deleted, with all its progress; nobody of it waits."""
         self.groups.drop(group_id)
-        self._drop_progress([place for place in self.progress if place[0] == group_id])
+        self._drop_progress([(group_id, topic) for topic in self.topics_of(group_id)])
 
     def drop_topic(self, topic_id: int) -> None:
         """A topic is deleted, with the progress of all groups in it; nobody waits for it."""
@@ -63,8 +64,16 @@ class Ready:
         for place in places:
             for progress in self.progress.pop(place).values():
                 self._tally.leases -= len(progress.leases)
+            topics = self._topics_of[place[0]]
+            topics.remove(place[1])
+            if not topics:
+                del self._topics_of[place[0]]
             self._ends.pop(place, None)
             self._turn.pop(place, None)
+
+    def topics_of(self, group: int) -> list[int]:
+        """Topics that a group has progress in."""
+        return list(self._topics_of.get(group, ()))
 
     def find(self, group: int, topic: int, queue: int) -> QueueProgress | None:
         """Progress of a group in a queue, None if it has taken nothing from it yet."""
@@ -110,7 +119,10 @@ class Ready:
 
     def of(self, group: int, topic: int, queue: int) -> QueueProgress:
         """Progress of a group in a queue; a new group begins where the queue begins."""
-        queues = self.progress.setdefault((group, topic), {})
+        queues = self.progress.get((group, topic))
+        if queues is None:
+            queues = self.progress[group, topic] = {}
+            self._topics_of.setdefault(group, set()).add(topic)
         found = queues.get(queue)
         if found is None:
             found = queues[queue] = QueueProgress(self._first_offset(topic, queue), self._tally)
@@ -309,6 +321,8 @@ class Ready:
         """AssertionError if a lease could end and nobody who waits for it would be woken."""
         self.polls.check_invariants()
         self.groups.check_invariants()
+        pairs = {(group, topic) for group in self._topics_of for topic in self.topics_of(group)}
+        assert pairs == self.progress.keys(), "topics of a group that are not those of its progress"
         for (group, topic), queues in self.progress.items():
             assert group in self.groups.names, f"progress of group {group}, which does not exist"
             ends = self._ends.get((group, topic))

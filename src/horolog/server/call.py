@@ -11,6 +11,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.grpc.translate import Peer
 from horolog.protocol.http2.calls import OK, Calls, framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
+from horolog.server.connected import Origin
 
 _log = logging.getLogger("horolog.grpc")
 
@@ -21,6 +22,11 @@ class Line(Protocol):
     calls: Calls
     peer: Peer
     address: str
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        ...
 
     def owes(self) -> None:
         """Something was said: write it soon."""
@@ -70,6 +76,11 @@ class Call:
     def address(self) -> str:
         """The same as text, without the port."""
         return self._line.address
+
+    @property
+    def origin(self) -> Origin:
+        """Its connection, for operators."""
+        return self._line.origin
 
     @property
     def is_open(self) -> bool:

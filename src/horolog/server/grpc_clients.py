@@ -1,11 +1,23 @@
-"""What the door remembers of each client from its Telemetry stream: its type, and how long its polls wait."""
+"""What the door remembers of each client from its Telemetry stream: its type, how long its polls wait, who it is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from horolog.limits import CLIENTS_REMEMBERED_MAX
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.translate import name_of
+from horolog.server.connected import (
+    GRPC,
+    PULL,
+    PUSH,
+    SIMPLE,
+    ConnectedClient,
+    Origin,
+    shown_topics,
+)
 
 T = TypeVar("T")
 
@@ -96,3 +108,91 @@ class Clients:
     def is_gone(self, client_id: str) -> bool:
         """Whether the last that was heard of it is its good-bye."""
         return self._gone.get(client_id) is not None
+
+
+_CONSUMES = {
+    pb.PUSH_CONSUMER: PUSH,
+    pb.LITE_PUSH_CONSUMER: PUSH,
+    pb.SIMPLE_CONSUMER: SIMPLE,
+    pb.LITE_SIMPLE_CONSUMER: SIMPLE,
+    pb.PULL_CONSUMER: PULL,
+}
+
+
+class Stream(Protocol):
+    """An open Telemetry stream."""
+
+    client_id: str
+    language: str
+    version: str
+
+    @property
+    def origin(self) -> Origin:
+        """Its connection."""
+        ...
+
+
+class _Settled(NamedTuple):
+    """What a client has said of itself."""
+
+    consumes: str
+    group: str
+    topics: tuple[str, ...]
+
+
+class Streams:
+    """Clients with an open Telemetry stream that have told their settings; the members of each group among them."""
+
+    def __init__(self) -> None:
+        self._settled: dict[Stream, _Settled] = {}
+        self._of_group: dict[str, dict[Stream, None]] = {}
+
+    def settle(self, stream: Stream, settings: pb.Settings) -> None:
+        """Its settings; later ones replace what it said before."""
+        self.leave(stream)
+        group, consumes = "", ""
+        topics = list(settings.publishing.topics)
+        if settings.HasField("subscription"):
+            group = name_of(settings.subscription.group)
+            topics = [entry.topic for entry in settings.subscription.subscriptions]
+            consumes = _CONSUMES.get(settings.client_type, PUSH)
+            self._of_group.setdefault(group, {})[stream] = None
+        self._settled[stream] = _Settled(consumes, group, shown_topics(list(map(name_of, topics))))
+
+    def leave(self, stream: Stream) -> None:
+        """It has ended."""
+        settled = self._settled.pop(stream, None)
+        if settled is not None and settled.group:
+            members = self._of_group[settled.group]
+            del members[stream]
+            if not members:
+                del self._of_group[settled.group]
+
+    def __iter__(self) -> Iterator[ConnectedClient]:
+        """All of them that are still there when it comes to them."""
+        return (self._shown(stream) for stream in list(self._settled) if stream in self._settled)
+
+    def members(self, group: str) -> list[ConnectedClient]:
+        """Those in a consumer group."""
+        return [self._shown(stream) for stream in self._of_group.get(group, ())]
+
+    def member_count(self, group: str) -> int:
+        """How many these are."""
+        return len(self._of_group.get(group, ()))
+
+    def _shown(self, stream: Stream) -> ConnectedClient:
+        settled = self._settled[stream]
+        origin = stream.origin
+        return ConnectedClient(
+            stream.client_id,
+            GRPC,
+            origin.address,
+            stream.language,
+            stream.version,
+            settled.consumes,
+            (settled.group,) if settled.group else (),
+            (),
+            settled.topics,
+            origin.connected_ms,
+            origin.tls,
+        )

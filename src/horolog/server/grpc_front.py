@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -27,6 +27,7 @@ from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.events import Limits
 from horolog.server.call import Call, expected
+from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients
@@ -168,6 +169,20 @@ class GrpcFront:
         await self._door.stop(grace_s)
         for task in list(self._tasks):
             task.cancel()
+
+    # --- who is there -----------------------------------------------------------------------------
+
+    def connected(self) -> Iterator[ConnectedClient]:
+        """All clients with a Telemetry stream."""
+        return iter(self._sessions.streams)
+
+    def members(self, group: str) -> list[ConnectedClient]:
+        """Those in a consumer group."""
+        return self._sessions.streams.members(group)
+
+    def member_count(self, group: str) -> int:
+        """How many these are."""
+        return self._sessions.streams.member_count(group)
 
     @property
     def paths(self) -> set[bytes]:

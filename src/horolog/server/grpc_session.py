@@ -15,10 +15,13 @@ from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.queue_commands import FindGroup, GroupView
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call
+from horolog.server.connected import Origin
 from horolog.server.grpc_access import GrpcAccess
-from horolog.server.grpc_clients import Clients, ClientSettings
+from horolog.server.grpc_clients import Clients, ClientSettings, Streams
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.loop import Engine
+
+_SAID_MAX = 64  # characters that are kept of a language or a version
 
 
 def client_id_of(call: Call) -> str:
@@ -40,9 +43,15 @@ class Conversation:
         self._sessions = sessions
         self._call = call
         self.client_id = client_id
-        self._language = call.header(b"x-mq-language")
+        self.language = call.header(b"x-mq-language")[:_SAID_MAX]
+        self.version = call.header(b"x-mq-client-version")[:_SAID_MAX]
         self._unanswered = 0
         self._then: Callable[[], None] | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """The connection that it came by."""
+        return self._call.origin
 
     def hear(self, command: pb.TelemetryCommand) -> None:
         """Answer settings with the merged settings; a HorologError ends the stream."""
@@ -54,11 +63,11 @@ class Conversation:
             )
         try:
             self._sessions.check_access(self._call, command.settings)
-            answer, seen = self._sessions.settle(self.client_id, command.settings, self._language)
+            answer, seen = self._sessions.settle(self.client_id, command.settings, self.language)
         except HorologError as error:
             self._say(pb.TelemetryCommand(status=status_of(error)))
             return
-        self._sessions.note_topics(self, command.settings)
+        self._sessions.note(self, command.settings)
         self._unanswered += 1
         seen.add_done_callback(lambda result: self._seen(result, answer))
 
@@ -68,7 +77,7 @@ class Conversation:
         if isinstance(error, HorologError) and error.code is not ErrorCode.GROUP_NOT_FOUND:
             answer = pb.TelemetryCommand(status=status_of(error))
         elif error is None and isinstance(view := result.result(), GroupView):
-            policy = consumer_policy(view.settings, self._language)
+            policy = consumer_policy(view.settings, self.language)
             answer.settings.backoff_policy.CopyFrom(policy)
             answer.settings.subscription.fifo = view.settings.orderly
         self._say(answer)
@@ -89,6 +98,7 @@ class Conversation:
     def left(self) -> None:
         """The stream has ended."""
         self._sessions.producers.leave(self)
+        self._sessions.streams.leave(self)
 
     def then(self, end: Callable[[], None]) -> None:
         """The client has said all: end the stream when everything is answered."""
@@ -109,6 +119,7 @@ class SessionCalls:
         access: GrpcAccess | None = None,
     ) -> None:
         self.producers = producers
+        self.streams = Streams()
         self._engine = engine
         self._access = access
         self._broker_name = broker_name
@@ -136,8 +147,9 @@ class SessionCalls:
             return answer, seen
         return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
 
-    def note_topics(self, conversation: Conversation, settings: pb.Settings) -> None:
-        """A producer may be asked of transactions of the topics that it publishes to."""
+    def note(self, conversation: Conversation, settings: pb.Settings) -> None:
+        """Who it is; and a producer may be asked of transactions of the topics that it publishes to."""
+        self.streams.settle(conversation, settings)
         if settings.HasField("publishing"):
             self.producers.join(conversation, map(name_of, settings.publishing.topics))
 

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, ip_address
 from typing import Protocol, cast
 
 from horolog.protocol.grpc.translate import Peer
+from horolog.server.connected import Origin
 from horolog.server.shares import Share
 from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
 
@@ -50,6 +51,8 @@ class Link(asyncio.Protocol):
         self._stopped = Stopped(0)
         self.peer = Peer()
         self.address = ""
+        self._port = 0
+        self._connected_ms = 0
         self.share: Share | None = None
         self.under_way = self.requests = 0
         self.is_full = False
@@ -97,11 +100,19 @@ class Link(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         peer_name = transport.get_extra_info("peername")
         self.peer = peer_of(peer_name)
-        self.address = str(peer_name[0]) if isinstance(peer_name, tuple) and peer_name else ""
+        if isinstance(peer_name, tuple) and len(peer_name) > 1:
+            self.address, self._port = str(peer_name[0]), int(peer_name[1])
+        self._connected_ms = time.time_ns() // 1_000_000
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._door.admit(self):
             transport.write(self.farewell)
             transport.close()
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from, for operators."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return Origin(f"{host}:{self._port}", self._tls is not None, self._connected_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone."""

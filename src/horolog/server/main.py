@@ -101,7 +101,11 @@ async def _serve_doors(
     stop: asyncio.Event,
 ) -> int:
     app = make_app(
-        engine, broker_name=settings.broker_name, hosts=settings.admin_host_names, guard=guard
+        engine,
+        broker_name=settings.broker_name,
+        hosts=settings.admin_host_names,
+        guard=guard,
+        doors=doors,
     )
     admin = AdminServer(app, settings.admin_port)
     ports: dict[str, int] = {}

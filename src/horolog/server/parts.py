@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from horolog.access.guard import Guard
 from horolog.config import Settings
+from horolog.server.connected import KnowsClients
 from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import room_for
 
@@ -23,7 +24,7 @@ class Reloaded(Protocol):
         ...
 
 
-class Door(Protocol):
+class Door(KnowsClients, Protocol):
     """A front end with one port, or several."""
 
     async def open(self) -> dict[str, int]:

@@ -4,5 +4,6 @@ receives, renewals  by lease, and how leases of living clients go on
 acks                what ends a lease: acknowledged, changed
 pulls, offsets      by offset, and the offsets that groups commit
 waiting             whoever found nothing
+lags                how far groups are
 queued, queue_times one message by its queue offset, or by its time
 """

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer, integer
+from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
 from horolog.server.ports import bind
 from horolog.server.rates import Rates
@@ -177,6 +178,20 @@ class RemotingFront:
         self._clients.sweep(now_ms)
         self._locks.sweep(now_ms)
         self._sweep_later()
+
+    # --- who is there -----------------------------------------------------------------------------
+
+    def connected(self) -> Iterator[ConnectedClient]:
+        """All clients that have sent a heartbeat."""
+        return self.node.registry.connected()
+
+    def members(self, group: str) -> list[ConnectedClient]:
+        """Those in a consumer group."""
+        return self.node.registry.connected_members(group)
+
+    def member_count(self, group: str) -> int:
+        """How many these are."""
+        return self.node.registry.member_count(group)
 
     # --- what links tell --------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from horolog.protocol.remoting.group_bodies import QueueProgress
 from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.listing import groups, known_group, stored_ms
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.listing import groups, known_group, stored_ms
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 

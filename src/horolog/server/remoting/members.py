@@ -25,8 +25,8 @@ from horolog.protocol.remoting.frame import Frame, FrameFault
 from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.listing import known_group
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.listing import known_group
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client, Member
 from horolog.server.remoting.request import Request

@@ -6,7 +6,7 @@ heard of it for 120 s.  Nothing here outlives the process: clients tell it all a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,7 +16,13 @@ from horolog.limits import (
     REMOTING_CLIENT_EXPIRY_MS,
     SUBSCRIPTIONS_BYTES_MAX,
 )
-from horolog.protocol.remoting.heartbeat import ConsumerData, Heartbeat, Subscription
+from horolog.protocol.remoting.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    Heartbeat,
+    Subscription,
+)
+from horolog.server.connected import POP, PULL, PUSH, REMOTING, ConnectedClient, shown_topics
 
 if TYPE_CHECKING:
     from horolog.server.remoting.link import RemotingLink
@@ -43,6 +49,11 @@ class Member(Client):
     consumer: ConsumerData
 
 
+_CONSUMES = {
+    ConsumeType.CONSUME_ACTIVELY: PULL,
+    ConsumeType.CONSUME_PASSIVELY: PUSH,
+    ConsumeType.CONSUME_POP: POP,
+}
 _Entry = TypeVar("_Entry", bound=Client)
 _SUBSCRIPTION_BYTES = 200  # about what one takes besides its text
 
@@ -216,6 +227,48 @@ class Registry:
                     if known is None or known.version < subscription.version:
                         wanted[topic] = subscription
         return wanted
+
+    def connected(self) -> Iterator[ConnectedClient]:
+        """All clients, each once with all its groups."""
+        for link, places in list(self._on.items()):
+            of_client: dict[str, list[_Place]] = {}
+            for place in places:
+                of_client.setdefault(place.client_id, []).append(place)
+            for client_id, its in of_client.items():
+                yield self._shown(link, client_id, its)
+
+    def connected_members(self, group: str) -> list[ConnectedClient]:
+        """Those in a consumer group."""
+        return [
+            self._shown(each.link, each.client_id, [_Place(True, group, each.client_id)])
+            for each in self.members(group)
+        ]
+
+    def member_count(self, group: str) -> int:
+        """How many these are."""
+        return len(self._groups.get(group, ()))
+
+    def _shown(
+        self, link: RemotingLink, client_id: str, places: Sequence[_Place]
+    ) -> ConnectedClient:
+        groups = sorted(place.group for place in places if place.consumes)
+        members = [each for group in groups if (each := self.member(group, client_id))]
+        wanted = [topic for member in members for topic in member.consumer.subscriptions]
+        kinds = {_CONSUMES[member.consumer.consume_type] for member in members}
+        origin = link.origin
+        return ConnectedClient(
+            client_id,
+            REMOTING,
+            origin.address,
+            link.language,
+            str(link.version),
+            min(kinds, default=""),
+            groups,
+            sorted(place.group for place in places if not place.consumes),
+            shown_topics(wanted),
+            origin.connected_ms,
+            origin.tls,
+        )
 
     def groups_of(self, topic: str) -> list[str]:
         """Consumer groups with a member that wants something of a topic."""

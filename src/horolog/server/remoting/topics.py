@@ -26,9 +26,9 @@ from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
 from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE, TopicSettings
+from horolog.server.listing import groups, stored_ms, topics
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.listing import groups, stored_ms, topics
 from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 

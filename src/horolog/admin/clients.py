@@ -1,0 +1,80 @@
+"""Connected clients over HTTP: of all doors, by client id."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.answers import answer
+from horolog.admin.requests import query, query_int
+from horolog.admin.shapes import Client
+from horolog.admin.views import iso
+from horolog.limits import ADMIN_LIST_MAX
+from horolog.server.connected import ConnectedClient, KnowsClients
+
+_AT_ONCE = 1_024  # clients that are looked at before others get their turn: about 2 ms
+
+
+async def list_clients(request: Request) -> Response:
+    """GET /v1/clients: all, or `limit` of those after `after`, or those in one group."""
+    parameters = query(request, "limit", "after", "group")
+    limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
+    after, group = parameters.get("after", ""), parameters.get("group", "")
+    doors = doors_of(request)
+    found: list[tuple[str, ConnectedClient]] = []
+    for at, client in enumerate(_members(doors, group) if group else _all(doors)):
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        if (place := _place(client)) > after:
+            found.append((place, client))
+    page = heapq.nsmallest(limit + 1, found)
+    shown = [client_view(client) for _, client in page[:limit]]
+    return answer({"clients": shown, "next": page[limit - 1][0] if len(page) > limit else None})
+
+
+def _all(doors: Sequence[KnowsClients]) -> Iterator[ConnectedClient]:
+    for door in doors:
+        yield from door.connected()
+
+
+def _members(doors: Sequence[KnowsClients], group: str) -> Iterator[ConnectedClient]:
+    for door in doors:
+        yield from door.members(group)
+
+
+def _place(client: ConnectedClient) -> str:
+    """Where it stands in the list; several connections may have one client id."""
+    return f"{client.client_id}|{client.address}"
+
+
+def doors_of(request: Request) -> Sequence[KnowsClients]:
+    """The doors of this broker."""
+    doors: Sequence[KnowsClients] = request.app.state.doors
+    return doors
+
+
+def members_of(request: Request, group: str) -> list[ConnectedClient]:
+    """Clients in a consumer group, by id."""
+    return sorted(_members(doors_of(request), group))
+
+
+def client_view(client: ConnectedClient) -> Client:
+    """A connected client."""
+    return {
+        "client_id": client.client_id,
+        "door": client.door,
+        "address": client.address,
+        "language": client.language,
+        "version": client.version,
+        "consumes": client.consumes,
+        "groups": list(client.groups),
+        "producer_groups": list(client.producer_groups),
+        "topics": list(client.topics),
+        "connected_ms": client.connected_ms,
+        "connected": iso(client.connected_ms),
+        "tls": client.tls,
+    }

@@ -1,0 +1,38 @@
+"""How far consumer groups are in topics, for operators."""
+
+from __future__ import annotations
+
+from horolog.broker.shard import Shard
+from horolog.limits import TURN_LAG_QUEUES_MAX
+from horolog.protocol.queue_commands import CountLags, Lag
+
+
+def count_lags(shard: Shard, command: CountLags) -> list[Lag]:
+    """Those of the first pairs, until so many queues have been looked at as one question may."""
+    found: list[Lag] = []
+    queues = 0
+    for group, topic in command.pairs:
+        if queues >= TURN_LAG_QUEUES_MAX:
+            break
+        lag, looked_at = _count(shard, group, topic)
+        found.append(lag)
+        queues += looked_at
+    return found
+
+
+def _count(shard: Shard, group_name: str, topic_name: str) -> tuple[Lag, int]:
+    """The lag, and how many queues it is of."""
+    topic = shard.topics.by_name.get(topic_name)
+    group_id = shard.ready.groups.ids.get(group_name)
+    if topic is None or group_id is None:
+        return Lag(group_name, topic_name, 0, 0), 1
+    waiting = leased = 0
+    known = shard.ready.progress.get((group_id, topic.id), {})
+    for queue_id, queue in enumerate(topic.queues):
+        progress = known.get(queue_id)
+        if progress is None:
+            waiting += queue.length - queue.first
+        else:
+            waiting += queue.length - progress.floor
+            leased += len(progress.leases)
+    return Lag(group_name, topic_name, waiting, leased), len(topic.queues)

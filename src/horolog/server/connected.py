@@ -1,0 +1,73 @@
+"""Who is connected: what the doors tell operators of their clients.
+
+A client of the gRPC door is one with an open Telemetry stream; of the remoting doors, one that has sent a heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from horolog.limits import CLIENT_TOPICS_SHOWN_MAX
+
+GRPC, REMOTING = "grpc", "remoting"
+PUSH, PULL, SIMPLE, POP = "push", "pull", "simple", "pop"
+
+
+class Origin(NamedTuple):
+    """A connection: the peer's address and port, whether it is encrypted, and since when it is there."""
+
+    address: str
+    tls: bool
+    connected_ms: int
+
+
+class ConnectedClient(NamedTuple):
+    """A client and its connection.
+
+    language, version  what it says of itself; of 4.x clients the ordinal of RocketMQ's MQVersion
+    consumes           how it takes messages: push, pull, pop, simple; "": it does not
+    groups             consumer groups that it is in
+    producer_groups    as 4.x producers name them
+    topics             that it publishes to or has subscribed to, as it says; 100 at most
+    connected_ms       of this machine's clock
+    """
+
+    client_id: str
+    door: str
+    address: str
+    language: str
+    version: str
+    consumes: str
+    groups: Sequence[str]
+    producer_groups: Sequence[str]
+    topics: Sequence[str]
+    connected_ms: int
+    tls: bool
+
+
+class KnowsClients(Protocol):
+    """A front end that knows who is connected."""
+
+    def connected(self) -> Iterator[ConnectedClient]:
+        """All clients, made one by one as they are asked for."""
+        ...
+
+    def members(self, group: str) -> Sequence[ConnectedClient]:
+        """Those in a consumer group."""
+        ...
+
+    def member_count(self, group: str) -> int:
+        """How many these are."""
+        ...
+
+
+def shown_topics(names: Sequence[str]) -> tuple[str, ...]:
+    """So many as are kept of one client, by name."""
+    return tuple(sorted(set(names))[:CLIENT_TOPICS_SHOWN_MAX])
+
+
+def kind_of(members: Sequence[ConnectedClient]) -> str:
+    """How the members of a group consume: a kind, "mixed", or "" without members."""
+    kinds = {member.consumes for member in members}
+    return "mixed" if len(kinds) > 1 else next(iter(kinds), "")
