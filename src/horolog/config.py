@@ -181,6 +181,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"
     )
+    log_format: Literal["plain", "json"] = Field(
+        "plain", description="lines of text, or one JSON object a line"
+    )
 
     @property
     def is_local(self) -> bool:

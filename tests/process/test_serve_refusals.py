@@ -184,6 +184,22 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
         assert broker.stderr() == ""
 
 
+def test_a_log_in_json_has_nothing_else(tmp_path: Path) -> None:
+    """From the start to the end, and when a start is refused."""
+    with BrokerProcess(tmp_path / "data", arguments=["--log-format", "json"]) as broker:
+        error = refused(BrokerProcess(tmp_path / "data", arguments=["--log-format", "json"]))
+        assert broker.stop() == 0
+        life = [json.loads(line) for line in broker.stderr().splitlines()]
+    assert error.exit_code == 4
+    (*_, why) = [json.loads(line) for line in error.stderr.splitlines()]
+    assert (why["level"], why["message"][:12]) == ("critical", "--data-dir: ")
+    messages = [event["message"] for event in life]
+    assert messages[-2:] == ["stopping", "stopped"]
+    ready = next(event for event in life if event["message"].startswith("ready "))
+    assert ready["fields"]["epoch"] == 1
+    assert ready["fields"]["pid"] == broker.pid
+
+
 def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     """A flipped bit below what had been promised.
 

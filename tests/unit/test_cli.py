@@ -58,6 +58,9 @@ COMMANDS = [
     ["dlq"],
     ["dlq", "list"],
     ["dlq", "redrive"],
+    ["config"],
+    ["config", "check"],
+    ["config", "example"],
     ["clock"],
     ["clock", "show"],
     ["clock", "advance"],
@@ -82,7 +85,15 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     """Groups list their commands instead of an example."""
     shown = CliRunner().invoke(app, [*command, "--help"]).output
     assert "Exit codes: 0 ok" in shown
-    if command not in (["topic"], ["group"], ["dlq"], ["schedule"], ["clock"], ["pipeline"]):
+    if command not in (
+        ["topic"],
+        ["group"],
+        ["dlq"],
+        ["schedule"],
+        ["config"],
+        ["clock"],
+        ["pipeline"],
+    ):
         assert "  horolog " + " ".join(command) in shown
 
 
@@ -101,6 +112,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
         "--broker-name",
         "--auto-create-topics",
         "--log-level",
+        "--log-format",
         "--config",
     ],
 )

@@ -16,6 +16,7 @@ from horolog.cli import (
     backup,
     broker,
     clock,
+    config,
     dlq,
     group,
     inspect,
@@ -88,6 +89,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(clock.app, name="clock")
+app.add_typer(config.app, name="config")
 app.add_typer(pipeline.app, name="pipeline")
 
 

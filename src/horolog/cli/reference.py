@@ -1,4 +1,4 @@
-"""Pages of docs/reference that are made from the code: cli.md, settings.md, errors.md, limits.md, remoting.md.
+"""Pages of docs/reference that are made from the code; `PAGES` has their names.
 
 python -m horolog.cli.reference docs/reference     # writes them; a test compares
 """
@@ -14,6 +14,7 @@ import typer.main
 
 from horolog.admin.status import http_status
 from horolog.cli import exits
+from horolog.cli.config_example import example
 from horolog.cli.limits_page import limits_page
 from horolog.cli.main import app
 from horolog.cli.remoting_page import remoting_page
@@ -37,6 +38,9 @@ Settings of a node, for `horolog serve`. A setting comes from its flag, else fro
 else from the TOML file given with `--config`, else it is the default; an unknown one is refused.
 They may differ between starts of the same data directory, but for the clock: its kind is written
 into the directory, and a start with the other one is refused.
+
+[horolog.toml](horolog.toml) is a file with all of them, which `horolog config example` prints;
+`horolog config check FILE` reads one as a start does.
 """
 _ERRORS = f"""# Errors
 
@@ -111,6 +115,7 @@ def remoting_reference() -> str:
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
+    "horolog.toml": example,
     "errors.md": errors_page,
     "limits.md": limits_reference,
     "remoting.md": remoting_reference,

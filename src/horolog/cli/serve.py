@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from horolog.cli.exits import exit_of
+from horolog.errors import HorologError
+
+if TYPE_CHECKING:
+    from horolog.config import Settings
 
 
 class Flush(StrEnum):
@@ -22,6 +28,13 @@ class ClockKind(StrEnum):
 
     SYSTEM = "system"
     SIMULATED = "simulated"
+
+
+class LogForm(StrEnum):
+    """Values of --log-format."""
+
+    PLAIN = "plain"
+    JSON = "json"
 
 
 def _port(default: int, help_text: str) -> typer.models.OptionInfo:
@@ -229,6 +242,10 @@ LogLevel = Annotated[
         metavar="LEVEL", help="debug, info, warning or error; logs go to stderr.  [default: info]"
     ),
 ]
+LogFormat = Annotated[
+    LogForm | None,
+    typer.Option(help="Lines of text, or one JSON object a line.  [default: plain]"),
+]
 Config = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help='TOML file with these settings (data_dir = "…").'),
@@ -267,6 +284,7 @@ def serve(
     retention_bytes: RetentionBytes = None,
     far_buffer_bytes: FarBufferBytes = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config: Config = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -316,13 +334,25 @@ def serve(
             "retention_bytes": retention_bytes,
             "far_buffer_bytes": far_buffer_bytes,
             "log_level": log_level,
+            "log_format": log_format and log_format.value,
         },
         config_file=config,
     )
+    return _run(settings)
+
+
+def _run(settings: Settings) -> int:
+    """The broker, from its start to its end."""
     import uvloop
 
     from horolog.server import main as server
     from horolog.server.logs import configure_logs
 
-    configure_logs(settings.log_level)
-    return uvloop.run(server.serve(settings))
+    configure_logs(settings.log_level, settings.log_format)
+    try:
+        return uvloop.run(server.serve(settings))
+    except HorologError as error:
+        if settings.log_format == "plain":
+            raise  # told as a sentence
+        server.log.critical("%s", error.message)
+        return exit_of(error)

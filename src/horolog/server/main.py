@@ -160,13 +160,10 @@ async def _announce(
         if engine.failed.done():
             return  # told by `_until_the_end`
         raise
-    open_ports = " ".join(f"{name}={ports[name]}" for name in _PORTS if name in ports)
-    line = (
-        f"horolog ready {open_ports}"
-        f" data-dir={settings.data_dir} epoch={view.epoch} pid={os.getpid()}"
-    )
-    parts.say(line)
-    log.info("%s", line.removeprefix("horolog "))
+    facts: dict[str, object] = {name: ports[name] for name in _PORTS if name in ports}
+    facts |= {"data-dir": settings.data_dir, "epoch": view.epoch, "pid": os.getpid()}
+    parts.say(" ".join(["horolog ready", *(f"{name}={fact}" for name, fact in facts.items())]))
+    log.info("ready " + " ".join(f"{name}=%s" for name in facts), *facts.values())
 
 
 async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: Path) -> int:

@@ -1,0 +1,83 @@
+"""horolog config example | check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from horolog.cli.options import EPILOG, AsJson, register
+from horolog.cli.output import print_json
+from horolog.units import counted
+
+if TYPE_CHECKING:
+    from horolog.config import Settings
+
+app = typer.Typer(
+    help="Write an example of a configuration file, and check one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+
+
+def example() -> None:
+    """Print a configuration file with every setting, its default, unit and meaning.
+
+    Everything in it is commented out, so it changes nothing before you edit it.
+
+    Examples:
+      horolog config example > horolog.toml
+    """
+    from horolog.cli.config_example import example as make
+
+    typer.echo(make(), nl=False)
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of `horolog serve`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a configuration file as `horolog serve` would read it, with the files that it names.
+
+    Flags and environment are left out; no broker is needed and none is started. Exit code 0: a
+    start takes it; 2: it is refused, with the setting and the reason.
+
+    Examples:
+      horolog config check /etc/horolog/horolog.toml
+      horolog config check horolog.toml --json
+    """
+    from horolog.access.file import read_identities
+    from horolog.cli.exposure import exposures
+    from horolog.config import load
+    from horolog.server.tls import Certificate
+
+    settings = load({}, config_file=file, environment={})
+    Certificate(settings.tls_cert, settings.tls_key, settings.host)
+    if settings.access is not None:
+        read_identities(settings.access)
+    changed = _changed(settings)
+    warnings = exposures(settings.host, guarded=settings.access is not None, flush=settings.flush)
+    if as_json:
+        print_json({"file": str(file), "settings": changed, "warnings": warnings})
+        return
+    for name, shown in changed.items():
+        typer.echo(f"{name} = {shown}")
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+    typer.echo(f"{file}: can be used; {counted(len(changed), 'setting')} other than the default")
+
+
+def _changed(settings: Settings) -> dict[str, object]:
+    """Settings that are not the default, as JSON has them."""
+    fields = type(settings).model_fields
+    return {
+        name: shown if isinstance(shown, bool | int) else str(shown)
+        for name, setting in fields.items()
+        if (shown := getattr(settings, name)) != setting.default
+    }
+
+
+register(app, "example", example)
+register(app, "check", check)
