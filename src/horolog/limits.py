@@ -238,6 +238,7 @@ ADMIN_REQUEST_MAX = (
     26 * MIB
 )  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`
+OVERVIEW_TOPICS = 50  # with the most pending, in GET /v1/overview, which is asked every second
 REDRIVE_MAX = 100_000  # dead letters re-driven by one request: about a second; clients go on
 REDRIVE_RATE_MAX = 1_000_000  # messages a second; more is as good as all at once
 REDRIVE_REFUSALS_TOLD = 100  # of one request, whole; the others are counted

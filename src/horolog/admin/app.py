@@ -28,6 +28,8 @@ from horolog.admin import (
     groups,
     messages,
     offloads,
+    overview,
+    page,
     pending,
     recalls,
     schedules,
@@ -45,7 +47,9 @@ from horolog.server.running import RunningEngine
 log = logging.getLogger("horolog.admin")
 
 ROUTES = (
+    *page.ROUTES,
     Route("/healthz", broker.health, methods=["GET"]),
+    Route("/v1/overview", overview.show_overview, methods=["GET"]),
     Route("/v1/topics", topics.list_topics, methods=["GET"]),
     Route("/v1/topics", topics.create_topic, methods=["POST"]),
     Route("/v1/topics/{name}", topics.describe_topic, methods=["GET"]),
@@ -136,6 +140,7 @@ def make_app(
     app.state.doors = doors
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
+    app.state.overview = overview.Overview(engine, broker_name)
     return app
 
 

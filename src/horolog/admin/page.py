@@ -1,0 +1,109 @@
+"""The page's own files at `/` and `/page/…`, read once, and the headers that keep a page what it is.
+
+A page shows what strangers have put into messages and names, so nothing in it may run but its own modules: the policy
+below lets the browser load nothing from elsewhere, run nothing that is inline, parse no text as HTML (trusted types
+without a policy), and lets no other site frame it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+import horolog.page
+from horolog.errors import ErrorCode, HorologError
+
+POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",  # for browsers that know no frame-ancestors
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",  # asked again each time, and answered with 304: an upgrade shows at once
+}
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_INDEX = "index.html"
+_LINKS = b"<!-- links -->"  # in the index: every sheet and module is named there, so that none waits for another
+
+
+class File(NamedTuple):
+    """One file as it is served."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> Mapping[str, File]:
+    """All files by their path below /page/; a path that is not among them does not exist."""
+    root = Path(horolog.page.__file__).parent
+    found = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.suffix in MEDIA_TYPES
+    }
+    found[_INDEX] = found[_INDEX].replace(_LINKS, _links(found))
+    return {
+        name: File(content, MEDIA_TYPES[Path(name).suffix], _etag(content))
+        for name, content in found.items()
+    }
+
+
+def _links(found: Mapping[str, bytes]) -> bytes:
+    sheets = [
+        f'<link rel="stylesheet" href="/page/{name}">' for name in found if name.endswith(".css")
+    ]
+    modules = [
+        f'<link rel="modulepreload" href="/page/{name}">' for name in found if name.endswith(".js")
+    ]
+    return "\n".join(sheets + modules).encode()
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+async def index(request: Request) -> Response:
+    """GET /: the page, the same for every view, whose name comes after the #."""
+    return _file(request, _INDEX)
+
+
+async def part(request: Request) -> Response:
+    """GET /page/{path}: one of its files."""
+    return _file(request, request.path_params["path"])
+
+
+def _file(request: Request, name: str) -> Response:
+    found = files().get(name)
+    if found is None:
+        raise HorologError(
+            ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path"
+        )
+    headers = HEADERS | {"etag": found.etag}
+    if found.etag in {each.strip() for each in request.headers.get("if-none-match", "").split(",")}:
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, headers=headers | {"content-type": found.media_type})
+
+
+ROUTES = (
+    Route("/", index, methods=["GET"]),
+    Route("/page/{path:path}", part, methods=["GET"]),
+)

@@ -1,0 +1,4 @@
+// Every view of the page; each makes itself known to the router.
+
+import "./overview.js";
+import "./topics.js";
