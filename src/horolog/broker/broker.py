@@ -27,7 +27,6 @@ from horolog.broker.shard import Shard
 from horolog.broker.waits import BulkPiece, HandOver, TakeRuns
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
-    FRAME_BYTES_MAX,
     LOAD_CHUNK,
     SECOND_MS,
 )
@@ -174,17 +173,9 @@ class Broker:
             self.shard.uncommitted.append(applied_recalls(self.shard.log.end, settled))
 
     def _append_records(self, records: list[bytes], now: Now) -> None:
-        limit = min(FRAME_BYTES_MAX, self.shard.log.segment_bytes // 4)
-        batch: list[bytes] = []
-        size = 0
-        for record in records:
-            if batch and size + len(record) > limit:
-                self.shard.log.append(b"".join(batch), len(batch), now.wall_ms)
-                batch, size = [], 0
-            batch.append(record)
-            size += len(record)
-        if batch:
-            self.shard.log.append(b"".join(batch), len(batch), now.wall_ms)
+        log = self.shard.log
+        for batch in log.in_frames(records, len):
+            log.append(b"".join(batch), len(batch), now.wall_ms)
 
     # --- 5 sleep --------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Topic:
         self.settings = settings
         self.queues: list[ConsumeQueue] = []
         self.tails: list[int] = []
-        self.next_queue = 0
+        self._drawn = 0  # the queue that was drawn last
 
     def row(self) -> dict[str, Any]:
         """What a checkpoint's registry says of it."""
@@ -78,6 +78,12 @@ class Topic:
     def write_queues(self) -> int:
         """How many queues, from the first one on, new messages go to."""
         return self.settings.write_queues or len(self.queues)
+
+    def draw(self, count: int = 1) -> int:
+        """The queue whose turn it is, for the first of so many messages; the next ones follow it, in a circle."""
+        first = (self._drawn + 1) % self.write_queues
+        self._drawn = (self._drawn + count) % self.write_queues
+        return first
 
     def no_such_queue(self, queue: int) -> HorologError:
         """The refusal of a message for a queue that takes none."""

@@ -11,9 +11,11 @@ far the log is committed and durable.  Nothing above `commit_position` is visibl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.limits import FRAME_BYTES_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, seal
 from horolog.log.frame_reader import FrameReader, Hole, OpenFrame
 from horolog.log.queue_runs import QueueRun
@@ -21,6 +23,8 @@ from horolog.log.record import KIND_AT, MESSAGE_KINDS
 from horolog.log.scan import Identity, SalvageScan
 from horolog.log.segment import SegmentReader, Write
 from horolog.storage.api import Storage
+
+_T = TypeVar("_T")
 
 
 class CommitLog:
@@ -101,6 +105,24 @@ class CommitLog:
         if HEADER_BYTES + length > rest:
             return self.end + rest + HEADER_BYTES
         return self.end + HEADER_BYTES
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """Bytes of a frame that holds more than one unit: four of them fit a segment, however small that is."""
+        return min(FRAME_BYTES_MAX, self.segment_bytes // 4)
+
+    def in_frames(self, units: Iterable[_T], size: Callable[[_T], int]) -> Iterator[list[_T]]:
+        """Cut units, of so many bytes each, into lists that fit a frame; one that does not is alone in its own."""
+        held: list[_T] = []
+        bytes_held = 0
+        for unit in units:
+            if held and bytes_held + size(unit) > self.frame_bytes_max:
+                yield held
+                held, bytes_held = [], 0
+            held.append(unit)
+            bytes_held += size(unit)
+        if held:
+            yield held
 
     def append(self, body: bytes | bytearray, count: int, append_ms: int) -> int:
         """Append one frame; gives the log position of its body, as `place` foretold.

@@ -30,7 +30,7 @@ from horolog.delay.near.hour import Hour
 from horolog.delay.source import Rows, refs_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS, FRAME_BYTES_MAX
+from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS
 from horolog.log.record import (
     HEAD_BYTES,
     LANE_BYTES,
@@ -183,10 +183,9 @@ class BulkRecalls:
         return first if first < task.stops.get(source.source_id, first + 1) else -1
 
     def _rows_of_a_record(self) -> int:
-        frame = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
         row = RECALLED.itemsize + LANE_BYTES
         most = BULK_TAGGED_ROWS if self._shard.lanes.waits else BULK_ROWS  # their records are read
-        return max(1, min(most, (frame - RECALL_MANY_BYTES) // row))
+        return max(1, min(most, (self._shard.log.frame_bytes_max - RECALL_MANY_BYTES) // row))
 
     def _take(self, task: _Task, found: list[_Match], piece: Piece) -> None:
         """Count what was found and, if it is no dry run, recall it."""

@@ -21,14 +21,13 @@ from horolog.broker.effects import Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.schedule.firings import Planned, messages_of, plan
 from horolog.broker.schedule.registry import Schedule
-from horolog.broker.send.group_queues import queues_of_groups
+from horolog.broker.send.group_queues import draw_queues
 from horolog.broker.send.sends import append_messages
 from horolog.broker.shard import Shard
-from horolog.broker.topics import Topic
 from horolog.errors import HorologError
-from horolog.limits import FRAME_BYTES_MAX, PLAN_RETRY_MS, TURN_PLANS_MAX
+from horolog.limits import PLAN_RETRY_MS, TURN_PLANS_MAX
 from horolog.log.record import HEAD, HEAD_BYTES, encode_schedule
-from horolog.protocol.rocketmq.message_group import group_code
+from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.schedules import State
 
 
@@ -72,7 +71,7 @@ class Planner:
         """Plan what is to be planned now, at most TURN_PLANS_MAX schedules."""
         if self.wake_in(now.wall_ms) != 0:
             return
-        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        limit = self._shard.log.frame_bytes_max
         frame = _Frame()
         for schedule_id in self._take(now.wall_ms):
             schedule = self._shard.schedules.by_id.get(schedule_id)
@@ -142,7 +141,9 @@ class Planner:
         frame.controls.append(control)
         frame.records += records
         frame.topics += [topic.id] * len(records)
-        frame.queues += [_queue_for(topic, schedule) for _ in records]
+        code = NO_GROUP if (name := schedule.content.message_group) is None else group_code(name)
+        codes = np.full(len(records), code)
+        frame.queues += draw_queues([topic] * len(records), codes).tolist()
         frame.size += len(control) + sum(map(len, records))
 
     def _append(self, frame: _Frame, wall_ms: int) -> None:
@@ -163,13 +164,3 @@ class Planner:
             wall_ms,
             controls=frame.controls,
         )
-
-
-def _queue_for(topic: Topic, schedule: Schedule) -> int:
-    """The next queue in turn, or that of its message group."""
-    queues = topic.write_queues
-    if schedule.content.message_group is not None:
-        code = np.array([group_code(schedule.content.message_group)])
-        return int(queues_of_groups(code, np.array([queues]))[0])
-    topic.next_queue = (topic.next_queue + 1) % queues
-    return topic.next_queue

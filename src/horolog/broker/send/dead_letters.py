@@ -10,20 +10,19 @@ The letters of a late policy lie in topics of their own (`retry.dead_letter_topi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.life.space import DiskPressure
-from horolog.broker.send.group_queues import queues_of_groups
+from horolog.broker.send.group_queues import draw_queues
 from horolog.broker.send.sends import append_messages, too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import FRAME_BYTES_MAX, TURN_READ_BYTES, TURN_READ_MAX, TURN_TOPICS_MAX
+from horolog.limits import TURN_READ_BYTES, TURN_READ_MAX, TURN_TOPICS_MAX
 from horolog.log.record import HEAD, HEAD_BYTES, Kind, encode_ack
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.dead_letter_commands import (
@@ -40,7 +39,6 @@ from horolog.protocol.dead_letter_commands import (
 )
 from horolog.protocol.rocketmq import retry
 from horolog.protocol.rocketmq.late_policy import LATE_PREFIX
-from horolog.protocol.rocketmq.message_group import NO_GROUP
 from horolog.protocol.send_commands import MessageType
 from horolog.ready.lease_life import Event
 from horolog.ready.progress import QueueProgress
@@ -160,14 +158,12 @@ class DeadLetters:
         refusal = too_late(command.due_ms, now.wall_ms, shard.settings.max_delay_ms)
         if refusal is not None:
             raise refusal
-        self._disk.check(now.mono_ms, now.wall_ms, 0 if command.dry_run else self._frame_bytes)
+        self._disk.check(
+            now.mono_ms, now.wall_ms, 0 if command.dry_run else self._shard.log.frame_bytes_max
+        )
         if not command.dry_run:
             self._groups.id_of_own(REDRIVING)
         self._waiting.append((token, command))
-
-    @property
-    def _frame_bytes(self) -> int:
-        return min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
 
     def flush(self, wall_ms: int) -> list[Reply]:
         """Append what was taken up; gives the replies, to be held until it is committed."""
@@ -195,7 +191,7 @@ class DeadLetters:
                 name = retry.letter_of(record[HEAD_BYTES:]).message_id
                 done.refused.append(RefusedLetter(place, name, error))
                 continue
-            if made and size + len(each.record) > self._frame_bytes:
+            if made and size + len(each.record) > self._shard.log.frame_bytes_max:
                 done.next = place
                 break
             made.append(each)
@@ -252,7 +248,7 @@ class DeadLetters:
             controls.append(encode_ack(group, topic.id, queue_id, places))
         records = b"".join(each.record for each in made)
         heads = np.concatenate([np.frombuffer(each.record, HEAD, 1) for each in made])
-        queues = _queues(made, heads["topic"])
+        queues = draw_queues([each.topic for each in made], heads["topic"])
         heads["kind"] = np.where(heads["due_ms"] > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)
         heads["topic"] = [each.topic.id for each in made]
         append_messages(self._shard, records, heads, queues, wall_ms, controls=controls)
@@ -261,19 +257,6 @@ class DeadLetters:
 def _due_ms(command: Redrive, n: int) -> int:
     """When the n-th of this turn is due."""
     return command.due_ms + ((command.done + n) * 1_000 // command.rate if command.rate else 0)
-
-
-def _queues(made: list[_Made], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The queue of each: the next one of its topic in turn, or that of its message group."""
-    counts = np.array([each.topic.write_queues for each in made], np.int64)
-    queues = np.zeros(len(made), np.int64)
-    for row, each in enumerate(made):
-        queues[row] = each.topic.next_queue
-        each.topic.next_queue = (each.topic.next_queue + 1) % each.topic.write_queues
-    in_group = codes != NO_GROUP
-    if bool(in_group.any()):
-        queues[in_group] = queues_of_groups(codes[in_group], counts[in_group])
-    return queues
 
 
 def _by_queue(made: list[_Made]) -> dict[int, list[int]]:

@@ -1,4 +1,4 @@
-"""The queue of a message group: a jump consistent hash of its code, as in RocketMQ.
+"""The queue of a message: the next one in turn, or that of its message group, a jump consistent hash of its code, as in RocketMQ.
 
 The same group and the same number of queues give the same queue, in every process and version.  With one queue more, of
 n + 1, one group in n + 1 moves, all of them to the new queue; no other group changes its queue.
@@ -8,10 +8,14 @@ J. Lamping, E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm (2014).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from horolog.broker.topics import Topic
+from horolog.protocol.rocketmq.message_group import NO_GROUP
 
 _FACTOR = np.uint64(2_862_933_555_777_941_757)
 _ONE, _SHIFT = np.uint64(1), np.uint64(33)
@@ -34,3 +38,13 @@ def queues_of_groups(
         jumping, state = jumping[goes_on], state[goes_on]
         found[jumping] = following[goes_on]
     return found
+
+
+def draw_queues(topics: Sequence[Topic], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The queue for each of some messages: that of its message group's code, or the next one of its topic in turn."""
+    queues = np.array([topic.draw() for topic in topics], np.int64)
+    in_group = codes != NO_GROUP
+    if bool(in_group.any()):
+        counts = np.array([topic.write_queues for topic in topics], np.int64)
+        queues[in_group] = queues_of_groups(codes[in_group], counts[in_group])
+    return queues

@@ -45,14 +45,6 @@ def mark(
     return refused
 
 
-def flag_of(stored: bytes) -> int:
-    """The flag for the head of one message, by its stored layout; a policy that cannot be read is none."""
-    if _NEEDLE not in stored:
-        return 0
-    text = properties.value_of(layout.topic_and_properties(stored)[1], PROPERTY)
-    return HAS_LATE if text is not None else 0
-
-
 def _rows_with(records: bytes, at: npt.NDArray[np.int64]) -> Iterator[int]:
     place = records.find(_NEEDLE)
     while place >= 0:

@@ -24,7 +24,7 @@ from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FRAME_BYTES_MAX, MESSAGES_PER_SEND_MAX
+from horolog.limits import MESSAGES_PER_SEND_MAX
 from horolog.log.record import HAS_KEYS, HEAD, Kind, encode_adopt
 from horolog.log.unaligned import get
 from horolog.protocol.accepted import ACCEPTED, refusal
@@ -89,8 +89,7 @@ class Sends:
         records, sizes = command.columns()
         count = len(sizes)
         check_count(count)
-        first, draw = len(self._sizes), topic.next_queue + 1
-        topic.next_queue = (topic.next_queue + count) % topic.write_queues
+        first, draw = len(self._sizes), topic.draw(count)
         self._requests.append(
             _Request(
                 token, topic, range(first, first + count), draw, command.parts, command.reuses_ids
@@ -267,7 +266,7 @@ class Sends:
     def _append(self, turn: _Turn, wall_ms: int) -> tuple[_Column, _Column]:
         """Append messages in frames; gives their queue offsets (−1: scheduled) and log positions."""
         sizes = turn.heads["size"].astype(np.int64)
-        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
+        limit = self._shard.log.frame_bytes_max
         if len(turn.records) <= limit:
             return append_messages(self._shard, turn.records, turn.heads, turn.queues, wall_ms)
         ends = np.cumsum(sizes)

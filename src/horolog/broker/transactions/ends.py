@@ -9,24 +9,20 @@ A transaction that nobody can say anything of goes to `GIVEN_UP_TOPIC`, where Ro
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from horolog.broker.columns import queue_ids, stamp
+from horolog.broker.columns import queue_ids
 from horolog.broker.effects import Now
-from horolog.broker.key_columns import key_columns
-from horolog.broker.queue_units import visible_units
-from horolog.broker.send.late_marks import flag_of
-from horolog.broker.send.sends import unfiled_of
-from horolog.broker.shard import Applied, Shard
+from horolog.broker.send.sends import append_messages
+from horolog.broker.shard import Shard
 from horolog.broker.transactions.open_halves import Half
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FRAME_BYTES_MAX
 from horolog.log.frame_reader import Hole
 from horolog.log.half_records import FOLLOWED, HalfOutcome, encode_half_ends
 from horolog.log.record import ENVELOPE_BYTES, HAS_KEYS, HEAD, HEAD_BYTES, KIND_AT, Kind
+from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import check_stored_size, key_hash
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC
@@ -134,8 +130,6 @@ class Ends:
         made = layout.committed(record[HEAD_BYTES:], half.position)
         made = layout.with_properties(made, without(stored, properties.TRANSACTION))
         head["size"] = HEAD_BYTES + len(made)
-        if is_later:
-            head["flags"] |= flag_of(made)
         return head.tobytes() + made
 
     def give_up(self, half: Half) -> None:
@@ -178,16 +172,7 @@ class Ends:
 
     def flush(self, now: Now) -> None:
         """Append what has ended."""
-        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
-        batch: list[_End] = []
-        size = 0
-        for end in self._ends:
-            if batch and size + len(end.record) > limit:
-                self._append(batch, now)
-                batch, size = [], 0
-            batch.append(end)
-            size += len(end.record)
-        if batch:
+        for batch in self._shard.log.in_frames(self._ends, _record_bytes):
             self._append(batch, now)
         self._ends, self._bytes = [], 0
         self._shard.halves.appended()
@@ -201,51 +186,22 @@ class Ends:
         if not records:
             shard.log.append(control, 1, now.wall_ms)
             return
-        body = bytearray(b"".join((control, *records)))
-        base = shard.log.place(len(body))
+        joined = b"".join(records)
         sizes = np.array([len(record) for record in records], np.int64)
-        at = len(control) + sizes.cumsum() - sizes
-        raw = np.frombuffer(body, np.uint8)
-        heads = np.concatenate([np.frombuffer(record, HEAD, 1) for record in records])
-        offsets, units = self._visible(body, at, base, heads)
-        stamp(
-            raw,
-            at,
-            base=base,
-            queue_offset=np.maximum(offsets, 0),
-            store_ms=shard.stamp_ms(now.wall_ms),
-            store_host=shard.settings.store_host,
-        )
+        at = sizes.cumsum() - sizes
+        raw = np.frombuffer(joined, np.uint8)
         shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)
-        shard.log.append(body, 1 + len(records), now.wall_ms)
-        shard.uncommitted.append(
-            Applied(
-                shard.log.end,
-                units,
-                unfiled_of(heads, at, base, body, now.wall_ms),
-                [],
-                key_columns(heads, at, base, body),
-            )
+        append_messages(
+            shard, joined, get(raw, at, HEAD), queue_ids(raw, at), now.wall_ms, controls=[control]
         )
-
-    def _visible(
-        self, body: bytearray, at: npt.NDArray[np.int64], base: int, heads: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """Queue offsets of messages (−1: scheduled), and units of those that are visible."""
-        offsets = np.full(len(heads), -1, np.int64)
-        now = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
-        units: list[Any] = []
-        if len(now):
-            topics = self._shard.topics
-            queues = queue_ids(np.frombuffer(body, np.uint8), at)
-            offsets[now], groups = topics.assign(heads["topic"][now], queues[now])
-            groups = [(topic, queue_id, now[rows]) for topic, queue_id, rows in groups]
-            units = visible_units(body, at, base, heads, groups)
-        return offsets, units
 
     def check_invariants(self) -> None:
         """Nothing is left between two steps."""
         assert not self._ends, "ended, and not appended"
+
+
+def _record_bytes(end: _End) -> int:
+    return len(end.record)
 
 
 def _unknown(why: str) -> HorologError:

@@ -13,21 +13,20 @@ import numpy as np
 from horolog.broker.columns import stamp
 from horolog.broker.effects import Now, Reply
 from horolog.broker.life.space import DiskPressure
-from horolog.broker.send.group_queues import queues_of_groups
+from horolog.broker.send.group_queues import draw_queues
 from horolog.broker.send.repeats import is_repeat
 from horolog.broker.send.sends import check_count, too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.broker.transactions.open_halves import half_of
 from horolog.errors import HorologError
-from horolog.limits import FRAME_BYTES_MAX, TRANSACTION_OPEN_MS
+from horolog.limits import TRANSACTION_OPEN_MS
 from horolog.log.frame_reader import Hole
 from horolog.log.half_records import decode_half, half_envelope
 from horolog.log.record import ENVELOPE_BYTES, HEAD, HEAD_BYTES, Kind
 from horolog.protocol.accepted import refusal
 from horolog.protocol.commands import MessageType, Sent
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message_group import NO_GROUP
 from horolog.protocol.transaction_commands import SendHalf
 
 
@@ -49,7 +48,8 @@ class Halves:
         self._shard = shard
         self._disk = disk
         self._new: list[_New] = []
-        self._repeated: list[tuple[_New, int]] = []  # and the index in `_new` of what it repeats
+        self._repeated: list[tuple[_New, _New]] = []  # and what it repeats
+        self._by_key: dict[int, list[_New]] = {}  # of `_new`
         self._replies: list[Reply] = []
         self._fresh: dict[int, bytes] = {}  # position → record, of what is not committed
         self._committed = 0  # at the last flush: what lies below was answered before this turn
@@ -80,7 +80,7 @@ class Halves:
             sent.refused[row], sent.queue_ids[row] = found, -1
             return
         if queue < 0:
-            queue = _chosen_queue(topic, int(head["topic"][0]))
+            queue = int(draw_queues([topic], head["topic"])[0])
         key = int(head["key"][0])
         head["topic"], head["kind"] = topic.id, Kind.HALF
         made = layout.with_queue(record[HEAD_BYTES:], queue)
@@ -91,6 +91,7 @@ class Halves:
             self._repeated.append((new, earlier))
         elif not self._is_known(new, now, reuses_ids=command.reuses_ids):
             self._new.append(new)
+            self._by_key.setdefault(key, []).append(new)
             self._shard.halves.under_way[topic.id] += 1
 
     def _refusal(
@@ -112,14 +113,12 @@ class Halves:
 
     # --- repeats ----------------------------------------------------------------------------------
 
-    def _earlier_in_turn(self, new: _New, *, reuses_ids: bool) -> int | None:
+    def _earlier_in_turn(self, new: _New, *, reuses_ids: bool) -> _New | None:
         if not self._shard.settings.dedup_ms:
             return None
-        for index, other in enumerate(self._new):
-            if other.key == new.key and is_repeat(
-                new.record, other.record, reuses_ids=reuses_ids, answered=False, age_ms=0
-            ):
-                return index
+        for other in self._by_key.get(new.key, ()):
+            if is_repeat(new.record, other.record, reuses_ids=reuses_ids, answered=False, age_ms=0):
+                return other
         return None
 
     def _is_known(self, new: _New, now: Now, *, reuses_ids: bool) -> bool:
@@ -155,23 +154,13 @@ class Halves:
         committed = self._shard.log.commit_position
         self._committed = committed
         self._fresh = {at: record for at, record in self._fresh.items() if at >= committed}
-        limit = min(FRAME_BYTES_MAX, self._shard.log.segment_bytes // 4)
-        batch: list[_New] = []
-        size = 0
-        for new in self._new:
-            if batch and size + len(new.record) > limit:
-                self._append(batch, now)
-                batch, size = [], 0
-            batch.append(new)
-            size += ENVELOPE_BYTES + len(new.record)
-        if batch:
+        for batch in self._shard.log.in_frames(self._new, _logged_bytes):
             self._append(batch, now)
-        for again, index in self._repeated:
-            first = self._new[index]
+        for again, first in self._repeated:
             result, row = first.sent, first.row
             _tell(again, result.origins[row], result.queue_ids[row], result.queue_offsets[row])
         replies, self._replies = self._replies, []
-        self._new, self._repeated = [], []
+        self._new, self._repeated, self._by_key = [], [], {}
         self._shard.halves.appended()
         return replies
 
@@ -217,12 +206,8 @@ def _queue_of(record: bytes) -> int:
     return int.from_bytes(record[at : at + 4], "big", signed=True)
 
 
-def _chosen_queue(topic: Topic, group: int) -> int:
-    """The queue of a message group, as of a send; without a group the next one."""
-    if group != NO_GROUP:
-        return int(queues_of_groups(np.array([group]), np.array([topic.write_queues]))[0])
-    topic.next_queue = (topic.next_queue + 1) % topic.write_queues
-    return topic.next_queue
+def _logged_bytes(new: _New) -> int:
+    return ENVELOPE_BYTES + len(new.record)
 
 
 def _tell(new: _New, position: int, queue: int, number: int) -> None:

@@ -14,7 +14,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.delay.tier import Tier
@@ -36,9 +36,6 @@ from horolog.protocol.tier_commands import (
 )
 from horolog.server.adoptions import Core
 from horolog.server.threads import in_pool
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger("horolog.offloads")
 _LOOK_S = 0.02  # between two looks whether far buffers have become runs
