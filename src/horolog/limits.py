@@ -121,6 +121,13 @@ TURN_PULLED_MAX = 2_048  # messages read for 4.x pulls in one turn: some 10 ms
 TURN_PULLED_BYTES = 8 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn
 BULK_TAGGED_ROWS = 2_048  # of which so many with the right tag's code, whose tags must be compared
+HISTORY_FRAMES = (
+    512  # frames of the log looked at in one turn for what became of a message: about 5 ms
+)
+HISTORY_BYTES = 4 * MIB  # the same bound for large frames
+HISTORY_FRAMES_MAX = 131_072  # altogether, for one message: some seconds; then its history has gaps
+HISTORY_BYTES_MAX = 1_024 * MIB  # the same bound for large frames
+HISTORY_EVENTS_MAX = 1_000  # of one message: more leases than anybody reads
 FIND_MAX = 1_000  # log records read for one look-up by id or key
 KEY_RECALL_MAX = 128  # log records with the key of a recall by key, all decided in one turn
 UNSYNCED_BYTES_MAX = 8 * MIB  # appended but not yet written: more waits for the disk
@@ -239,6 +246,7 @@ ADMIN_REQUEST_MAX = (
 )  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`
 OVERVIEW_TOPICS = 50  # with the most pending, in GET /v1/overview, which is asked every second
+SEARCH_TURNS = 64  # of the core that one page of a search takes; then it says where to go on
 REDRIVE_MAX = 100_000  # dead letters re-driven by one request: about a second; clients go on
 REDRIVE_RATE_MAX = 1_000_000  # messages a second; more is as good as all at once
 REDRIVE_REFUSALS_TOLD = 100  # of one request, whole; the others are counted

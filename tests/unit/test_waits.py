@@ -25,6 +25,7 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
+from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.schedules import (
     ChangeSchedule,
     Content,
@@ -55,6 +56,7 @@ ROWS = [
     (Reschedule("t", "m", 1, 2), {"tier step", "adoption", "unfiled"}),
     (RecallByKey("t", "k"), {"key search", "tier step", "adoption", "unfiled"}),
     (FindMessages("t", key="k"), {"key search"}),
+    (ShowMessage("t", "m"), {"history"}),
     (ChangeSchedule("s", Rule(), Content("t", b"x")), {"tier step", "unfiled"}),
     (PauseSchedule("s"), {"tier step", "unfiled"}),
     (RemoveSchedule("s"), {"tier step", "unfiled"}),

@@ -67,7 +67,7 @@ class Broker:
         end_before = self.shard.log.end
         decisions = self._decisions
         decisions.decide(inputs, now, effects)
-        decisions.recalls.searches.work()
+        decisions.recalls.look_on()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.recall_many(effects)
         decisions.transactions.look(now, effects)
@@ -157,7 +157,7 @@ class Broker:
     def _has_more(self) -> bool:
         """Whether a turn is wanted at once, for commands and polls that are not done."""
         decisions = self._decisions
-        if decisions.wants_turn or decisions.recalls.searches.wants_turn or self.shard.visible:
+        if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
             return True
         if self.shard.ready.polls.has_postponed:
             return True

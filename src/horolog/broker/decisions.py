@@ -163,7 +163,7 @@ class Decisions:
             except HorologError as error:
                 if error.fatal:
                     raise
-                self.recalls.searches.end(item.token)
+                self.recalls.forget(item.token)
                 result = error
             if result is WAIT:
                 self._deferred.append(item)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from horolog.broker.adopt.adoptions import state_of
+from horolog.broker.recall.bulk_recalls import has_tag
 from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS, SCAN_MAX, TURN_READ_MAX, TURN_TOPICS_MAX
+from horolog.limits import (
+    BULK_TAGGED_ROWS,
+    DAY_MS,
+    HOUR_MS,
+    SCAN_MAX,
+    TURN_READ_MAX,
+    TURN_TOPICS_MAX,
+)
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
@@ -30,6 +40,7 @@ from horolog.protocol.commands import (
     ReadQueue,
     TopicView,
 )
+from horolog.protocol.history_commands import PagePending, PendingPage, PendingPlace
 from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.progress import QueueProgress
 
@@ -42,6 +53,7 @@ Query = (
     | DescribeLanes
     | CountPending
     | ListPending
+    | PagePending
     | FindMessages
     | ReadQueue
     | DescribeBroker
@@ -62,6 +74,8 @@ def answer(shard: Shard, query: Query) -> object:
             return _counts(shard, query)
         case ListPending():
             return _list(shard, query)
+        case PagePending():
+            return _page(shard, query)
         case FindMessages():
             return find_messages(shard, query)
         case ReadQueue():
@@ -182,22 +196,37 @@ def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
     topic = _topic_id(shard, query.topic)
     found: list[PendingMessage] = []
     for entry, record in pending.between(shard.delay, query.from_ms, query.to_ms, topic):
-        stored = bytes(record[HEAD_BYTES:])
-        fields = layout.decode(stored)
-        message_id = properties.decode(fields.properties).get(properties.UNIQ_KEY, "")
-        found.append(
-            PendingMessage(
-                int(entry["due_ms"]),
-                fields.topic,
-                message_id,
-                int(entry["origin"]),
-                int(entry["size"]),
-                stored,
-            )
-        )
+        found.append(_waiting_view(entry, record))
         if len(found) == query.limit:
             break
     return found
+
+
+def _waiting_view(entry: Any, record: memoryview) -> PendingMessage:
+    stored = bytes(record[HEAD_BYTES:])
+    fields = layout.decode(stored)
+    message_id = properties.decode(fields.properties).get(properties.UNIQ_KEY, "")
+    origin, size = int(entry["origin"]), int(entry["size"])
+    return PendingMessage(int(entry["due_ms"]), fields.topic, message_id, origin, size, stored)
+
+
+def _page(shard: Shard, query: PagePending) -> PendingPage:
+    """With a tag as many rows as a bulk recall compares in one turn, else no more than are wanted."""
+    topic = _topic_id(shard, query.topic)
+    rows = BULK_TAGGED_ROWS if query.tag else min(query.limit, TURN_READ_MAX)
+    page = pending.page(shard.delay, pending.Place(*query.after), query.to_ms, topic, rows)
+    following = None if page.next is None else PendingPlace(*page.next)
+    found: list[PendingMessage] = []
+    row = 0  # of the origin of the last one
+    for entry, record in zip(page.entries, page.records, strict=True):
+        if query.tag and not has_tag(record, query.tag):
+            continue
+        if len(found) == query.limit:
+            last = found[-1]
+            return PendingPage(found, PendingPlace(last.due_ms, last.origin, row))
+        found.append(_waiting_view(entry, record))
+        row = int(entry["row"])
+    return PendingPage(found, following)
 
 
 def _read(shard: Shard, query: ReadQueue) -> QueueRead:

@@ -12,6 +12,7 @@ CommitOffload                          tier step, bulk recall, recalls
 Recall, Reschedule                     tier step, adoption, unfiled
 RecallByKey                            key search, tier step, adoption, unfiled
 FindMessages                           key search
+ShowMessage                            history
 ChangeSchedule, PauseSchedule          tier step, unfiled
 RemoveSchedule                         tier step, unfiled
 DeleteTopic                            topic, adoption, bulk recall, tier step, checkpoint
@@ -31,6 +32,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from horolog.protocol.commands import DeleteTopic, FindMessages, Recall, RecallByKey, Reschedule
+from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.schedules import ChangeSchedule, PauseSchedule, RemoveSchedule
 from horolog.protocol.tier_commands import (
     AbortOffload,
@@ -53,6 +55,7 @@ class Wait(StrEnum):
     BULK_RECALL = "bulk recall"  # one has come and is not done
     BULK_COUNT = "bulk count"  # a dry run of one, which looks at the sources as they are
     RECALLS = "recalls"  # of what the tier is about to take, appended and not applied
+    HISTORY = "history"  # the log is looked at for what became of that message
     KEY_SEARCH = "key search"  # adopted messages with that key are looked for
     CHECKPOINT = "checkpoint"  # one is half made
 
@@ -82,6 +85,7 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
     Reschedule: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     RecallByKey: (Wait.KEY_SEARCH, Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     FindMessages: (Wait.KEY_SEARCH,),
+    ShowMessage: (Wait.HISTORY,),
     ChangeSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     PauseSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     RemoveSchedule: (Wait.TIER_STEP, Wait.UNFILED),

@@ -6,7 +6,7 @@ What is in the tier is counted by hour and topic; seconds and messages of it the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,59 @@ def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[
     for source in store.far.sources():
         counts += source.waiting_by_second(hour_id, topic)
     return [(hour_id * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
+
+
+class Place(NamedTuple):
+    """Where a listing is: after the message with this due time and origin; with −1, before all that are due then."""
+
+    due_ms: int
+    position: int = -1
+    row: int = 0
+
+
+class Page(NamedTuple):
+    """A piece of a listing: ENTRY rows and records of what waits, and where to go on; None at the end."""
+
+    entries: npt.NDArray[Any]
+    records: list[memoryview]
+    next: Place | None
+
+
+def page(store: DelayStore, after: Place, to_ms: int, topic: int | None, rows: int) -> Page:
+    """Of what waits after a place and is due before `to_ms`, in hand-over order, as much as a turn may read.
+
+    That is of the next seconds in which some thousand messages wait, or of the next one; those of other topics are
+    passed over.  `next` may be there without any messages.
+    """
+    second = store.next_waiting(after.due_ms // 1000)
+    if second is None or second * 1000 >= to_ms:
+        return Page(store.entries(np.empty(0, np.int64)), [], None)
+    load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS)
+    while not load.walk(1 << 20)[1]:
+        pass
+    refs = load.loaded().ref
+    store.problems += load.problems()
+    entries = store.entries(refs)
+    chosen = np.flatnonzero((entries["due_ms"] < to_ms) & _comes_after(entries, after))
+    if topic is not None:
+        chosen = chosen[entries["topic"][chosen] == topic]
+    is_cut = len(chosen) > rows
+    chosen = chosen[:rows]
+    following: Place | None = Place(load.stop * 1000)
+    if is_cut:
+        last = entries[chosen[-1]]
+        following = Place(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
+    elif load.stop * 1000 >= to_ms:
+        following = None
+    _, entries, records = store.verified(refs[chosen], entries[chosen])
+    return Page(entries, records, following)
+
+
+def _comes_after(entries: npt.NDArray[Any], place: Place) -> npt.NDArray[np.bool_]:
+    due_ms, position, row = entries["due_ms"], entries["origin"].astype(np.int64), entries["row"]
+    in_ms = (position > place.position) | ((position == place.position) & (row > place.row))
+    found: npt.NDArray[np.bool_] = (due_ms > place.due_ms) | ((due_ms == place.due_ms) & in_ms)
+    return found
 
 
 def between(

@@ -17,6 +17,7 @@ from horolog.errors import HorologError
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.dead_letter_commands import DeadLetterCommand
+from horolog.protocol.history_commands import HistoryCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.schedules import ScheduleCommand
@@ -435,6 +436,7 @@ Command = (
     | DescribeBroker
     | AdoptionCommand
     | TierCommand
+    | HistoryCommand
     | QueueCommand
     | RetryCommand
     | DeadLetterCommand

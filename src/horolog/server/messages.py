@@ -19,6 +19,7 @@ from horolog.protocol.commands import (
     Command,
     FindMessages,
     FoundMessage,
+    MessageState,
     Recall,
     RecallByKey,
     Recalled,
@@ -27,9 +28,19 @@ from horolog.protocol.commands import (
     Reschedule,
     Rescheduled,
 )
+from horolog.protocol.history_commands import (
+    HistoryEvent,
+    MessageEvent,
+    MessageHistory,
+    ShowMessage,
+)
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.server.running import OffloadMaker, TierReader
 
+_IN_TIER = {
+    MessageState.IN_TIER: MessageEvent.OFFLOADED,
+    MessageState.RECALLED: MessageEvent.RECALLED,
+}
 _TRIES_MAX = 8  # while messages come into the tier, or back, in between
 
 
@@ -148,3 +159,18 @@ async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
     known = {(each.message_id, each.due_ms) for each in here}
     there = await engine.offloads.messages.find(query)
     return here + [each for each in there if (each.message_id, each.due_ms) not in known]
+
+
+async def show(engine: Submits, query: ShowMessage) -> MessageHistory:
+    """Everything that is known of the messages with an id; IN_TIER as for `find`."""
+    here: MessageHistory = await engine.submit(query)
+    if here.messages or engine.offloads is None:
+        return here
+    wanted = FindMessages(query.topic, query.message_id)
+    there = await engine.offloads.messages.find(wanted)
+    events = [
+        HistoryEvent(MessageEvent.ACCEPTED, each.store_ms or None, {"deliver_at_ms": each.due_ms})
+        for each in there
+    ]
+    events += [HistoryEvent(_IN_TIER[each.state], None, {}) for each in there]
+    return MessageHistory(there, events, complete=False)

@@ -6,6 +6,9 @@
     bulk_recalls      a window, piece by piece
     look_ups          what became of messages, by id or key
     past              the records that the log has of an id or key; nobody else here asks its key index
+    histories         everything that has happened to the messages with an id
+    trails            what the records of the log tell of them, one after another
+    log_scans         the control records of the log, piece by piece
     key_searches      adopted messages by key, which have no index, piece by piece
 
 Doors ask `server.messages`, which also looks where a tier has messages.

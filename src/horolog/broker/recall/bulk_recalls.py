@@ -235,12 +235,13 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
         same = source.tags_of(entries) == tags_code(tag)
         rows, entries = rows[same], entries[same]
         compared = len(rows)
-        exact = np.array([_has_tag(record, tag) for record in source.records(entries)], bool)
+        exact = np.array([has_tag(record, tag) for record in source.records(entries)], bool)
         rows, entries = rows[exact], entries[exact]
     return _Match(refs_of(source.source_id, rows), entries), compared
 
 
-def _has_tag(record: memoryview, tag: str) -> bool:
+def has_tag(record: memoryview, tag: str) -> bool:
+    """Whether that is the tag of the message in a record."""
     try:
         stored = layout.properties_of(record[HEAD_BYTES:])
     except IndexError:

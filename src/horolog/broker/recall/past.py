@@ -6,16 +6,19 @@ index knows which of its records belong to a message.  Recalls and look-ups, by 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
-from horolog.log.frame_reader import Hole
+from horolog.log.frame_reader import Hole, OpenFrame
 from horolog.log.record import (
     ENVELOPE,
     HEAD_BYTES,
     IS_MOVED,
+    KIND_AT,
+    MESSAGE_KINDS,
     TOPIC_AT,
     Kind,
 )
@@ -99,9 +102,31 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 
 def moved_from(shard: Shard, position: int) -> int | None:
-    """The former due time, if a RECALL with the flag *moved* begins the frame of this record."""
+    """The former due time, if this message follows a RECALL with the flag *moved*: such a record begins its frame."""
     frame = shard.log.frame(position)
-    if isinstance(frame, Hole) or frame.count not in (2, 3):
+    if isinstance(frame, Hole) or not _is_move(frame.body, 0):
         return None
-    _, kind, flags, _, due_ms = ENVELOPE.unpack_from(frame.body)
-    return due_ms if kind == Kind.RECALL and flags & IS_MOVED else None
+    for control in controls_before(frame, position):
+        if _is_move(frame.body, control):
+            return int(ENVELOPE.unpack_from(frame.body, control)[4])
+    return None
+
+
+def _is_move(body: bytes | bytearray, at: int) -> bool:
+    _, kind, flags, _, _ = ENVELOPE.unpack_from(body, at)
+    return bool(kind == Kind.RECALL and flags & IS_MOVED)
+
+
+def controls_before(frame: OpenFrame, position: int) -> list[int]:
+    """Where the control records stand in a frame that belong to the message at a log position.
+
+    They are those before it, with nothing but other messages that belong to them in between.
+    """
+    starts = list(frame.ends())
+    row = bisect_left(starts, position - frame.start) - 1
+    while row >= 0 and frame.body[starts[row] + KIND_AT] in MESSAGE_KINDS:
+        row -= 1
+    last = row
+    while row >= 0 and frame.body[starts[row] + KIND_AT] not in MESSAGE_KINDS:
+        row -= 1
+    return starts[row + 1 : last + 1]

@@ -9,6 +9,7 @@ from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
+from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
 from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
@@ -23,6 +24,7 @@ from horolog.protocol.commands import (
     RecallMany,
     Reschedule,
 )
+from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
@@ -46,6 +48,7 @@ class RecallDecisions:
         self._waits = waits
         self.bulk = BulkRecalls(shard)
         self.searches = KeySearches(shard)
+        self.histories = Histories(shard)
         self.settled: list[Settled] = []  # by records of this turn
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -54,6 +57,7 @@ class RecallDecisions:
             Recall: self._recall_one,
             RecallByKey: self._by_key,
             FindMessages: self._find,
+            ShowMessage: self._show,
             RecallMany: self._begin_recall_many,
             Reschedule: self._reschedule,
             RecallRows: self._recall_rows,
@@ -91,6 +95,9 @@ class RecallDecisions:
         self.searches.end(item.token)
         return find_messages(self._shard, command, adopted)
 
+    def _show(self, item: Input, command: ShowMessage, _: Now, _effects: Effects) -> object:
+        return self.histories.show(item.token, command) or WAIT
+
     def _by_key(self, item: Input, command: RecallByKey, _: Now, _effects: Effects) -> object:
         """What became of each message, unless that has to wait."""
         adopted = self.searches.found(item.token, command)
@@ -111,6 +118,21 @@ class RecallDecisions:
             self._records.append(record)
             self.settled.append(settled)
         return result
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether something is looked for that is not found yet."""
+        return self.searches.wants_turn or self.histories.wants_turn
+
+    def look_on(self) -> None:
+        """A turn's worth of what is looked for."""
+        self.searches.work()
+        self.histories.work()
+
+    def forget(self, token: object) -> None:
+        """The command with that token is answered, or refused."""
+        self.searches.end(token)
+        self.histories.end(token)
 
     def recall_many(self, effects: Effects) -> None:
         """A turn's worth of the bulk recalls that are under way."""

@@ -1,0 +1,89 @@
+"""Looking through the log for control records, a bounded piece in every turn.
+
+The key index names the messages of a log, and no recall, lease or acknowledgement.  Who wants to know of these looks at
+the frames from where the message lies on: HISTORY_FRAMES and HISTORY_BYTES of them in one turn, so nobody else waits,
+and at most HISTORY_FRAMES_MAX and HISTORY_BYTES_MAX altogether.  A frame that begins with a message, or with a hand-over,
+is not looked into: control records stand before the messages of a frame, and a hand-over frame has no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.limits import (
+    HISTORY_BYTES,
+    HISTORY_BYTES_MAX,
+    HISTORY_FRAMES,
+    HISTORY_FRAMES_MAX,
+)
+from horolog.log.commit_log import CommitLog
+from horolog.log.controls import Control, control_at
+from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.record import IS_MESSAGE, KIND_AT, Kind, kinds_of, offsets_of
+
+
+class Logged(NamedTuple):
+    """A control record, and the frame that it stands in."""
+
+    control: Control
+    header: FrameHeader
+    body: bytes
+    offsets: npt.NDArray[np.int64]  # of all records of the frame
+    row: int  # of the control record among them
+
+
+class LogScan:
+    """The control records of the frames that begin in [start, stop), in log order.
+
+    whole  whether all of them were looked at so far: no gap, nothing dropped meanwhile, no end of patience
+    """
+
+    def __init__(self, log: CommitLog, start: int, stop: int) -> None:
+        self._log = log
+        self._at = start
+        self._stop = stop
+        self._frames = HISTORY_FRAMES_MAX
+        self._bytes = HISTORY_BYTES_MAX
+        self.whole = True
+        self.done = start >= stop
+
+    def look_on(self) -> Iterator[Logged]:
+        """The records of the next piece."""
+        frames, left = HISTORY_FRAMES, HISTORY_BYTES
+        if self._at < self._log.start:
+            self._at, self.whole = self._log.start, False
+        for header, body in self._log.intact_frames(self._at, self._stop):
+            if header.base - self._at >= HEADER_BYTES:
+                self.whole = False  # what lies between cannot be read
+            self._at = header.end
+            frames -= 1
+            left -= header.length
+            yield from _controls(header, body)
+            if frames <= 0 or left <= 0:
+                break
+        else:
+            self._at = self._stop
+        self._frames -= HISTORY_FRAMES - frames
+        self._bytes -= HISTORY_BYTES - left
+        self.done = self._at >= self._stop
+        if not self.done and (self._frames <= 0 or self._bytes <= 0):
+            self.done, self.whole = True, False
+
+    def end(self) -> None:
+        """Who looks has found all that it wants."""
+        self.done = True
+
+
+def _controls(header: FrameHeader, body: bytes) -> Iterator[Logged]:
+    if header.padding or not header.count:
+        return
+    first = body[KIND_AT]
+    if IS_MESSAGE[first] or first == Kind.HAND_OVER:
+        return
+    offsets = offsets_of(body, header.count)
+    for row in np.flatnonzero(~IS_MESSAGE[kinds_of(body, offsets)]).tolist():
+        yield Logged(control_at(header, body, int(offsets[row])), header, body, offsets, row)

@@ -1,0 +1,185 @@
+"""One message with its history, and searches, over HTTP in front of a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from horolog.admin.app import make_app
+from horolog.server.open_broker import open_engine
+
+T0 = 1_772_964_000_000
+Get = Callable[..., Awaitable[Any]]
+
+
+def story(tmp_path: Path, use: Callable[[Get, Get], Awaitable[None]]) -> None:
+    """`use` is given get(path, **query) and post(path, **body), which give results, or errors with their status."""
+
+    async def run() -> None:
+        engine = await open_engine(
+            tmp_path / "data", clock="simulated", start_ms=T0, segment_bytes=1 << 20
+        )
+        transport = httpx.ASGITransport(make_app(engine, broker_name="b"))
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+
+                def result_of(answer: httpx.Response) -> Any:
+                    found = answer.json()
+                    return found.get("result") or {"status": answer.status_code, **found["error"]}
+
+                async def get(path: str, **query: Any) -> Any:
+                    return result_of(await client.get(path, params=query))
+
+                async def post(path: str, **body: Any) -> Any:
+                    return result_of(await client.post(path, json=body))
+
+                await post("/v1/topics", name="t", type="mixed", queues=2)
+                await use(get, post)
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_message_is_shown_whole(tmp_path: Path) -> None:
+    """Body as base64 and as text, properties, handle, and a history that grows."""
+
+    async def use(get: Get, post: Get) -> None:
+        sent = await post(
+            "/v1/messages",
+            topic="t",
+            body="grüezi",
+            in_ms=60_000,
+            tag="desk",
+            keys=["k"],
+            properties={"colour": "red"},
+        )
+        path = f"/v1/messages/{sent['message_id']}"
+        shown = await get(path, topic="t")
+        assert base64.b64decode(shown["body"]).decode() == shown["body_text"] == "grüezi"
+        assert (shown["state"], shown["tag"], shown["keys"]) == ("pending", "desk", ["k"])
+        assert shown["properties"] == {"colour": "red"}
+        assert shown["deliver_at_ms"] == T0 + 60_000
+        assert shown["recall_handle"] == sent["recall_handle"]
+        assert (shown["queue_offset"], shown["history_complete"]) == (-1, True)
+        assert shown["history"] == [
+            {
+                "at_ms": T0,
+                "at": "2026-03-08T10:00:00.000Z",
+                "event": "accepted",
+                "detail": {"deliver_at_ms": T0 + 60_000},
+            }
+        ]
+        await post("/v1/clock/advance", by_ms=60_000)
+        got = await post("/v1/receive", topic="t", group="g")
+        assert len(got["messages"]) == 1
+        shown = await get(path, topic="t")
+        assert [each["event"] for each in shown["history"]] == ["accepted", "handed_over", "leased"]
+        assert (shown["state"], shown["queue_offset"], shown["recall_handle"]) == (
+            "delivered",
+            0,
+            "",
+        )
+        (group,) = shown["groups"]
+        assert (group["group"], group["state"], group["attempt"]) == ("g", "leased", 1)
+        assert group["leased_until_ms"] == T0 + 60_000 + 30_000
+
+    story(tmp_path, use)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    """`body_text` is left out."""
+
+    async def use(get: Get, post: Get) -> None:
+        sent = await post("/v1/messages", topic="t", body_base64="/w==")
+        shown = await get(f"/v1/messages/{sent['message_id']}", topic="t")
+        assert shown["body"] == "/w=="
+        assert "body_text" not in shown
+
+    story(tmp_path, use)
+
+
+def test_pages_of_a_search(tmp_path: Path) -> None:
+    """What waits by due time, then what is visible by queue; by tag, by window, a page at a time."""
+
+    async def use(get: Get, post: Get) -> None:
+        for n in range(30):
+            tag = "odd" if n % 2 else "even"
+            later = {"in_ms": 1_000 * (n + 1)} if n < 20 else {}
+            await post("/v1/messages", topic="t", body=str(n), tag=tag, keys=[f"k{n}"], **later)
+
+        async def pages(**query: Any) -> list[Any]:
+            rows, after = [], {}
+            while True:
+                page = await get("/v1/messages/search", **query, **after)
+                rows += page["messages"]
+                assert len(page["messages"]) <= query.get("limit", 100)
+                if page["next"] is None:
+                    return rows
+                after = {"after": page["next"]}
+
+        def names(rows: list[Any]) -> list[int]:
+            return [int(row["keys"][0][1:]) for row in rows]
+
+        for limit in (1, 7, 100):
+            assert names(await pages(topic="t", state="pending", limit=limit)) == list(range(20))
+            every = await pages(topic="t", limit=limit)
+            assert names(every)[:20] == list(range(20))
+            assert sorted(names(every)) == list(range(30))
+            odd = await pages(topic="t", tag="odd", limit=limit)
+            assert sorted(names(odd)) == list(range(1, 30, 2))
+            window = {"from": T0 + 5_000, "to": T0 + 8_000}
+            assert names(await pages(limit=limit, **window)) == [4, 5, 6]
+        rows = await pages(topic="t", limit=50)
+        assert {row["state"] for row in rows} == {"pending", "delivered"}
+        assert rows[0]["recall_handle"] and not rows[-1]["recall_handle"]
+        assert {"body", "body_text", "properties"}.isdisjoint(rows[0])
+        (row,) = (await get("/v1/messages/search", topic="t", key="k3"))["messages"]
+        assert (row["tag"], row["deliver_at_ms"], row["state"]) == ("odd", T0 + 4_000, "pending")
+        named = await get("/v1/messages/search", topic="t", id=row["message_id"])
+        assert [each["keys"] for each in named["messages"]] == [["k3"]]
+        none = await get("/v1/messages/search", topic="t", key="k3", state="recalled")
+        assert none["messages"] == []
+        later = await get("/v1/messages/search", topic="t", state="delivered", **{"from": T0 + 1})
+        assert later == {"messages": [], "next": None}
+
+    story(tmp_path, use)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "field"),
+    [
+        ("/v1/messages/m", {}, 400, "topic"),
+        ("/v1/messages/m", {"topic": "t"}, 404, "id"),
+        ("/v1/messages/m", {"topic": "nope"}, 404, "topic"),
+        ("/v1/messages/m", {"topic": "t", "x": "1"}, 400, "x"),
+        ("/v1/messages/search", {"topic": "nope"}, 404, "topic"),
+        ("/v1/messages/search", {"topic": ""}, 400, "topic"),
+        ("/v1/messages/search", {"id": "a"}, 400, "topic"),
+        ("/v1/messages/search", {"topic": "t", "id": "a", "key": "b"}, 400, "topic"),
+        ("/v1/messages/search", {"topic": "t", "id": "a", "tag": "b"}, 400, "tag"),
+        ("/v1/messages/search", {"topic": "t", "state": "odd"}, 400, "state"),
+        ("/v1/messages/search", {"topic": "t", "state": "recalled"}, 400, "state"),
+        ("/v1/messages/search", {"state": "delivered"}, 400, "topic"),
+        ("/v1/messages/search", {"topic": "t", "limit": "0"}, 400, "limit"),
+        ("/v1/messages/search", {"topic": "t", "from": "soon"}, 400, "from"),
+        ("/v1/messages/search", {"topic": "t", "after": "p_1_2"}, 400, "after"),
+        ("/v1/messages/search", {"topic": "t", "after": "q_1_x"}, 400, "after"),
+        ("/v1/messages/search", {"topic": "t", "after": "q_-1_0"}, 400, "after"),
+        ("/v1/messages/search", {"topic": "t", "after": "p_-1_0_0"}, 400, "after"),
+    ],
+)
+def test_refusals_name_the_field(tmp_path, path, query, status, field) -> None:
+    """And change nothing."""
+
+    async def use(get: Get, _: Get) -> None:
+        error = await get(path, **query)
+        assert (error["status"], error["field"]) == (status, field), error
+
+    story(tmp_path, use)
