@@ -1,6 +1,7 @@
 """The life of a shard: opened from facts, replayed, repaired, checkpointed, relieved of old segments, within its disk.
 
 opening, facts            a start: what is there, and what the recovery table makes of it
+sweeping, log_tail        what an open removes because nothing names it; the log's end, cut and made durable
 replay                    what frames of the log change
 repair, quarantine        what is damaged: rebuilt from the log, or set aside
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table

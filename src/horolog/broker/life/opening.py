@@ -15,16 +15,16 @@ from horolog.broker.broker import Broker
 from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
+from horolog.broker.life.log_tail import cut_log, secure_log
 from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
 from horolog.broker.life.snapshot import restore
+from horolog.broker.life.sweeping import discard_derived, remove_newer, sweep_unnamed
 from horolog.broker.shard import Settings, Shard
-from horolog.delay.damage import ASIDE, Damaged
-from horolog.delay.far.adopted import is_adopted_name
-from horolog.delay.far.buffer import is_buffer
+from horolog.delay.damage import Damaged
 from horolog.delay.far.names import named_files
 from horolog.errors import ErrorCode, HorologError, Problem
-from horolog.log.checkpoint import NO_FRAME, Checkpoint, checkpoint_name
+from horolog.log.checkpoint import NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
 from horolog.log.record import encode_epoch
 from horolog.log.recovery import Action, DerivedFound, Found, LogFound, Row, decide
@@ -91,12 +91,13 @@ class _Opening:
     ) -> None:
         self._storage = storage
         self._directory = directory
+        self._log = f"{directory}/log"
         self._meta = meta
         self._settings = settings
         self._wall_ms = wall_ms
         self._mono_ms = mono_ms
         self._identity = Identity(meta.log_id, meta.shard)
-        self._reader = SegmentReader(storage, f"{directory}/log", meta.segment_bytes)
+        self._reader = SegmentReader(storage, self._log, meta.segment_bytes)
         self._report: list[str] = []
         self._notes = quarantine.read_notes(storage, directory)
 
@@ -122,7 +123,7 @@ class _Opening:
     def _new_shard(self) -> Shard:
         log = CommitLog(
             self._storage,
-            f"{self._directory}/log",
+            self._log,
             log_id=self._meta.log_id,
             shard=self._meta.shard,
             segment_bytes=self._meta.segment_bytes,
@@ -187,7 +188,7 @@ class _Opening:
             replay.apply(header, body)
         self._sweep_adoptions(shard)
         if scan.outcome is LogEnd.TORN:
-            self._cut(scan.end, facts.bases)
+            cut_log(self._storage, self._log, self._meta.segment_bytes, scan.end, facts.bases)
             self._report.append(f"torn tail cut at log position {scan.end}")
         last = again.last_frame
         if last < 0 and used is not None and used.last_frame != NO_FRAME:
@@ -202,7 +203,7 @@ class _Opening:
         if row.action is Action.REBUILD:
             self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")
             _close(shard)
-            self._discard_derived()
+            discard_derived(self._storage, self._directory)
             return self._new_shard()
         assert shard is not None
         assert used is not None
@@ -218,11 +219,11 @@ class _Opening:
             self._notes, lost = repair(shard, tolerated.damaged, self._notes, used, scan)
             self._report += lost
         else:
-            self._remove_newer(used)
+            remove_newer(self._storage, self._directory, used)
             shard.delay.cut()
         shard.delay.quarantined = [(note.first_hour, note.last_hour) for note in self._notes]
         shard.problems += [note.problem() for note in self._notes if note.lost]
-        self._sweep(shard)
+        sweep_unnamed(shard, self._valid_checkpoints())
         return shard
 
     def _set_aside(self, damaged: list[Damaged], position: int) -> None:
@@ -231,16 +232,6 @@ class _Opening:
                 note = quarantine.set_aside(self._storage, self._directory, bad, position)
                 self._notes.append(note)
                 self._report.append(f"{bad.label}: set aside as {note.place}")
-
-    def _remove_newer(self, used: Checkpoint) -> None:
-        """Remove checkpoints that were passed over: what they name is cut and filed again, and not synced."""
-        place = f"{self._directory}/checkpoint"
-        kept = checkpoint_name(used.position)
-        newer = [n for n in self._storage.list(place) if n.endswith(".ckpt") and n > kept]
-        for name in newer:
-            self._storage.remove(f"{place}/{name}")
-        if newer:
-            self._storage.sync_dir(place)
 
     def _restore_keys(self, shard: Shard, used: Checkpoint | None, facts: Facts) -> None:
         """The key index as the checkpoint names it; rebuilt from the log if it is not there."""
@@ -261,7 +252,7 @@ class _Opening:
         for first, end in scan.gaps:
             text = f"the key index lacks log positions {first} to {end}: damaged"
             segment = segment_name(first - first % self._meta.segment_bytes)
-            shard.problems.append(Problem(text, f"{self._directory}/log/{segment}"))
+            shard.problems.append(Problem(text, f"{self._log}/{segment}"))
             self._report.append(text)
 
     def _scan(
@@ -293,41 +284,8 @@ class _Opening:
         by = "the checkpoint" if scan.stated_by < 0 else f"the frame at {scan.stated_by}"
         return f"the commit log is damaged at log position {scan.end}, which {by} says was durable"
 
-    def _discard_derived(self) -> None:
-        for part in ("hours", "queues", "runs", "keys", "checkpoint"):
-            for name in self._storage.list(f"{self._directory}/{part}"):
-                path = f"{self._directory}/{part}/{name}"
-                is_file = part in ("checkpoint", "keys") or (part == "runs" and not is_buffer(name))
-                if name.startswith(ASIDE) or is_adopted_name(name):
-                    continue  # the log does not have what adopted runs hold
-                if is_file:
-                    self._storage.remove(path)
-                else:
-                    self._storage.remove_dir(path)
-            self._storage.sync_dir(f"{self._directory}/{part}")
-
-    def _sweep(self, shard: Shard) -> None:
-        """Remove hours and runs that no valid checkpoint names: what they held is filed again.
-
-        What only the older one names stays: the newest may turn out to be unreadable at another start.
-        """
-        hours = set(shard.delay.hours)
-        runs = {f"{name}.run" for name in shard.delay.far.runs}
-        runs |= {buffer.directory.rpartition("/")[2] for buffer in shard.delay.far.buffers}
-        for kept in gather(self._storage, self._directory, self._meta, []).checkpoints:
-            hours |= {row["hour"] for row in kept.registry["hours"]}
-            runs |= named_files(kept.registry.get("far", {}))
-        for hour in shard.delay.on_disk():
-            if hour not in hours:
-                self._storage.remove_dir(shard.delay.path(hour))
-        for name in self._storage.list(f"{self._directory}/runs"):
-            path = f"{self._directory}/runs/{name}"
-            if name in runs or name.startswith(ASIDE) or is_adopted_name(name):
-                continue
-            if is_buffer(name):
-                self._storage.remove_dir(path)
-            else:
-                self._storage.remove(path)
+    def _valid_checkpoints(self) -> list[Checkpoint]:
+        return gather(self._storage, self._directory, self._meta, []).checkpoints
 
     def _sweep_adoptions(self, shard: Shard) -> None:
         """Now that the log has named all that were committed: remove staged files, set aside damaged ones."""
@@ -337,7 +295,7 @@ class _Opening:
         )
         self._report += [f"staged transaction {token} is swept" for token in swept]
         named = {f"{name}.run" for name in shard.delay.far.runs}
-        for kept in gather(self._storage, self._directory, self._meta, []).checkpoints:
+        for kept in self._valid_checkpoints():
             named |= named_files(kept.registry.get("far", {}))
         for gone in shard.delay.far.missing:
             if gone.left:
@@ -352,28 +310,13 @@ class _Opening:
         shard.delay.far.missing.clear()
         sweep_moved(place, named)
 
-    def _cut(self, end: int, bases: list[int]) -> None:
-        self._reader.close()
-        size = self._meta.segment_bytes
-        for base in bases:
-            if base + size <= end:
-                continue
-            file = self._storage.open(f"{self._directory}/log/{segment_name(base)}")
-            try:
-                length = file.size()
-                file.truncate(max(0, end - base))
-                file.allocate(length)
-                file.sync()
-            finally:
-                file.close()
-
     def _serve(
         self, shard: Shard, end: int, epoch: int, last_frame: int, known: int, row: Row
     ) -> Opened:
         """Make durable what was read, begin a new epoch durably, and give the broker."""
-        self._secure(known, end)
+        secure_log(self._storage, self._log, self._meta.segment_bytes, known, end)
         self._reader.close()
-        writer = SegmentWriter(self._storage, f"{self._directory}/log", self._meta.segment_bytes)
+        writer = SegmentWriter(self._storage, self._log, self._meta.segment_bytes)
         log = shard.log
         log.resume(end=end, epoch=epoch + 1, last_frame=last_frame)
         shard.ready.epoch = log.epoch
@@ -387,25 +330,6 @@ class _Opening:
         log.commit_position = log.durable_position = log.end
         self._report.append(f"recovery row {row.number}: {row.reason}; epoch {log.epoch}")
         return Opened(Broker(shard, self._mono_ms), writer, row, self._report)
-
-    def _secure(self, known: int, end: int) -> None:
-        """Write and sync once more what nobody has stated to be durable.
-
-        A process that was killed may not have synced it.  If a sync of it failed, a later one says nothing: the
-        kernel has marked those pages as clean, though they never reached the disk.
-        """
-        size = self._meta.segment_bytes
-        position = known
-        while position < end:
-            length = min(1 << 20, end - position, size - position % size)
-            base = position - position % size
-            file = self._storage.open(f"{self._directory}/log/{segment_name(base)}")
-            try:
-                file.write(position - base, file.read(position - base, length))
-                file.sync()
-            finally:
-                file.close()
-            position += length
 
 
 def _close(shard: Shard | None) -> None:
