@@ -49,6 +49,7 @@ class ErrorCode(StrEnum):
     GROUP_NOT_FOUND = "group_not_found"
     NOT_FOUND = "not_found"
     ALREADY_DELIVERED = "already_delivered"
+    DUE_TIME_CHANGED = "due_time_changed"
     IN_TIER = "in_lake"
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"

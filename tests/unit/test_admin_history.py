@@ -183,3 +183,39 @@ def test_refusals_name_the_field(tmp_path, path, query, status, field) -> None:
         assert (error["status"], error["field"]) == (status, field), error
 
     story(tmp_path, use)
+
+
+def test_a_message_is_handed_over_by_request(tmp_path: Path) -> None:
+    """At once, once, and its history says that it was asked for; a stale due time is refused with the present one."""
+
+    async def use(get: Get, post: Get) -> None:
+        sent = await post("/v1/messages", topic="t", body="x", in_ms=60_000)
+        handle, due_ms = sent["recall_handle"], sent["deliver_at_ms"]
+        stale = await post("/v1/hand-over", handle=handle, expected_deliver_at_ms=due_ms + 1)
+        assert (stale["status"], stale["code"]) == (409, "due_time_changed")
+        assert (stale["field"], stale["limit"]) == ("expected_deliver_at_ms", str(due_ms))
+        both = await post("/v1/reschedule", handle=handle, in_ms=1, expected_deliver_at_ms=1)
+        assert both["code"] == "due_time_changed"
+        await post("/v1/clock/advance", by_ms=1_000)
+        done = await post("/v1/hand-over", handle=handle, expected_deliver_at_ms=due_ms)
+        assert (done["status"], done["deliver_at_ms"]) == ("HANDED_OVER", T0 + 1_000)
+        assert done["queue_offset"] == 0
+        again = await post("/v1/hand-over", handle=handle)
+        assert again["code"] == "not_found"
+        assert "was moved" in again["message"]
+        again = await post("/v1/hand-over", handle=done["recall_handle"])
+        assert again["code"] == "already_delivered"
+        shown = await get(f"/v1/messages/{sent['message_id']}", topic="t")
+        assert [each["event"] for each in shown["history"]] == ["accepted", "handed_over"]
+        assert shown["history"][1]["detail"] == {
+            "by_request": True,
+            "from_due_ms": due_ms,
+            "due_ms": T0 + 1_000,
+            "lateness_ms": 0,
+            "queue_id": done["queue_id"],
+            "queue_offset": 0,
+        }
+        assert (await post("/v1/hand-over", topic="t"))["field"] == "handle"
+        assert (await post("/v1/hand-over", handle="?"))["status"] == 400
+
+    story(tmp_path, use)

@@ -347,3 +347,51 @@ def test_what_was_delivered_long_ago_is_known_by_the_log(world, broker, due_in, 
     answer = broker.ask(Recall("t", "gone", gone))
     assert answer.detail == "NOT_FOUND: message gone of topic t was recalled before"
     assert "unknown or expired" in broker.ask(Recall("t", "never", due)).detail
+
+
+@pytest.mark.parametrize("due_in", [5_000, HOUR, FAR])
+@pytest.mark.parametrize("restart", ["no", "kill", "power"])
+def test_a_message_is_handed_over_now(world, broker, due_in: int, restart: str) -> None:
+    """It is visible at once, once, due now; whoever recalls, moves or hands it over again hears the truth."""
+    due = send(world, "m", due_in, tag="a")
+    pass_time(world, 1_000)
+    now = world.clock.wall_ms()
+    done = broker.ask(Reschedule("t", "m", due, 0, now=True))
+    assert done.status is RescheduleStatus.HANDED_OVER
+    assert done.detail == "HANDED_OVER: message m of topic t was handed over as it was asked for"
+    assert (done.due_ms, done.queue_offset, done.copies) == (now, 0, 1)
+    if restart != "no":
+        world.reopen(power_cut=restart == "power")
+        broker = world.broker
+    assert broker.ask(CountPending()).total == 0
+    assert take(world) == [("m", now)]
+    again = broker.ask(Reschedule("t", "m", due, 0, now=True))
+    assert again.status is RescheduleStatus.NOT_FOUND
+    assert "was moved to" in again.detail
+    assert broker.ask(Recall("t", "m", now)).status is RecallStatus.ALREADY_DELIVERED
+    pass_time(world, 2 * due_in)
+    assert take(world) == []
+    gone = broker.ask(Reschedule("t", "nobody", due, 0, now=True))
+    assert gone.status is RescheduleStatus.NOT_FOUND
+
+
+def test_a_message_is_moved_only_if_it_is_due_when_it_is_expected_to_be(world, broker) -> None:
+    """Compare and set: who looked at it before somebody else moved it hears when it is due now."""
+    due = send(world, "m", HOUR)
+
+    def move(expected: int, new: int = due + 5, **more):
+        return broker.ask(Reschedule("t", "m", due, new, expected_due_ms=expected, **more))
+
+    wrong = move(due + 1)
+    assert (wrong.status, wrong.due_ms) == (RescheduleStatus.DUE_TIME_CHANGED, due)
+    assert move(due).status is RescheduleStatus.RESCHEDULED
+    late = move(due)
+    assert (late.status, late.due_ms) == (RescheduleStatus.DUE_TIME_CHANGED, due + 5)
+    assert move(due, now=True).status is RescheduleStatus.DUE_TIME_CHANGED
+    assert [each.due_ms for each in broker.ask(ListPending(0, 1 << 50))] == [due + 5]
+    world.reopen()
+    broker = world.broker
+    moved = broker.ask(Reschedule("t", "m", due + 5, due + 9, expected_due_ms=due + 5))
+    assert moved.status is RescheduleStatus.RESCHEDULED
+    unknown = broker.ask(Reschedule("t", "nobody", due, due + 9, expected_due_ms=due))
+    assert unknown.status is RescheduleStatus.NOT_FOUND

@@ -68,6 +68,7 @@ ROUTES = (
     Route("/v1/recall/key", recalls.recall_by_key, methods=["POST"]),
     Route("/v1/recall/window", recalls.recall_many, methods=["POST"]),
     Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
+    Route("/v1/hand-over", recalls.hand_over, methods=["POST"]),
     Route("/v1/receive", messages.receive, methods=["POST"]),
     Route("/v1/ack", messages.ack, methods=["POST"]),
     Route("/v1/groups", groups.list_groups, methods=["GET"]),

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
 from horolog.admin.requests import (
+    HandOverBody,
     RecallBody,
     RecallKeyBody,
     RecallManyBody,
@@ -36,8 +37,12 @@ from horolog.server import messages
 _REFUSALS: dict[str, ErrorCode] = {
     RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,
     RecallStatus.NOT_FOUND.value: ErrorCode.NOT_FOUND,
+    RescheduleStatus.DUE_TIME_CHANGED.value: ErrorCode.DUE_TIME_CHANGED,
 }
-assert {status.value for status in RescheduleStatus} - _REFUSALS.keys() == {"RESCHEDULED"}
+assert {status.value for status in RescheduleStatus} - _REFUSALS.keys() == {
+    "RESCHEDULED",
+    "HANDED_OVER",
+}
 
 
 async def recall(request: Request) -> Response:
@@ -87,19 +92,51 @@ async def reschedule(request: Request) -> Response:
     wanted = await read_body(request, RescheduleBody)
     handle = _message_of(wanted)
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
-    moved = await messages.reschedule(
-        engine_of(request),
-        Reschedule(handle.topic, handle.message_id, handle.due_ms, due_ms, handle.origin),
+    return await _move(
+        request,
+        Reschedule(
+            handle.topic,
+            handle.message_id,
+            handle.due_ms,
+            due_ms,
+            handle.origin,
+            expected_due_ms=wanted.expected_deliver_at_ms,
+        ),
     )
+
+
+async def hand_over(request: Request) -> Response:
+    """POST /v1/hand-over → 200 HANDED_OVER, with its place in a queue; else as for a reschedule."""
+    wanted = await read_body(request, HandOverBody)
+    handle = _message_of(wanted)
+    return await _move(
+        request,
+        Reschedule(
+            handle.topic,
+            handle.message_id,
+            handle.due_ms,
+            0,
+            handle.origin,
+            now=True,
+            expected_due_ms=wanted.expected_deliver_at_ms,
+        ),
+    )
+
+
+async def _move(request: Request, command: Reschedule) -> Response:
+    moved = await messages.reschedule(engine_of(request), command)
+    if moved.status is RescheduleStatus.DUE_TIME_CHANGED:
+        field, present = "expected_deliver_at_ms", str(moved.due_ms)
+        raise HorologError(ErrorCode.DUE_TIME_CHANGED, moved.detail, field=field, limit=present)
     _raise_unless_done(moved.status.value, moved.detail)
     new_handle = RecallHandle(
-        handle.topic, broker_name(request), moved.due_ms, moved.message_id, moved.origin
+        command.topic, broker_name(request), moved.due_ms, moved.message_id, moved.origin
     )
     view: dict[str, Any] = {
         "status": moved.status.value,
         "detail": moved.detail,
         "message_id": moved.message_id,
-        "topic": handle.topic,
+        "topic": command.topic,
         "deliver_at_ms": moved.due_ms,
         "deliver_at": iso(moved.due_ms),
         "queue_id": moved.queue_id,

@@ -112,6 +112,13 @@ class RescheduleBody(RecallBody):
 
     new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+
+
+class HandOverBody(RecallBody):
+    """POST /v1/hand-over: a message as for a recall, to be handed over now."""
+
+    expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
 
 
 class GroupBody(Body):

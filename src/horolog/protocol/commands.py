@@ -202,6 +202,8 @@ class RescheduleStatus(StrEnum):
     """The truth about a reschedule, decided by log order as for a recall."""
 
     RESCHEDULED = "RESCHEDULED"
+    HANDED_OVER = "HANDED_OVER"  # as it was asked for, now
+    DUE_TIME_CHANGED = "DUE_TIME_CHANGED"  # it is due at another time than the caller expects
     ALREADY_DELIVERED = "ALREADY_DELIVERED"
     NOT_FOUND = "NOT_FOUND"
 
@@ -211,6 +213,7 @@ class Reschedule:
     """Let a scheduled message be due at `new_due_ms` instead; gives `Rescheduled`.
 
     All waiting copies of (topic, message id, due time) go on as one.  A time that has come makes it visible.
+    With `now` it is handed over now, by the clock of the step that decides it, and `new_due_ms` is 0.
     """
 
     topic: str
@@ -219,6 +222,10 @@ class Reschedule:
     new_due_ms: int
     origin: int = -1  # as of `Recall`
     elsewhere: Elsewhere | None = None  # likewise
+    now: bool = False
+    expected_due_ms: int | None = (
+        None  # DUE_TIME_CHANGED if it is due at another time; None: whenever
+    )
 
 
 @dataclass(slots=True)
@@ -228,7 +235,7 @@ class Rescheduled:
     status: RescheduleStatus
     detail: str  # a sentence that begins with the status word
     message_id: str
-    due_ms: int = 0
+    due_ms: int = 0  # also of one whose due time has changed
     origin: int = -1
     queue_id: int = -1
     queue_offset: int = -1

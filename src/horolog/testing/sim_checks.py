@@ -154,6 +154,7 @@ class History:
             "left": set(),
             "moving": 0,
             "moves": 0,
+            "by_request": False,
             "wall_ms": wall_ms,
             "origin": None,
             "stored": None,
@@ -201,12 +202,15 @@ class History:
 
     # --- reschedules and bulk recalls -----------------------------------------------------------
 
-    def reschedule_asked(self, message_id: str, new_due_ms: int) -> None:
-        """A reschedule is under way."""
+    def reschedule_asked(self, message_id: str, new_due_ms: int | None) -> None:
+        """A reschedule is under way; None: to be handed over now, by the clock of whoever decides it."""
         row = self.sends[message_id]
         row["moving"] += 1
         row["moves"] += 1
-        row["dues"].add(new_due_ms)
+        if new_due_ms is None:
+            row["by_request"] = True
+        else:
+            row["dues"].add(new_due_ms)
 
     def reschedule_answered(
         self,
@@ -219,7 +223,11 @@ class History:
         row["moving"] -= 1
         if isinstance(result, Exception):
             return
-        if result.status is RescheduleStatus.RESCHEDULED:
+        if result.status in (RescheduleStatus.RESCHEDULED, RescheduleStatus.HANDED_OVER):
+            if command.now != (result.status is RescheduleStatus.HANDED_OVER):
+                raise _broken("P8", f"{command} was answered {result.status}")
+            if command.now and result.queue_offset < 0:
+                raise _broken("P8", f"{command.message_id} was HANDED_OVER, and is not visible")
             if asked_seen:
                 raise _broken("P8", f"{command.message_id} was seen, then RESCHEDULED")
             row["left"].add(command.due_ms)
@@ -282,7 +290,7 @@ class History:
             raise _broken("P11", f"{message_id} was refused and then delivered")
         if due_ms > max(store_ms, 0):
             raise _broken("P1", f"{message_id} due {due_ms} stored as visible at {store_ms}")
-        if due_ms not in row["dues"]:
+        if due_ms not in row["dues"] and not row["by_request"]:
             raise _broken("P2", f"{message_id} is due {due_ms}, which nobody asked for")
         if due_ms in row["left"]:
             raise _broken("P8", f"{message_id} was RESCHEDULED, and is delivered as due {due_ms}")

@@ -353,11 +353,14 @@ class Simulation:
         new = now + self.random.choice([-1_000, 0, 1, 3_000, 20_000, 4_000_000, *FAR_MS])
         while new in self.history.sends[message_id]["dues"]:
             new += 1
-        answer = Answer(Reschedule(topic, message_id, due, new), now)
+        at_once = self.random.random() < 0.2
+        command = Reschedule(topic, message_id, due, 0 if at_once else new, now=at_once)
+        answer = Answer(command, now)
         answer.notes["seen"] = message_id in self.history.places
-        self.history.reschedule_asked(message_id, new)
+        self.history.reschedule_asked(message_id, None if at_once else new)
         self._touched.add(message_id)
-        self.recallable.append((topic, message_id, new))
+        if not at_once:
+            self.recallable.append((topic, message_id, new))
         self.tell(f"reschedule {message_id}")
         self._ask(answer)
 

@@ -156,13 +156,11 @@ class Histories:
         if copy.due_ms:
             detail["deliver_at_ms"] = copy.due_ms
         event, more = self._how_it_came(trail, topic, copy.position)
-        trail.add(copy.position, event, stored.store_ms, **more, **detail)
         if visible and event is MessageEvent.MOVED:
-            lateness = {"due_ms": copy.due_ms, "lateness_ms": stored.store_ms - copy.due_ms}
-            del detail["deliver_at_ms"]
-            trail.add(
-                copy.position, MessageEvent.HANDED_OVER, stored.store_ms, **lateness, **detail
-            )
+            event = MessageEvent.HANDED_OVER
+            more |= {"by_request": True, "due_ms": detail.pop("deliver_at_ms", 0)}
+            more["lateness_ms"] = stored.store_ms - more["due_ms"]
+        trail.add(copy.position, event, stored.store_ms, **more, **detail)
 
     def _how_it_came(
         self, trail: Trail, topic: Topic, position: int

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
 from horolog.broker.queue_units import visible_units
+from horolog.broker.recall import past
 from horolog.broker.recall.recalls import Copies, find_copies, was_delivered, why_not_found
 from horolog.broker.send.sends import too_late, unfiled_of
 from horolog.broker.shard import Applied, Settled, Shard
@@ -39,11 +40,16 @@ from horolog.units import instant
 
 def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
+    new_due_ms = wall_ms if command.now else command.new_due_ms
     there = shard.tier.claim(shard.topics.get(command.topic).id, command)
-    refusal = too_late(command.new_due_ms, wall_ms, shard.settings.max_delay_ms)
+    refusal = too_late(new_due_ms, wall_ms, shard.settings.max_delay_ms)
     if refusal is not None:
         raise refusal
     copies = find_copies(shard, command.topic, command.message_id, command.due_ms)
+    if command.expected_due_ms is not None:
+        present_ms = _present_ms(shard, copies, len(there))
+        if present_ms is not None and present_ms != command.expected_due_ms:
+            return _changed(copies, present_ms)
     if was_delivered(shard, copies):
         status = RescheduleStatus.ALREADY_DELIVERED
         return _refused(copies, status, "was handed over before the reschedule")
@@ -53,7 +59,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
     record = bytes(records[0]) if len(refs) else _verified(shard, command, copies)
-    made = _moved(record, command.new_due_ms, wall_ms)
+    made = _moved(record, new_due_ms, wall_ms)
     origins = origins_of(entries["origin"], entries["row"])
     lanes = lanes_of(records)
     control = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes, moved=True)
@@ -65,17 +71,35 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     origin, queue_id, offset = _append(
         shard, controls, made, Settled(refs, EntryState.MOVED, lanes), step, wall_ms
     )
-    status = RescheduleStatus.RESCHEDULED
+    status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
+    if command.now:
+        status, why = RescheduleStatus.HANDED_OVER, "was handed over as it was asked for"
     return Rescheduled(
         status,
-        _detail(copies, status, f"is due {instant(command.new_due_ms)}"),
+        _detail(copies, status, why),
         copies.message_id,
-        command.new_due_ms,
+        new_due_ms,
         origin,
         queue_id,
         offset,
         len(refs) + len(there),
     )
+
+
+def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
+    """When the message is due that is meant; None if nothing waits of it, and it was moved nowhere."""
+    if there or bool(copies.waiting.any()):
+        return copies.due_ms
+    if was_delivered(shard, copies):
+        return None
+    in_log = past.with_id(shard, copies.topic, copies.message_id)
+    return past.moved_to(shard, in_log, copies.due_ms)
+
+
+def _changed(copies: Copies, present_ms: int) -> Rescheduled:
+    status = RescheduleStatus.DUE_TIME_CHANGED
+    why = _detail(copies, status, f"is due {instant(present_ms)}, not when it was expected to be")
+    return Rescheduled(status, why, copies.message_id, present_ms)
 
 
 def _verified(shard: Shard, command: Reschedule, copies: Copies) -> bytes:
