@@ -9,6 +9,7 @@ import struct
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from remoting_sends import batch_frame, item, send_frame, stored
@@ -304,6 +305,32 @@ def test_sends_that_are_alike_come_as_one_run() -> None:
     assert len(runs) <= 4
     assert read(lambda _: runs, b"") == Reader().receive(chunk)
     assert isinstance(reader.receive_alike(framed(java(1, "", b="u")))[0], Frame)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        java(1, "KEYS\x01k\x02", b="another"),
+        java(1, "KEYS\x01\xe9\x02"),
+        java(1, 'KEYS\x01"\x02'),
+        java((1 << 31) - 1, ""),
+        java(1 << 31, ""),
+        java(1, "").replace(b'"170"', b'"1\x0070"'),
+        java(1, "") + b"\0" + java(2, ""),
+        java(1, "")[:-1],
+        b"\0",
+        b"",
+    ],
+)
+def test_frames_among_sends_that_are_alike_are_read_as_without_shapes(odd: bytes) -> None:
+    rows = [java(n, f"UNIQ_KEY\x01A{n}\x02") for n in range(20)]
+    for at in (0, 1, 7, 20):
+        for end in (b"", framed(rows[0])[:30], struct.pack(">II", 4, 5), struct.pack(">II", 1, 0)):
+            reader = taught(java(1, ""))
+            several = [*rows[:at], odd, *rows[at:]]
+            chunk = b"".join(framed(row, b"%d" % n) for n, row in enumerate(several)) + end
+            assert read(reader.receive_alike, chunk) == read(Reader().receive, chunk)
+            reader.check_invariants()
 
 
 def test_what_signed_sends_have_signed() -> None:

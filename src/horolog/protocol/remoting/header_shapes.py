@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Frame, Reader, read_frame
+from horolog.protocol.remoting.frame import Frame, FrameFault, Reader, read_frame
 from horolog.protocol.remoting.shapes import Pace
 
 _RUN_MAX = 256  # frames
+_FEW = 4  # frames of a chunk that are quicker read one by one
 _TOKEN = re.compile(
     rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
 )
@@ -46,6 +49,17 @@ _NO_BATCH = frozenset({"false", "0", ""})
 Values = tuple[
     bytes, bytes, bytes, bytes
 ]  # opaque, queue, born, and the properties as they are stored
+Cut = tuple[int, int, int, int]  # as of `Reader.cut`
+
+
+class Columns(NamedTuple):
+    """What sends of one shape say, each in its own way."""
+
+    opaques: Sequence[bytes]
+    queues: Sequence[bytes]
+    borns: Sequence[bytes]
+    texts: Sequence[bytes]  # their properties as they are stored
+    signatures: Sequence[bytes]  # empty if the shape is not signed
 
 
 class HeaderShape:
@@ -59,6 +73,8 @@ class HeaderShape:
         self, pattern: bytes, order: Sequence[int], sample: Frame, names: tuple[str, str, str]
     ) -> None:
         self._expression = re.compile(pattern)
+        # Of many, joined: what is of another shape is found as well, with nothing in its groups.
+        self._many = re.compile(rb"\x00(?:%b|[^\x00]*)(?=\x00)" % pattern)
         self._order = order
         self.sample = sample._replace(body=b"")
         self._names = names
@@ -114,12 +130,38 @@ class HeaderShape:
         if found is None:
             return None
         opaque, queue, born, text, *signature = found.group(*self._order)
-        text = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        text = _stored(text)
         if b"\\" in text or not text.isascii():
             return None
         if len(opaque) > 9 and abs(int(opaque)) > _OPAQUE_MAX:
             return None
         return (opaque, queue, born, text), signature[0] if signature else b""
+
+    def read_many(self, headers: Sequence[bytes]) -> tuple[Columns, list[bool]] | None:
+        """The same of many: what they say as the columns of `Alike`, and which of them `read` would read.
+
+        None if there are zero bytes in them, which stand between them here.
+        """
+        rows = self._many.findall(b"\0%b\0" % b"\0".join(headers))
+        if len(rows) != len(headers):
+            return None
+        columns = list(zip(*rows, strict=True))
+        opaques, queues, borns, coded, *signatures = [columns[group - 1] for group in self._order]
+        are_read = list(map(bool, opaques))
+        text = _stored(b"\0".join(coded))
+        texts = text.split(b"\0")
+        if b"\\" in text or not text.isascii():
+            are_read = [
+                is_read and b"\\" not in each and each.isascii()
+                for is_read, each in zip(are_read, texts, strict=True)
+            ]
+        if max(map(len, opaques)) > 9:
+            are_read = [
+                is_read and abs(int(each)) <= _OPAQUE_MAX
+                for is_read, each in zip(are_read, opaques, strict=True)
+            ]
+        signed = signatures[0] if signatures else (b"",) * len(headers)
+        return Columns(opaques, queues, borns, texts, signed), are_read
 
     def signed(self, values: Values) -> bytes:
         """What the signature of such a header was made of, but for the body."""
@@ -134,6 +176,11 @@ class HeaderShape:
         if signature:
             fields[SIGNATURE] = signature.decode()
         return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
+
+
+def _stored(text: bytes) -> bytes:
+    """Properties as they are stored, or many of them, of the text of a JSON string without other escapes."""
+    return text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
 
 
 def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
@@ -173,21 +220,26 @@ def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
 class Alike:
     """Sends that came one after the other and whose headers are of one shape.
 
-    rows        of each what differs
-    bodies      of each
-    signatures  of each; empty if the shape is not signed
+    columns  of what differs; lists, and only `add` changes them
+    bodies   of each
     """
 
-    __slots__ = ("bodies", "rows", "shape", "signatures")
+    __slots__ = ("bodies", "columns", "shape")
 
     def __init__(self, shape: HeaderShape) -> None:
         self.shape = shape
-        self.rows: list[Values] = []
+        self.columns = Columns([], [], [], [], [])
         self.bodies: list[bytes] = []
-        self.signatures: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.bodies)
+
+    def add(self, columns: Columns, bodies: Sequence[bytes]) -> None:
+        """Take up some more."""
+        for column, more in zip(self.columns, columns, strict=True):
+            assert isinstance(column, list)
+            column += more
+        self.bodies += bodies
 
     @property
     def sample(self) -> Frame:
@@ -202,13 +254,15 @@ class Alike:
     def signed(self) -> list[bytes]:
         """What the signature of each was made of."""
         signed = self.shape.signed
-        return [signed(row) + body for row, body in zip(self.rows, self.bodies, strict=True)]
+        rows = zip(*self.columns[:4], strict=True)
+        return [signed(row) + body for row, body in zip(rows, self.bodies, strict=True)]
 
     def frames(self) -> list[Frame]:
         """Each as a frame."""
+        rows = zip(*self.columns[:4], strict=True)
         return [
             self.shape.frame(*each)
-            for each in zip(self.rows, self.bodies, self.signatures, strict=True)
+            for each in zip(rows, self.bodies, self.columns.signatures, strict=True)
         ]
 
 
@@ -222,27 +276,63 @@ class SendReader(Reader):
 
     def receive_alike(self, chunk: bytes) -> list[Frame | Alike]:
         """Take bytes of the peer; gives what they complete.  FrameFault: end the connection."""
-        found: list[Frame | Alike] = []
-        run: Alike | None = None
         chunk = self.join(chunk)
-        for mark, header_at, body_at, stop in self.cut(chunk):
-            found_by = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
-            if found_by is not None:
-                values, signature = found_by
-                if run is None or run.shape is not self._known[0] or len(run.rows) == _RUN_MAX:
-                    run = Alike(self._known[0])
-                    found.append(run)
-                run.rows.append(values)
-                run.bodies.append(chunk[body_at:stop])
-                run.signatures.append(signature)
-                continue
-            run = None
-            header = chunk[header_at:body_at]
-            frame = read_frame(mark >> 24, header, chunk[body_at:stop])
-            found.append(frame)
-            if frame.code in _FIELDS and mark <= SHAPE_TEXT_MAX and self._pace.missed(1):
-                self._learn(header, frame)
+        cuts: list[Cut] = []
+        fault: FrameFault | None = None
+        try:
+            cuts.extend(self.cut(chunk))
+        except FrameFault as error:
+            fault = error  # told unless something is wrong with a frame before it
+        found: list[Frame | Alike] = []
+        if not self._take_together(chunk, cuts, found):
+            for cut in cuts:
+                self._take(chunk, cut, found)
+        if fault is not None:
+            raise fault
         return found
+
+    def _take_together(self, chunk: bytes, cuts: Sequence[Cut], found: list[Frame | Alike]) -> bool:
+        """Read all headers at once, by the shape that was met last; False if that cannot be."""
+        if len(cuts) < _FEW or not self._known or max(cuts)[0] > SHAPE_TEXT_MAX:
+            return False
+        shape = self._known[0]
+        headers = [chunk[first:stop] for _, first, stop, _ in cuts]
+        read = shape.read_many(headers)
+        if read is None:
+            return False
+        columns, are_read = read
+        bodies = [chunk[first:stop] for _, _, first, stop in cuts]
+        at = 0
+        for is_read, group in groupby(are_read):
+            stop = at + len(list(group))
+            if is_read:
+                self._pace.matched += stop - at
+                pieces = [slice(i, min(stop, i + _RUN_MAX)) for i in range(at, stop, _RUN_MAX)]
+                for piece in pieces:
+                    run = _run_of(found, shape, piece.stop - piece.start)
+                    run.add(Columns(*[column[piece] for column in columns]), bodies[piece])
+            else:
+                for cut in cuts[at:stop]:
+                    self._take(chunk, cut, found)
+            at = stop
+        return True
+
+    def _take(self, chunk: bytes, cut: Cut, found: list[Frame | Alike]) -> None:
+        """Read one frame, by its shape or the full way."""
+        mark, header_at, body_at, stop = cut
+        body = chunk[body_at:stop]
+        read = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
+        if read is not None:
+            values, signature = read
+            opaque, queue, born, text = values
+            columns = Columns((opaque,), (queue,), (born,), (text,), (signature,))
+            _run_of(found, self._known[0], 1).add(columns, (body,))
+            return
+        header = chunk[header_at:body_at]
+        frame = read_frame(mark >> 24, header, body)
+        found.append(frame)
+        if frame.code in _FIELDS and mark <= SHAPE_TEXT_MAX and self._pace.missed(1):
+            self._learn(header, frame)
 
     def _read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
         """What a header in JSON says; the first of the known shapes is then its one."""
@@ -265,3 +355,14 @@ class SendReader(Reader):
         """What is kept is bounded."""
         super().check_invariants()
         assert len(self._known) <= SHAPES_MAX
+
+
+def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike:
+    """The last run, if so many more of that shape may be added to it; else a new one."""
+    if found:
+        last = found[-1]
+        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= _RUN_MAX:
+            return last
+    run = Alike(shape)
+    found.append(run)
+    return run

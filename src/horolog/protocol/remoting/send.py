@@ -150,7 +150,7 @@ class _Gathering:
     def take_run(self, run: Alike) -> bool:
         """Take up a run; False if something is wrong with one of its frames: then each is for itself."""
         self._settle()
-        _, queues, born_ms, texts = zip(*run.rows, strict=True)
+        _, queues, born_ms, texts, _ = run.columns
         code, get = run.sample.code, run.sample.fields.get
         topic, _, sys_flag, _, flags, _, attempts, batch = names_of(code)
         same = [get(name) for name in (sys_flag, flags, attempts, batch)]

@@ -34,7 +34,7 @@ def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | N
     found: list[bytes] = []
     for asked, rows in gathered.taken:
         if isinstance(asked, Alike):
-            frame, opaques = asked.sample, [row[0] for row in asked.rows]
+            frame, opaques = asked.sample, asked.columns.opaques
         else:
             frame, opaques = asked, [b"%d" % asked.opaque]
         if frame.is_one_way:

@@ -184,7 +184,9 @@ class RemotingAccess:
             return False
         access_key = fields.get(ACCESS_KEY, "")
         try:
-            identity = self._guard.of_run(access_key, run.signed(), run.signatures, link.address)
+            identity = self._guard.of_run(
+                access_key, run.signed(), run.columns.signatures, link.address
+            )
             if identity is not None:
                 identity.check(NEEDS[run.sample.code](run.sample))
         except HorologError:
