@@ -30,6 +30,9 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     ADDRESS_SHARE,
     CONNECTIONS_MAX,
+    COUNTED_GROUPS,
+    COUNTED_MAX,
+    COUNTED_TOPICS,
     DAY_MS,
     DEDUP_MAX_MS,
     FAR_BUFFER_BYTES,
@@ -177,6 +180,18 @@ class Settings(BaseSettings):
         ge=FAR_BUFFER_BYTES_MIN,
         le=FAR_BUFFER_BYTES_MAX,
         description="bytes of messages due after the near window that gather before they become a run",
+    )
+    metrics_topics: int = Field(
+        COUNTED_TOPICS,
+        ge=0,
+        le=COUNTED_MAX,
+        description="topics that have metrics of their own; those that come after them count together",
+    )
+    metrics_groups: int = Field(
+        COUNTED_GROUPS,
+        ge=0,
+        le=COUNTED_MAX,
+        description="pairs of a consumer group and a topic that have metrics; the others have none",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged to stderr"

@@ -188,7 +188,7 @@ def test_a_broker_that_has_failed_says_so(tmp_path: Path) -> None:
         def broken() -> None:
             raise HorologError(ErrorCode.DISK_FAILED, "sync: Input/output error")
 
-        engine._log._writer.sync = broken  # type: ignore[method-assign]
+        engine.log._writer.sync = broken  # type: ignore[method-assign]
         with pytest.raises(HorologError, match="the broker has failed"):
             await engine.submit(CreateTopic("u", TopicType.MIXED, 1))
         view = await back_up(engine, tmp_path / "backup")

@@ -133,13 +133,13 @@ def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
         engine = await with_engine(disk)
         with disk.stalled("sync shard-00/log"):
             first = engine.submit(send("first"))
-            while engine._inputs or not engine._log.is_busy:
+            while engine.inputs or not engine.log.is_busy:
                 await asyncio.sleep(0)
             few = [engine.submit(send(f"m{n}")) for n in range(5)]
             await asyncio.wait(few, timeout=0.05)
-            assert len(engine._inputs) == 5
+            assert len(engine.inputs) == 5
             many = engine.submit(send("many", 70_000))
-            while engine._inputs:
+            while engine.inputs:
                 await asyncio.wait({many}, timeout=0.01)
             few.append(engine.submit(send("last")))
             assert not any(future.done() for future in (first, many, *few))

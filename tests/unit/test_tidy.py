@@ -53,6 +53,7 @@ MAY_NOT_IMPORT = {
     "server": {"admin", "pipeline", "spark", "cli", "testing"},
     "lake/serve": {"admin", "pipeline", "spark", "cli", "testing"},
     "admin": {"pipeline", "spark", "cli", "testing"},
+    "metrics": {"admin", "pipeline", "spark", "cli", "testing"},
     "backup": {"server", "admin", "pipeline", "spark", "cli", "testing"},
     "verify": {"server", "admin", "pipeline", "spark", "cli", "testing"},
     "pipeline": {"server", "cli", "testing"},

@@ -28,6 +28,7 @@ from horolog.admin import (
     groups,
     history,
     messages,
+    metrics,
     offloads,
     overview,
     page,
@@ -42,6 +43,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.metrics.exposition import Exposition
 from horolog.server.connected import KnowsClients
 from horolog.server.running import RunningEngine
 
@@ -50,6 +52,7 @@ log = logging.getLogger("horolog.admin")
 ROUTES = (
     *page.ROUTES,
     Route("/healthz", broker.health, methods=["GET"]),
+    Route("/metrics", metrics.show_metrics, methods=["GET"]),
     Route("/v1/overview", overview.show_overview, methods=["GET"]),
     Route("/v1/topics", topics.list_topics, methods=["GET"]),
     Route("/v1/topics", topics.create_topic, methods=["POST"]),
@@ -113,6 +116,7 @@ def make_app(
     hosts: Sequence[str] = (),
     guard: Guard | None = None,
     doors: Sequence[KnowsClients] = (),
+    exposition: Exposition | None = None,
 ) -> Starlette:
     """An app that serves `engine`; `broker_name` goes into recall handles.
 
@@ -121,6 +125,8 @@ def make_app(
     guard  who may ask; None: everybody
 
     doors  whose clients are told of
+
+    exposition  of metrics; None: there are none
 
     Setting `app.state.closing` ends parked polls, before the server that runs it stops.
     """
@@ -144,6 +150,7 @@ def make_app(
     app.state.doors = doors
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
+    app.state.exposition = exposition
     app.state.overview = overview.Overview(engine, broker_name)
     return app
 

@@ -77,6 +77,17 @@ class AdminServer:
         self._open: dict[_Connection, None] = {}  # the oldest first
         self._making: set[asyncio.Task[Any]] = set()
         self._most = _connections_max()
+        self.accepted = self.refused = 0
+
+    @property
+    def connections(self) -> int:
+        """That are open."""
+        return len(self._open)
+
+    @property
+    def doors(self) -> dict[str, AdminServer]:
+        """What listens, by name."""
+        return {"admin": self}
 
     async def start(self) -> int:
         """Open the port and give its real number; in use: CONFIG naming --admin-port."""
@@ -126,6 +137,7 @@ class AdminServer:
 
     def _admit(self, connection: socket.socket) -> None:
         if len(self._open) >= self._most and not self._make_room():
+            self.refused += 1
             self._refuse(connection)
             return
         server = self._server
@@ -138,6 +150,7 @@ class AdminServer:
             _loop=self._loop,
         )
         self._open[protocol] = None
+        self.accepted += 1
         connection.setblocking(False)
         making = self._loop.create_task(self._make(protocol, connection))
         self._making.add(making)

@@ -8,6 +8,7 @@
     hand_over                       what is due is appended once more, with its queue offset
     late_messages                   what is too late for that ends
     queries                         questions that change nothing
+    counters                        what was done since the start, for metrics
     columns, key_columns            many records of a frame at once
     queue_units                     units of consume queues, and the codes of several tags
     send                            take messages in

@@ -39,6 +39,7 @@ class Broker:
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard
+        shard.counters.begin(shard.topics.by_id)  # what a replay has counted is forgotten
         self.disk = DiskPressure(shard)
         self.checkpoints = Checkpoints(shard)
         self._decisions = Decisions(shard, self.disk, self.checkpoints, mono_ms)
@@ -122,6 +123,7 @@ class Broker:
             shard.apply(shard.uncommitted.popleft())
             self.checkpoints.capture(now, effects)
         shard.applied = max(shard.applied, min(commit, self._unapplied_from()))
+        shard.counters.visible(shard.applied, now.wall_ms)
         self.checkpoints.capture(now, effects)
         if shard.stalled:
             shard.file_stalled()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.counters import Count
 from horolog.broker.send.sends import append_messages
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topic_changes import TopicChanges
@@ -145,6 +146,7 @@ class LateMessages:
             messages["position"] = ready.entries["origin"][mine]
             messages["row"] = ready.entries["row"][mine]
             messages["due_ms"] = ready.heads["due_ms"][mine]
+            shard.counters.add(topic_id, Count.EXPIRED, len(mine))
             lanes = ready.heads["lane"][mine]
             controls.append(encode_recall_many(topic_id, messages, lanes, expired=True))
             settled.append(Settled(ready.refs[mine], EntryState.EXPIRED, lanes))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from horolog.broker import relations
 from horolog.broker.consume.queued import QueuedMessages
+from horolog.broker.counters import Counters
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.problems import Problems
 from horolog.broker.schedule.registry import Schedules
@@ -32,6 +33,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import (
     CONTROL_RESERVE_BYTES,
+    COUNTED_TOPICS,
     DEDUP_MS,
     MAX_DELAY_MS,
     RETENTION_MS,
@@ -122,6 +124,7 @@ class Settings(NamedTuple):
     levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
     transactions: TransactionSettings = TransactionSettings()
     calendar: Calendar = Fixed()  # works out when recurring schedules fire
+    counted_topics: int = COUNTED_TOPICS  # that are counted by themselves, for metrics
 
 
 class Named(NamedTuple):
@@ -183,11 +186,13 @@ class Shard:
         self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
         self.problems = Problems()
+        self.counters = Counters(settings.counted_topics)
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
     def apply(self, change: Applied) -> None:
         """A frame is committed: make what it holds visible."""
         assert self.applied <= change.end, (self.applied, change.end)
+        self.counters.applied(change)
         for topic, queue_id, units in change.units:
             queue = topic.queues[queue_id]
             queue.append(units)
@@ -210,7 +215,9 @@ class Shard:
             self._adopt(change.adopted)
         if change.step is not None:
             is_whole = not self.stalled
-            self.recalled += self.tier.apply(self.delay, change.step, change.end, is_whole=is_whole)
+            there = self.tier.apply(self.delay, change.step, change.end, is_whole=is_whole)
+            self.recalled += there
+            self.counters.settled_in_tier(there)
         if change.unfiled is not None:
             if change.adopted is None:  # what comes back from the tier was scheduled before
                 self.lanes.schedule(change.unfiled.heads["lane"])
@@ -286,6 +293,7 @@ class Shard:
             self.halves,
             self.schedules,
             self.problems,
+            self.counters,
         ]
         every += [self.key_index, far, self.tier]
         for queues in self.ready.progress.values():
@@ -332,6 +340,7 @@ class Shard:
         self.ready.drop_topic(topic_id)
         self.visible = {place for place in self.visible if place[0] != topic_id}
         self.topics.drop(topic_id, position)
+        self.counters.drop(topic_id)
 
     def is_in_flight(self, key: int) -> bool:
         """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""

@@ -20,6 +20,7 @@ from horolog.cli.main import app
 from horolog.cli.remoting_page import remoting_page
 from horolog.config import ENVIRONMENT_PREFIX, Settings, flag_of
 from horolog.errors import ErrorCode, HorologError
+from horolog.metrics.page import metrics_page
 
 _WIDTH = 100
 _MADE = "<!-- made by `python -m horolog.cli.reference docs/reference`; a test compares -->"
@@ -112,6 +113,11 @@ def remoting_reference() -> str:
     return remoting_page(_MADE)
 
 
+def metrics_reference() -> str:
+    """docs/reference/metrics.md."""
+    return metrics_page(_MADE)
+
+
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
@@ -119,6 +125,7 @@ PAGES = {
     "errors.md": errors_page,
     "limits.md": limits_reference,
     "remoting.md": remoting_reference,
+    "metrics.md": metrics_reference,
 }
 
 

@@ -26,12 +26,17 @@ from horolog.state_table import after
 
 
 class Tally:
-    """Counts of all queues of a shard together."""
+    """Counts of all queues of a shard together.
 
-    __slots__ = ("leases",)
+    leases   that are live
+    expired  that have come to their end without an ack, since the start
+    """
+
+    __slots__ = ("expired", "leases")
 
     def __init__(self) -> None:
         self.leases = 0
+        self.expired = 0
 
 
 class Lease(NamedTuple):
@@ -103,6 +108,7 @@ class QueueProgress:
         """Move offsets whose lease is over to `free`."""
         for offset in self.ends.take(mono_ms):
             assert self.leases[offset].ends_at <= mono_ms, (offset, self.leases[offset], mono_ms)
+            self._tally.expired += 1
             self._free(offset)
 
     def end(self, offset: int, mono_ms: int) -> None:

@@ -155,6 +155,11 @@ class Ready:
         return self._tally.leases
 
     @property
+    def expired(self) -> int:
+        """Leases that have come to their end without an ack, since the start."""
+        return self._tally.expired
+
+    @property
     def room(self) -> int:
         """How many more there may be."""
         return max(0, self.leases_max - self._tally.leases)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from time import perf_counter
 from typing import NamedTuple
 
 from horolog.broker.broker import Broker
@@ -33,6 +34,10 @@ class Checkpointing:
 
     turn  has the engine make a turn soon
     fail  ends the engine
+
+    made, failed  checkpoints since the start: durable ones, and those for which there was no space
+    took_s        seconds of the newest durable one
+    at            monotonic seconds when it was; None: none since the start
     """
 
     def __init__(
@@ -44,6 +49,9 @@ class Checkpointing:
         fail: Callable[[BaseException], None],
     ) -> None:
         self.is_busy = False  # a job is under way
+        self.made = self.failed = 0
+        self.took_s = 0.0
+        self.at: float | None = None
         self._broker = broker
         self._storage = storage
         self._jobs = jobs
@@ -65,11 +73,21 @@ class Checkpointing:
         """Write it, in the thread."""
         self.is_busy = True
         keep = self._pins > 0
+        began = perf_counter()
 
         def done(error: BaseException | None) -> None:
+            self._note(began, error)
             self._ended(job, error)
 
         self._jobs.submit(lambda: job.carry_out(self._storage, keep=keep), done)
+
+    def _note(self, began: float, error: BaseException | None) -> None:
+        if error is None:
+            self.made += 1
+            self.at = perf_counter()
+            self.took_s = self.at - began
+        else:
+            self.failed += 1
 
     def _ended(self, job: CheckpointJob, error: BaseException | None) -> None:
         self.is_busy = False

@@ -45,7 +45,7 @@ class Intake:
         unfinished: int = UNFINISHED_BYTES_MAX,
         share: int = 100,
     ) -> None:
-        self._connections = connections
+        self.connections_max = connections
         self._bounds = Bounds(share, connections, unfinished)
         self._shares: dict[str, Share] = {}
         self._unfinished_max = unfinished
@@ -56,7 +56,7 @@ class Intake:
 
     def admit(self, link: Link) -> str:
         """Take one more connection; "", or why not."""
-        if len(self._links) >= self._connections:
+        if len(self._links) >= self.connections_max:
             return f"{len(self._links)} are open, the most that are allowed"
         key = key_of(link.address)
         share = self._shares.get(key) or Share(key, self._bounds)
@@ -70,6 +70,11 @@ class Intake:
         if share.is_stopped:
             link.stop_reading(Stopped.BY_SHARE)
         return ""
+
+    @property
+    def under_way(self) -> int:
+        """Bytes of requests without an answer."""
+        return self._under_way
 
     def lost(self, link: Link) -> None:
         """A connection has ended; what it has taken it gives back by itself."""
@@ -175,6 +180,9 @@ class Door:
     certificate    what connections that ask for TLS get; None: they are refused
     quiet_ms       a connection of which nothing was heard for so long is asked whether it lives, or ended
     unanswered_ms  it is closed when it does not answer within this time
+
+    accepted, refused    connections since the start
+    bytes_in, bytes_out  on the wire, of all of them
     """
 
     def __init__(
@@ -191,12 +199,14 @@ class Door:
         self.certificate = certificate
         self._make_link = make_link
         self._listener = listener
-        self._intake = intake
+        self.intake = intake
         self._log = log
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms
         self._links: set[Link] = set()
         self._refused = 0  # connections since the last line about it
+        self.accepted = self.refused = 0
+        self.bytes_in = self.bytes_out = 0
         self._why_refused = ""
         self._idle: asyncio.Event | None = None
 
@@ -228,32 +238,39 @@ class Door:
 
     def admit(self, link: Link) -> bool:
         """Whether one more connection is taken."""
-        if why := self._intake.admit(link):
+        if why := self.intake.admit(link):
             self._refused += 1
+            self.refused += 1
             self._why_refused = why
             return False
         self._links.add(link)
+        self.accepted += 1
         return True
+
+    @property
+    def connections(self) -> int:
+        """That are open."""
+        return len(self._links)
 
     def lost(self, link: Link) -> None:
         """A connection has ended."""
-        self._intake.lost(link)
+        self.intake.lost(link)
         self._links.discard(link)
         self._notice_idle()
 
     def took(self, link: Link, size: int, count: int) -> None:
         """So many more requests, and bytes of them, are under way."""
-        self._intake.took(link, size, count)
+        self.intake.took(link, size, count)
 
     def gave(self, link: Link, size: int, count: int) -> None:
         """So many have their answers, or need none any more, or wait for something to happen."""
-        self._intake.gave(link, size, count)
+        self.intake.gave(link, size, count)
         if self._idle is not None:
             self._notice_idle()
 
     def holds(self, link: Link, change: int) -> str:
         """So many more bytes of an unfinished request are held; "", or why its link must end."""
-        return self._intake.holds(link, change)
+        return self.intake.holds(link, change)
 
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 from typing import Literal
 
 from horolog.broker.life.space import DiskPressure
 from horolog.clock import Clock
+from horolog.histogram import Histogram
 from horolog.limits import FLUSH_INTERVAL_MS, SECOND_MS, UNSYNCED_BYTES_MAX
 from horolog.log.segment import SegmentWriter, Write
 from horolog.server.jobs import Jobs
+from horolog.server.meters import SECONDS
 
 Flush = Literal["sync", "interval", "os"]
 
@@ -24,6 +27,9 @@ class GroupCommit:
     commit    log position below which everything is as durable as was promised
     durable   the same of what is synced
     is_busy   a write is under way
+    write_s   seconds that writes took, without their sync
+    sync_s    seconds that syncs took
+    written   bytes of the log
     """
 
     def __init__(
@@ -31,6 +37,9 @@ class GroupCommit:
     ) -> None:
         self.commit = self.durable = end
         self.is_busy = False
+        self.write_s = Histogram(SECONDS)
+        self.sync_s = Histogram(SECONDS)
+        self.written = 0
         self._writer = writer
         self._disk = disk
         self._clock = clock
@@ -76,16 +85,27 @@ class GroupCommit:
         writes, self._gathered = self._gathered, []
         self._writer.keep_free = self._disk.keep_free
         end = self._gathered_end
+        self.written += self._gathered_bytes
         self._gathered_bytes = 0
         self.is_busy = True
         sync = self._flush == "sync" or self._sync_is_due()
 
+        began = written = synced = 0.0
+
         def job() -> None:
+            nonlocal began, written, synced
+            began = perf_counter()
             self._writer.write(writes)
+            written = perf_counter()
             if sync:
                 self._writer.sync()
+                synced = perf_counter()
 
         def done(error: BaseException | None) -> None:
+            if error is None:
+                self.write_s.observe(written - began)
+                if sync:
+                    self.sync_s.observe(synced - written)
             self._written(end, sync, error)
 
         self._jobs.submit(job, done)

@@ -143,6 +143,11 @@ class GrpcFront:
         self._sweep_later()
         return port
 
+    @property
+    def doors(self) -> dict[str, Door]:
+        """What listens, by name."""
+        return {"grpc": self._door}
+
     async def open(self) -> dict[str, int]:
         """Listen, as part of the process; the port by the name of its setting."""
         try:

@@ -143,6 +143,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.heard_ms = now_ms = time.monotonic_ns() // 1_000_000
+        self._door.bytes_in += len(data)
         if not self._begun:
             self._begun = True
             if data[0] == HANDSHAKE and self._door.certificate is not None:
@@ -180,6 +181,7 @@ class Link(asyncio.Protocol):
                 self._tls.give(out)
             out = self._tls.to_write()
         if out and not self._transport.is_closing():
+            self._door.bytes_out += len(out)
             self._transport.write(out)
         self.written()
 
@@ -189,6 +191,8 @@ class Links(Protocol):
 
     loop: asyncio.AbstractEventLoop
     certificate: Certificate | None
+    bytes_in: int
+    bytes_out: int
 
     def admit(self, link: Link) -> bool:
         """Whether one more connection is taken."""

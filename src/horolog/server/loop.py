@@ -34,6 +34,7 @@ from horolog.server.failures import why_failed
 from horolog.server.group_commit import Flush, GroupCommit
 from horolog.server.inputs import Inputs
 from horolog.server.jobs import Jobs
+from horolog.server.meters import Meters
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 from horolog.storage.api import Storage
@@ -60,9 +61,10 @@ class Engine:
         self.report = opened.report
         self.failed: asyncio.Future[None]
         self._storage = storage
-        self._inputs = Inputs()
+        self.inputs = Inputs()
+        self.meters = Meters()
         self._held: deque[tuple[int, list[Reply]]] = deque()
-        self._log = GroupCommit(
+        self.log = GroupCommit(
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
         self._turn_soon = False
@@ -83,7 +85,7 @@ class Engine:
         sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        self._log.begin(self._loop, self._turn, self._fail)
+        self.log.begin(self._loop, self._turn, self._fail)
         self._checkpoint_jobs = Jobs("horolog-checkpoint", self._loop)
         self._runs_jobs = Jobs("horolog-runs", self._loop)
         self.checkpointing = Checkpointing(
@@ -122,7 +124,8 @@ class Engine:
     def _put(self, token: asyncio.Future[Any] | Ticket, command: Command) -> HorologError | None:
         if self._stopping or self.failed.done():
             return HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
-        if (refusal := self._inputs.put(Input(token, command))) is not None:
+        if (refusal := self.inputs.put(Input(token, command))) is not None:
+            self.meters.refused += 1
             return refusal
         if self.clock.simulated and isinstance(command, Receive | Pull) and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
@@ -145,7 +148,7 @@ class Engine:
         """
         if not self._turn_soon:
             self._turn_soon = True
-            if gather and self._log.is_busy:
+            if gather and self.log.is_busy:
                 self._gathering = self._loop.call_later(_GATHER_S, self._turn)
             else:
                 self._loop.call_soon(self._turn)
@@ -156,7 +159,7 @@ class Engine:
         They cannot be answered before it anyway, and what a turn costs is shared by more of them.  Many have a turn of
         their own meanwhile: then the next write can begin at once.
         """
-        return self._log.is_busy and self._inputs.message_bytes < _GATHER_BYTES
+        return self.log.is_busy and self.inputs.message_bytes < _GATHER_BYTES
 
     def _turn(self) -> None:
         self._turn_soon = False
@@ -165,26 +168,29 @@ class Engine:
             self._gathering = None
         if self.failed.done():
             return
-        if self._log.is_full:
-            self._log.write()
-            if self._log.is_full:
+        if self.log.is_full:
+            self.log.write()
+            if self.log.is_full:
                 return  # the disk is behind: the end of the write under way brings the next turn
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        inputs = self._inputs.take(TURN_COMMANDS_MAX)
+        inputs = self.inputs.take(TURN_COMMANDS_MAX)
+        wall_ms, mono_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
+        self.meters.begin(len(inputs), wall_ms, mono_ms)
         try:
             effects = self.broker.step(
                 inputs,
-                wall_ms=self.clock.wall_ms(),
-                mono_ms=self.clock.monotonic_ms(),
-                commit=self._log.commit,
-                durable=self._log.durable,
+                wall_ms=wall_ms,
+                mono_ms=mono_ms,
+                commit=self.log.commit,
+                durable=self.log.durable,
             )
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
-            self._inputs.put_back(inputs)  # they are told too
+            self.inputs.put_back(inputs)  # they are told too
             self._fail(error)
             return
+        self.meters.end()
         self._perform(effects)
 
     def _perform(self, effects: Effects) -> None:
@@ -195,11 +201,11 @@ class Engine:
             _log.warning("%s", transaction)
         if effects.checks:
             self.on_checks(effects.checks)
-        self._log.gather(effects.writes, effects.end)
+        self.log.gather(effects.writes, effects.end)
         if effects.replies:
             self._held.append((effects.end, effects.replies))
         self._release()
-        self._log.write()
+        self.log.write()
         if effects.checkpoint is not None:
             self.checkpointing.carry_out(effects.checkpoint)
         if effects.job is not None:
@@ -209,7 +215,7 @@ class Engine:
     def _sleep(self, effects: Effects) -> None:
         waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
         self.next_in_ms = min(waits) if waits else None
-        if self._inputs or self.next_in_ms == 0:
+        if self.inputs or self.next_in_ms == 0:
             self._soon()
         elif self.next_in_ms is not None and not self.clock.simulated:
             wait_ms = self.next_in_ms
@@ -233,7 +239,7 @@ class Engine:
                 token.set_result(result)
 
     def _release(self) -> None:
-        while self._held and self._held[0][0] <= self._log.commit:
+        while self._held and self._held[0][0] <= self.log.commit:
             self._answer(self._held.popleft()[1])
 
     # --- other jobs -----------------------------------------------------------------------------
@@ -280,8 +286,8 @@ class Engine:
 
     def _is_quiet(self) -> bool:
         return (
-            not self._inputs
-            and self._log.is_quiet
+            not self.inputs
+            and self.log.is_quiet
             and not self._turn_soon
             and not self.checkpointing.is_busy
         )
@@ -313,10 +319,10 @@ class Engine:
         self.checkpointing.refuse()
         if self._timer is not None:
             self._timer.cancel()
-        self._log.end_jobs()
+        self.log.end_jobs()
         self._checkpoint_jobs.stop()
         self._runs_jobs.stop()
-        self._log.close(sync=not self.failed.done())
+        self.log.close(sync=not self.failed.done())
         self.broker.shard.close()
         for close in self._on_close:
             close()
@@ -329,11 +335,11 @@ class Engine:
             self.failed.set_exception(error)
             self.failed.exception()  # noticed by whoever awaits it
         lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
-        for item in self._inputs:
+        for item in self.inputs:
             self._answer([Reply(item.token, lost)])
         for _, replies in self._held:
             self._answer([Reply(reply.token, lost) for reply in replies])
-        self._inputs.clear()
+        self.inputs.clear()
         self._held.clear()
         self.checkpointing.refuse()
         for future in self._quiet:

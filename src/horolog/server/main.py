@@ -100,12 +100,14 @@ async def _serve_doors(
     guard: Guard | None,
     stop: asyncio.Event,
 ) -> int:
+    exposition = parts.make_exposition(engine, settings)
     app = make_app(
         engine,
         broker_name=settings.broker_name,
         hosts=settings.admin_host_names,
         guard=guard,
         doors=doors,
+        exposition=exposition,
     )
     admin = AdminServer(app, settings.admin_port)
     ports: dict[str, int] = {}
@@ -118,6 +120,8 @@ async def _serve_doors(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, files)
         ports["admin-port"] = await admin.start()
         ends.push_async_callback(admin.stop)
+        if exposition is not None:
+            exposition.figures.watch([*doors, admin])
         if engine.offloads is not None:
             ends.push_async_callback(engine.offloads.close)
         RESERVE.keep(settings.connections)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from horolog.access.guard import Guard
 from horolog.config import Settings
 from horolog.server.connected import KnowsClients
 from horolog.server.running import RunningEngine
 from horolog.storage.descriptors import room_for
+
+if TYPE_CHECKING:
+    from horolog.metrics.exposition import Exposition
 
 _LOOPBACK = b"\x7f\0\0\1"
 
@@ -50,16 +53,18 @@ class Parts:
 
     make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
                 it from the first on; the fourth says who may do what
+    make_exposition  of metrics; None: there are none
     """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_doors: Callable[[RunningEngine, Settings, socket.socket | None, Guard | None], list[Door]]
     say: Callable[[str], None] = _print_line
+    make_exposition: Callable[[RunningEngine, Settings], Exposition | None] = lambda *_: None
 
 
 def real_parts() -> Parts:
     """Engine and doors; what they need is imported when they are made, because it is large."""
-    return Parts(_open_engine, _make_doors)
+    return Parts(_open_engine, _make_doors, make_exposition=_make_exposition)
 
 
 async def _open_engine(settings: Settings) -> RunningEngine:
@@ -76,6 +81,7 @@ async def _open_engine(settings: Settings) -> RunningEngine:
         retention_ms=settings.retention_ms,
         retention_bytes=settings.retention_bytes,
         far=FarSettings(buffer_bytes=settings.far_buffer_bytes),
+        counted_topics=settings.metrics_topics,
         transactions=TransactionSettings(
             settings.transaction_timeout_ms,
             settings.transaction_check_ms,
@@ -138,6 +144,20 @@ def _make_doors(
     )
     TransactionChecks(engine, [grpc.producers, remoting.producers])
     return [grpc, remoting]
+
+
+def _make_exposition(engine: Any, settings: Settings) -> Exposition:
+    from horolog.metrics.exposition import Exposition
+    from horolog.metrics.figures import Figures
+
+    return Exposition(
+        Figures(
+            engine,
+            broker_name=settings.broker_name,
+            data_dir=settings.data_dir,
+            groups_max=settings.metrics_groups,
+        )
+    )
 
 
 def _store_host(settings: Settings) -> bytes:

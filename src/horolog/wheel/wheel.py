@@ -234,6 +234,13 @@ class Wheel:
         assert not len(taken.second) or int(taken.second[-1]) < self.loaded_until, "given back late"
         self._put(*taken)
 
+    def overdue_ms(self, wall_ms: int) -> int:
+        """How long the first message of the window is due already; 0: it is not."""
+        first = min((second for second, slot in self._slots.items() if len(slot)), default=None)
+        if first is None:
+            return 0
+        return max(0, wall_ms - (first * 1000 + self._slots[first].first_ms()))
+
     def next_due_in(self, wall_ms: int) -> int | None:
         """Milliseconds until something is due or must be loaded; 0: now; None: nothing waits."""
         waits = []

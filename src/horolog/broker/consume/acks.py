@@ -8,6 +8,7 @@ answers are as if each had been taken by itself.
 from __future__ import annotations
 
 from horolog.broker.consume.renewals import Renewals
+from horolog.broker.counters import Count
 from horolog.broker.effects import Now
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -105,6 +106,7 @@ class Acks:
         topic_id, records = self._topic.id, []
         for queue_id, queue in self._queues.items():
             if queue.consumed:
+                self._shard.counters.add(topic_id, Count.ACKED, len(queue.consumed))
                 records.append(encode_ack(self.group, topic_id, queue_id, queue.consumed))
                 self._shard.ready.watch(self.group, topic_id, queue_id)
         return records

@@ -9,6 +9,7 @@ the order of records.
 from __future__ import annotations
 
 from horolog.broker.consume.renewals import Renewals
+from horolog.broker.counters import Count
 from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
@@ -46,6 +47,8 @@ class Offsets:
         if found is not None and found.floor == offset:
             return
         goes_back = found is not None and offset < found.floor
+        if found is not None and not goes_back:
+            self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
         if goes_back:
             self.seal()  # forward and back is not the same as nothing
         for gone in ready.commit(place, offset):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.counters import Count
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
@@ -88,6 +89,7 @@ class Pulls:
             self._shard.ready.polls.park(waiter, seen=length)
             return None
         found = self._from(topic, command, tags, first)
+        self._shard.counters.add(topic.id, Count.PULLED, len(found.layouts))
         self._messages_left -= max(1, len(found.layouts))
         self._bytes_left -= sum(map(len, found.layouts))
         return Reply(token, found)
@@ -151,7 +153,10 @@ class Pulls:
                         raise
                     answers[asked] = error
             polls.leave(waiter)
-            replies.append(Reply(waiter.token, answers[asked]))
+            found = answers[asked]
+            if isinstance(found, Pulled):
+                self._shard.counters.add(topic.id, Count.PULLED, len(found.layouts))
+            replies.append(Reply(waiter.token, found))
         return replies
 
     def nothing(self, waiter: Waiter) -> Pulled:

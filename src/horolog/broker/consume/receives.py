@@ -10,6 +10,7 @@ from xxhash import xxh64_intdigest
 
 from horolog.broker.consume.acks import Acks, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
+from horolog.broker.counters import Count
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.send.send_backs import Place, SendBacks
@@ -216,6 +217,7 @@ class Receives:
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
         grant_ids = ready.new_grants(len(chosen.picked))
+        self._shard.counters.leased(topic.id, chosen.picked, now.wall_ms)
         leases = _leases(chosen.picked, grant_ids, command, duration, now)
         progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
         if progress.order is not None and command.attempt_id:
@@ -399,6 +401,7 @@ class Receives:
         duration = lease_duration(command.invisible_ms)
         if command.by_group:
             duration = shard.ready.groups.pause_ms(group, lease.attempt)
+        shard.counters.add(topic.id, Count.POSTPONED, 1)
         grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
         place = (group, topic.id, receipt.queue)
         self.renewals.release((*place, receipt.offset))

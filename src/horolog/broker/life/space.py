@@ -71,6 +71,16 @@ class DiskPressure:
         assert min(self._free, self._allocated) >= 0, (self._free, self._allocated)
         assert self._room <= self._free + self._allocated, (self._room, self._free)
 
+    @property
+    def headroom(self) -> int:
+        """Bytes of new messages, in all copies, before they are refused; by the last look."""
+        return max(0, self._room - self._taken - self._needs.total)
+
+    @property
+    def needed(self) -> int:
+        """Bytes that must stay free for what was promised; by the last look."""
+        return self._needs.total
+
     def begin_turn(self) -> None:
         """What was sent before is appended."""
         self._turn = 0
@@ -82,6 +92,7 @@ class DiskPressure:
         if refusal is None and self._room - self._taken - COPIES * size < self._needs.total:
             refusal = self._refusal()
         if refusal is not None:
+            self._shard.counters.refused_for_space += 1
             raise refusal
         self._turn += size
         self._taken += COPIES * size

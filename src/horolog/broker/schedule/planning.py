@@ -149,6 +149,7 @@ class Planner:
     def _append(self, frame: _Frame, wall_ms: int) -> None:
         """One frame: how far the schedules are, and the messages that makes."""
         shard = self._shard
+        shard.counters.firings += len(frame.records)
         if not frame.records:
             shard.log.append(b"".join(frame.controls), len(frame.controls), wall_ms)
             return

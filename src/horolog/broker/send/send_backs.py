@@ -98,6 +98,10 @@ class SendBacks:
         if planned.topic not in self._shard.topics.by_name:
             self._topics.make(CreateTopic(planned.topic, TopicType.MIXED, planned.queues))
         self._sends.add(token, planned.command)
+        if planned.topic.startswith(retry.DEAD_LETTER_PREFIX):
+            self._shard.counters.dead_letters += 1
+        else:
+            self._shard.counters.retries += 1
 
     def plan(self, command: SendBack | SendRetry) -> Planned | None:
         """What is to be sent; None: nothing, for the group keeps no retries."""

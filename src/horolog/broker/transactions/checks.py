@@ -111,6 +111,7 @@ class Checks:
             found.append(TransactionCheck(position, half.number, topic, half.group, layout, checks))
         if rows:
             self._records.append(encode_half_checks(np.array(rows, HALF_CHECKED)))
+            self._shard.counters.half_checks += len(rows)
         return found
 
     def _pause_ms(self, checks: int) -> int:

@@ -161,6 +161,7 @@ class Ends:
     def _end(self, half: Half, outcome: HalfOutcome, record: bytes) -> None:
         halves = self._shard.halves
         halves.end(half.position, outcome)
+        self._shard.counters.halves_ended[outcome] += 1
         halves.under_way[half.topic] += 1
         if record:
             head = np.frombuffer(record, HEAD, 1)

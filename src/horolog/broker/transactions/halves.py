@@ -185,6 +185,7 @@ class Halves:
         )
         shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)  # kept for repeats
         shard.log.append(body, len(batch), now.wall_ms)
+        shard.counters.halves_begun += len(batch)
         for new, start, length in zip(batch, at.tolist(), sizes.tolist(), strict=True):
             record = bytes(body[start + ENVELOPE_BYTES : start + length])
             half = half_of(base + start, decode_half(record), now.wall_ms, new.first_check_ms)

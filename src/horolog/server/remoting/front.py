@@ -144,6 +144,11 @@ class RemotingFront:
         self._sweep_later()
         return ports
 
+    @property
+    def doors(self) -> dict[str, Door]:
+        """What listens, by name."""
+        return dict(zip(("namesrv", "broker"), self._doors, strict=True))
+
     async def open(self) -> dict[str, int]:
         """Listen, as part of the process; the ports by the names of their settings."""
         ports = await self.start()

@@ -1,0 +1,34 @@
+"""GET /metrics: the numbers of the broker for Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog.admin.requests import query
+from horolog.errors import ErrorCode, HorologError
+
+if TYPE_CHECKING:
+    from horolog.metrics.exposition import Exposition
+    from horolog.metrics.figures import Figures
+
+
+def figures_of(request: Request) -> Figures:
+    """What reads present values; NOT_FOUND where there is no running broker."""
+    return _exposition_of(request).figures
+
+
+def _exposition_of(request: Request) -> Exposition:
+    found = request.app.state.exposition
+    if found is None:
+        raise HorologError(ErrorCode.NOT_FOUND, "path: this process counts nothing", field="path")
+    return cast("Exposition", found)
+
+
+async def show_metrics(request: Request) -> Response:
+    """GET /metrics."""
+    query(request)
+    text, content_type = await _exposition_of(request).text(request.headers.get("accept", ""))
+    return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})

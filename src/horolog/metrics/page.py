@@ -1,0 +1,46 @@
+"""docs/reference/metrics.md, from the table."""
+
+from __future__ import annotations
+
+from horolog.limits import COUNTED_GROUPS, COUNTED_TOPICS
+from horolog.metrics.present import OTHER
+from horolog.metrics.table import GROUPS, OF_PROCESS
+
+_HEAD = """# Metrics
+
+{made}
+
+`GET /metrics` on the admin port, in the text format of Prometheus, or OpenMetrics where `Accept` asks for it. How to
+scrape it, which alerts there are and what to do about each: [monitor a broker](../guides/monitor.md).
+
+* Counters begin with the process, as Prometheus expects. All times are seconds, all sizes bytes.
+* Every topic has series of its own, up to `metrics_topics` ({topics}); those that come after them count together as
+  `topic="{other}"`. A topic keeps its series until it is deleted. Of groups, `metrics_groups` ({groups}) pairs of a
+  group and a topic have series; `horolog_groups_left_out` says how many have none.
+* Values are read at most once a second, whoever asks; what is counted by topic and by group at most every 5 seconds
+  where it is a gauge. Nothing waits for the disk: they are there also while it hangs.
+* Lateness is measured when a hand-over is committed, which is when consumers can see the message.
+"""
+
+
+def metrics_page(made: str) -> str:
+    """The page; `made` says how it is made."""
+    lines = [
+        _HEAD.format(made=made, topics=COUNTED_TOPICS, groups=COUNTED_GROUPS, other=OTHER).rstrip(
+            "\n"
+        )
+    ]
+    for title, metrics in GROUPS.items():
+        lines += ["", f"## {title}", "", "| name | type | labels | meaning |", "|---|---|---|---|"]
+        for metric in metrics:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            lines.append(f"| `{metric.full_name}` | {metric.type} | {labels} | {metric.help} |")
+    lines += [
+        "",
+        "Of any process, under the names that all programs use:",
+        "",
+        "| name | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in OF_PROCESS.items()),
+    ]
+    return "\n".join(lines) + "\n"
