@@ -31,6 +31,7 @@ from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.server.parts import Door, Parts, Reloaded, real_parts
 from horolog.server.ports import bind
 from horolog.server.running import RunningEngine
+from horolog.server.supervisor import Supervisor
 from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")
@@ -48,10 +49,19 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     A data directory or port that cannot be had is a HorologError whose field is the flag; nothing
     stays open.
     """
+    supervisor = Supervisor.of(os.environ)
+    try:
+        return await _serve(settings, parts or real_parts(), supervisor)
+    except HorologError as error:
+        supervisor.stopping(error.message)
+        raise
+
+
+async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> int:
     stop = asyncio.Event()
     _stop_on_signals(stop)
     _allow_many_files()
-    parts = parts or real_parts()
+    supervisor.starting(f"opening {settings.data_dir}")
     guard = Guard(settings.access) if settings.access is not None else None
     log.info(
         "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
@@ -66,7 +76,7 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
         try:
             doors = parts.make_doors(engine, settings, broker_socket, guard)
             _tell_access(settings, guard)
-            return await _serve_doors(settings, parts, engine, doors, guard, stop)
+            return await _serve_doors(settings, parts, engine, doors, guard, supervisor, stop)
         finally:
             await engine.stop()
             log.info("stopped")
@@ -98,6 +108,7 @@ async def _serve_doors(
     engine: RunningEngine,
     doors: list[Door],
     guard: Guard | None,
+    supervisor: Supervisor,
     stop: asyncio.Event,
 ) -> int:
     exposition = parts.make_exposition(engine, settings)
@@ -117,7 +128,7 @@ async def _serve_doors(
             ports |= await door.open()
             ends.push_async_callback(door.stop, GRACE_S)
         files: list[Reloaded] = [*doors, *([guard] if guard is not None else ())]
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, files)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, files, supervisor)
         ports["admin-port"] = await admin.start()
         ends.push_async_callback(admin.stop)
         if exposition is not None:
@@ -126,19 +137,27 @@ async def _serve_doors(
             ends.push_async_callback(engine.offloads.close)
         RESERVE.keep(settings.connections)
         _collect_less()
-        await _announce(settings, parts, engine, ports)
+        view = await _announce(settings, parts, engine, ports)
+        if view is not None:
+            supervisor.ready(engine, view)
         if engine.offloads is not None:
             engine.offloads.promote_late(f"http://:{OWN_TOKEN}@{ADMIN_HOST}:{ports['admin-port']}")
-        return await _until_the_end(engine, stop, settings.data_dir)
+        code = await _until_the_end(engine, stop, settings.data_dir)
+        supervisor.stopping("" if code == EXIT_OK else f"failed: {engine.failed.exception()}")
+        return code
 
 
-def _reload(files: Sequence[Reloaded]) -> None:
+def _reload(files: Sequence[Reloaded], supervisor: Supervisor) -> None:
     """Read certificate and access file again; what cannot be used does not keep the others from it."""
+    supervisor.reloading()
+    refused = []
     for each in files:
         try:
             each.reload()
         except HorologError as error:
             log.error("%s; what is in use stays", error)
+            refused.append(error.message)
+    supervisor.reloaded(refused)
 
 
 def _tell_access(settings: Settings, guard: Guard | None) -> None:
@@ -156,18 +175,19 @@ def _tell_access(settings: Settings, guard: Guard | None) -> None:
 
 async def _announce(
     settings: Settings, parts: Parts, engine: RunningEngine, ports: dict[str, int]
-) -> None:
-    """The ready line: one line on stdout, flushed; whoever started us waits for it."""
+) -> BrokerView | None:
+    """The ready line: one line on stdout, flushed; whoever started us waits for it.  None: the engine has failed."""
     try:
         view: BrokerView = await engine.submit(DescribeBroker())
     except HorologError:
         if engine.failed.done():
-            return  # told by `_until_the_end`
+            return None  # told by `_until_the_end`
         raise
     facts: dict[str, object] = {name: ports[name] for name in _PORTS if name in ports}
     facts |= {"data-dir": settings.data_dir, "epoch": view.epoch, "pid": os.getpid()}
     parts.say(" ".join(["horolog ready", *(f"{name}={fact}" for name, fact in facts.items())]))
     log.info("ready " + " ".join(f"{name}=%s" for name in facts), *facts.values())
+    return view
 
 
 async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: Path) -> int:
