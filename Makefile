@@ -14,6 +14,9 @@ JAVA = $(shell for j in "$$JAVA_HOME/bin/java" "$$(command -v java)" /usr/lib/jv
 	v=$$("$$j" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'); \
 	[ "$${v:-0}" -ge 17 ] 2>/dev/null && echo "$$j" && break; done)
 
+# What the installed wheel runs with, and nothing else: the locked packages without our extras.
+RUNTIME = build/runtime
+
 # Official clients of other languages: sources in tests/clients, everything made from them here.
 CLIENTS = build/clients
 GO = $(firstword $(wildcard /usr/local/go/bin/go) go)
@@ -37,11 +40,11 @@ test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI 
 test-clients: .venv/ready clients  ## the official clients of Java, Node.js and C++
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile -m "clients and not full" --durations=20 tests/clients
 
-test-page: .venv/ready page-tools  ## the page in a real browser, the metrics in a real Prometheus
+test-page: .venv/ready page-tools $(RUNTIME)/ready  ## the page in a real browser, the metrics in a real Prometheus, the packages
 	$(PYTEST) -m "page and not full" --durations=20
 
 test-full:  ## everything, without a limit of time
-	@$(MAKE) --no-print-directory --jobs 3 setup check clients page-tools $(CLIENTS)/rust/ready
+	@$(MAKE) --no-print-directory --jobs 3 setup check clients page-tools $(RUNTIME)/ready $(CLIENTS)/rust/ready
 	$(PYTEST) -v --durations=0
 
 bench: .venv/ready java  ## benchmarks; plots go to docs/benchmarks
@@ -64,11 +67,11 @@ tools:  ## a JDK, Maven, Node.js, npm and Go for the clients: installed when the
 		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null; } } } || \
 		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer), npm and Go (1.19 or newer); please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm golang-go)"; exit 1; }
 
-page-tools:  ## Chromium and Prometheus: installed when they are missing and we may
-	@command -v chromium >/dev/null && command -v prometheus >/dev/null && command -v promtool >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		{ apt-get install -qq -y --no-install-recommends chromium prometheus >/dev/null 2>&1 || \
-		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium prometheus >/dev/null; } } } || \
-		{ echo "The page's tests need Chromium, Prometheus and promtool; please install them (for example: apt-get install chromium prometheus)"; exit 1; }
+page-tools:  ## Chromium, Prometheus and systemd-analyze: installed when they are missing and we may
+	@test "$$(command -v chromium prometheus promtool systemd-analyze | wc -l)" = 4 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -qq -y --no-install-recommends chromium prometheus systemd >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium prometheus systemd >/dev/null; } } } || \
+		{ echo "The page's tests need Chromium, Prometheus, promtool and systemd-analyze; please install them (for example: apt-get install chromium prometheus systemd)"; exit 1; }
 
 clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/h2spec
 
@@ -116,6 +119,10 @@ lock:  ## write the lock files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		requirements/install.in -o requirements/install.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--constraint requirements/all.lock pyproject.toml -o requirements/runtime.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--constraint requirements/all.lock requirements/build.in -o requirements/build.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		requirements/cpp.in -o requirements/cpp.lock
 
 .venv/ready: requirements/all.lock requirements/install.lock pyproject.toml
@@ -123,6 +130,11 @@ lock:  ## write the lock files anew (needs uv)
 	$(PYTHON) -m venv .venv
 	$(call LOCKED,.venv,requirements/all.lock)
 	$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(RUNTIME)/ready: requirements/runtime.lock requirements/install.lock
+	$(PYTHON) -m venv --clear $(RUNTIME)
+	$(call LOCKED,$(RUNTIME),requirements/runtime.lock)
 	@touch $@
 
 .venv-client/ready: requirements/client.lock

@@ -42,6 +42,7 @@ COMMANDS = [
     ["reschedule"],
     ["inspect"],
     ["broker"],
+    ["health"],
     ["backup"],
     ["restore"],
     ["verify"],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sd_listener import Listener
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -22,35 +22,6 @@ from horolog.testing.engine import PARKED, ScriptedEngine
 VIEW = BrokerView(3, 900, 900, 900, 500, 1_234, 7, 1, 1, 1, 0, 2)
 
 
-class Listener:
-    """The manager's end of the socket."""
-
-    def __init__(self, address: str) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
-
-    def next(self, timeout_s: float = 30.0) -> dict[str, str]:
-        """The next datagram; TimeoutError when none comes."""
-        self.socket.settimeout(timeout_s)
-        lines = self.socket.recv(65_536).decode().split("\n")
-        return dict(line.split("=", 1) for line in lines)
-
-    def until(self, key: str, timeout_s: float = 30.0) -> dict[str, str]:
-        """The next datagram that says this."""
-        while key not in (told := self.next(timeout_s)):
-            pass
-        return told
-
-    def drain(self) -> None:
-        """Forget what has come."""
-        self.socket.setblocking(False)
-        try:
-            while self.socket.recv(65_536):
-                pass
-        except BlockingIOError:
-            return
-
-
 @pytest.fixture(params=["path", "abstract"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path}/notify"
@@ -58,9 +29,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def listener(address: str) -> Iterator[Listener]:
-    listening = Listener(address)
-    yield listening
-    listening.socket.close()
+    with Listener(address) as listening:
+        yield listening
 
 
 def test_the_variables_are_taken_out() -> None:
@@ -143,8 +113,11 @@ def served(tmp_path: Path, address: str, **variables: str) -> BrokerProcess:
 @pytest.mark.process
 def test_a_process_from_its_start_to_its_end(tmp_path: Path) -> None:
     """The watchdog hears nothing while the process stands still."""
-    listener = Listener(address := f"@{tmp_path}/notify")
-    with served(tmp_path, address, WATCHDOG_USEC="600000") as broker:
+    address = f"@{tmp_path}/notify"
+    with (
+        Listener(address) as listener,
+        served(tmp_path, address, WATCHDOG_USEC="600000") as broker,
+    ):
         assert listener.next()["STATUS"].startswith("opening ")
         assert listener.next() == {"READY": "1", "STATUS": "serving, 0 messages pending"}
         listener.until("WATCHDOG")
@@ -159,19 +132,19 @@ def test_a_process_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert listener.until("READY") == {"READY": "1"}
         assert broker.stop() == 0
         assert listener.until("STOPPING")["STATUS"] == "stopping"
-    listener.socket.close()
 
 
 @pytest.mark.process
 def test_a_refused_start_says_why(tmp_path: Path) -> None:
-    listener = Listener(address := f"@{tmp_path}/notify")
-    ended = subprocess.run(
-        [*installed_command(), "serve", "--data-dir=/proc/none", "--grpc-port=0", "--admin-port=0"],
-        env={**os.environ, "NOTIFY_SOCKET": address},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode != 0
-    assert listener.until("STOPPING")["STATUS"].startswith("--data-dir: ")
-    listener.socket.close()
+    address = f"@{tmp_path}/notify"
+    command = [*installed_command(), "serve", "--data-dir=/proc/none", "--grpc-port=0"]
+    with Listener(address) as listener:
+        ended = subprocess.run(
+            [*command, "--admin-port=0", "--no-remoting"],
+            env={**os.environ, "NOTIFY_SOCKET": address},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode != 0
+        assert listener.until("STOPPING")["STATUS"].startswith("--data-dir: ")

@@ -19,6 +19,7 @@ from horolog.cli import (
     config,
     dlq,
     group,
+    health,
     inspect,
     message,
     pending,
@@ -80,6 +81,7 @@ register(app, "message", message.message)
 register(app, "recall", recall.recall)
 register(app, "reschedule", reschedule.reschedule)
 register(app, "broker", broker.broker)
+register(app, "health", health.health)
 register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
