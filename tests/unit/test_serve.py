@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ class Front:
     def members(self, group: str) -> list[ConnectedClient]:
         """Nobody."""
         return []
+
+    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Nobody."""
 
     def member_count(self, group: str) -> int:
         """Nobody."""

@@ -69,6 +69,7 @@ JOINS = {"admin": {SRC / "server" / "main.py", _LATE}, "pipeline": {_LATE}}
 WITHOUT_LAKE = ("admin", "broker", "delay", "protocol", "ready", "server", "wheel")
 SAY_LAKE = {
     "admin/requests.py",
+    "admin/shapes.py",
     "broker/shard.py",
     "delay/tier.py",
     "protocol/commands.py",

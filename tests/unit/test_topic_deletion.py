@@ -127,7 +127,7 @@ def test_what_waits_is_not_lost(any_world, broker) -> None:
     due = any_world.clock.wall_ms() + 60_000
     broker.ask(send("later", "never", due_ms=due))
     error = refused(broker, DeleteTopic("t"))
-    assert (error.code, error.field) == (ErrorCode.FORBIDDEN, "topic")
+    assert (error.code, error.field) == (ErrorCode.FORBIDDEN, "pending")
     assert "wait to be handed over (2)" in error.message
     assert broker.ask(Recall("t", "never", due)).status is RecallStatus.CANCELLED
     any_world.clock.advance(60_000)

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.requests import (
     AbortBody,
     AdoptionBody,
@@ -15,6 +16,13 @@ from horolog.admin.requests import (
     query_int,
     read_body,
     read_bytes,
+)
+from horolog.admin.shapes import (
+    AbortedAdoption,
+    AdoptedVersion,
+    BegunAdoption,
+    CommittedAdoption,
+    StagedBytes,
 )
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.adoption_commands import (
@@ -26,7 +34,10 @@ from horolog.protocol.adoption_commands import (
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import AdoptionMaker
 
+_REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
 
+
+@endpoint("GET", "/v1/adoptions", query=(text("app", required=True),), answer=AdoptedVersion)
 async def describe_adoption(request: Request) -> Response:
     """GET /v1/adoptions?app=A → the highest committed version of an app; −1: none."""
     app = query(request, "app").get("app", "")
@@ -36,6 +47,7 @@ async def describe_adoption(request: Request) -> Response:
     return answer({"app": app, **state._asdict()})
 
 
+@endpoint("POST", "/v1/adoptions/begin", body=AdoptionBody, answer=BegunAdoption, codes=_REFUSED)
 async def begin_adoption(request: Request) -> Response:
     """POST /v1/adoptions/begin → where to stage files, and what must stand in them."""
     wanted = await read_body(request, AdoptionBody)
@@ -46,6 +58,14 @@ async def begin_adoption(request: Request) -> Response:
     return answer(begun)
 
 
+@endpoint(
+    "PUT",
+    "/v1/adoptions/{token}/files/{name}",
+    query=(whole("offset", 0, (1 << 63) - 1, 0),),
+    content="application/octet-stream",
+    answer=StagedBytes,
+    codes=_REFUSED,
+)
 async def put_file(request: Request) -> Response:
     """PUT /v1/adoptions/{token}/files/{name}?offset=N with a piece of a staged file."""
     offset = query_int(query(request, "offset"), "offset", 0, 0, (1 << 63) - 1)
@@ -54,6 +74,7 @@ async def put_file(request: Request) -> Response:
     return answer({"bytes": await _adoptions(request).put(token, name, offset, bytes(content))})
 
 
+@endpoint("POST", "/v1/adoptions/commit", body=CommitBody, answer=CommittedAdoption, codes=_REFUSED)
 async def commit_adoption(request: Request) -> Response:
     """POST /v1/adoptions/commit → all rows of the transaction are scheduled, once."""
     wanted = await read_body(request, CommitBody)
@@ -71,6 +92,7 @@ async def commit_adoption(request: Request) -> Response:
     )
 
 
+@endpoint("POST", "/v1/adoptions/abort", body=AbortBody, answer=AbortedAdoption, codes=_REFUSED)
 async def abort_adoption(request: Request) -> Response:
     """POST /v1/adoptions/abort → what was staged is removed, unless it is committed."""
     wanted = await read_body(request, AbortBody)

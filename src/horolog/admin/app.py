@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from horolog.access.guard import Guard
 from horolog.admin import (
@@ -25,6 +24,7 @@ from horolog.admin import (
     broker,
     clients,
     dead_letters,
+    documents,
     groups,
     history,
     messages,
@@ -40,6 +40,7 @@ from horolog.admin import (
 from horolog.admin.access import AccessCheck
 from horolog.admin.answers import JSON
 from horolog.admin.bodies import Bodies
+from horolog.admin.endpoints import endpoints_of
 from horolog.admin.hosts import HostCheck
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
@@ -49,64 +50,27 @@ from horolog.server.running import RunningEngine
 
 log = logging.getLogger("horolog.admin")
 
-ROUTES = (
-    *page.ROUTES,
-    Route("/healthz", broker.health, methods=["GET"]),
-    Route("/metrics", metrics.show_metrics, methods=["GET"]),
-    Route("/v1/overview", overview.show_overview, methods=["GET"]),
-    Route("/v1/topics", topics.list_topics, methods=["GET"]),
-    Route("/v1/topics", topics.create_topic, methods=["POST"]),
-    Route("/v1/topics/{name}", topics.describe_topic, methods=["GET"]),
-    Route("/v1/topics/{name}", topics.change_topic, methods=["PATCH"]),
-    Route("/v1/topics/{name}", topics.delete_topic, methods=["DELETE"]),
-    Route("/v1/topics/{name}/groups/{group}", topics.describe_group, methods=["GET"]),
-    Route("/v1/topics/{name}/queues/{queue}/messages", topics.read_queue, methods=["GET"]),
-    Route("/v1/pending", pending.count_pending, methods=["GET"]),
-    Route("/v1/pending/messages", pending.list_pending, methods=["GET"]),
-    Route("/v1/messages", messages.send, methods=["POST"]),
-    Route("/v1/messages/find", messages.find, methods=["GET"]),
-    Route("/v1/messages/search", history.search, methods=["GET"]),
-    Route("/v1/messages/{id}", history.show, methods=["GET"]),
-    Route("/v1/recall", recalls.recall, methods=["POST"]),
-    Route("/v1/recall/key", recalls.recall_by_key, methods=["POST"]),
-    Route("/v1/recall/window", recalls.recall_many, methods=["POST"]),
-    Route("/v1/reschedule", recalls.reschedule, methods=["POST"]),
-    Route("/v1/hand-over", recalls.hand_over, methods=["POST"]),
-    Route("/v1/receive", messages.receive, methods=["POST"]),
-    Route("/v1/ack", messages.ack, methods=["POST"]),
-    Route("/v1/groups", groups.list_groups, methods=["GET"]),
-    Route("/v1/groups/{group}", groups.show_group, methods=["GET"]),
-    Route("/v1/groups/{group}", groups.put_group, methods=["PUT"]),
-    Route("/v1/clients", clients.list_clients, methods=["GET"]),
-    Route("/v1/dead-letters", dead_letters.list_groups, methods=["GET"]),
-    Route("/v1/groups/{group}/dead-letters", dead_letters.list_letters, methods=["GET"]),
-    Route(
-        "/v1/groups/{group}/dead-letters/redrive", dead_letters.redrive_letters, methods=["POST"]
-    ),
-    Route("/v1/schedules", schedules.list_schedules, methods=["GET"]),
-    Route("/v1/schedules", schedules.create_schedule, methods=["POST"]),
-    Route("/v1/schedules/{name}", schedules.show_schedule, methods=["GET"]),
-    Route("/v1/schedules/{name}", schedules.change_schedule, methods=["PUT"]),
-    Route("/v1/schedules/{name}", schedules.remove_schedule, methods=["DELETE"]),
-    Route("/v1/schedules/{name}/next", schedules.next_firings, methods=["GET"]),
-    Route("/v1/schedules/{name}/pause", schedules.pause_schedule, methods=["POST"]),
-    Route("/v1/schedules/{name}/resume", schedules.resume_schedule, methods=["POST"]),
-    Route("/v1/backup", backup.describe_backup, methods=["GET"]),
-    Route("/v1/backup", backup.begin_backup, methods=["POST"]),
-    Route("/v1/adoptions", adoptions.describe_adoption, methods=["GET"]),
-    Route("/v1/adoptions/begin", adoptions.begin_adoption, methods=["POST"]),
-    Route("/v1/adoptions/{token}/files/{name}", adoptions.put_file, methods=["PUT"]),
-    Route("/v1/adoptions/commit", adoptions.commit_adoption, methods=["POST"]),
-    Route("/v1/adoptions/abort", adoptions.abort_adoption, methods=["POST"]),
-    Route("/v1/offloads", offloads.show_offloads, methods=["GET"]),
-    Route("/v1/offloads/begin", offloads.begin_offload, methods=["POST"]),
-    Route("/v1/offloads/commit", offloads.commit_offload, methods=["POST"]),
-    Route("/v1/offloads/abort", offloads.abort_offload, methods=["POST"]),
-    Route("/v1/offloads/{number}/recalled", offloads.list_recalled, methods=["GET"]),
-    Route("/v1/broker", broker.describe_broker, methods=["GET"]),
-    Route("/v1/clock", broker.show_clock, methods=["GET"]),
-    Route("/v1/clock/advance", broker.advance_clock, methods=["POST"]),
+MODULES = (
+    broker,
+    metrics,
+    overview,
+    topics,
+    pending,
+    messages,
+    history,
+    recalls,
+    groups,
+    clients,
+    dead_letters,
+    schedules,
+    backup,
+    adoptions,
+    offloads,
+    documents,
 )
+"""Whose functions answer requests, each below its declaration (`endpoints`)."""
+ENDPOINTS = endpoints_of(MODULES)
+ROUTES = (*page.ROUTES, *(each.route() for each in ENDPOINTS))
 
 
 def make_app(
@@ -146,6 +110,7 @@ def make_app(
     )
     app.router.redirect_slashes = False
     app.state.engine = engine
+    app.state.endpoints = ENDPOINTS
     app.state.broker_name = broker_name
     app.state.doors = doors
     app.state.closing = asyncio.Event()

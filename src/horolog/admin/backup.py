@@ -6,12 +6,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint
 from horolog.admin.requests import BackupBody, query, read_body
+from horolog.admin.shapes import Backup
 from horolog.admin.views import backup_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.server.running import BackupMaker
 
 
+@endpoint(
+    "POST",
+    "/v1/backup",
+    body=BackupBody,
+    answer=Backup,
+    status=202,
+    codes=(ErrorCode.NOT_IMPLEMENTED,),
+)
 async def begin_backup(request: Request) -> Response:
     """POST /v1/backup → 202 when it has begun; GET says how far it is."""
     wanted = await read_body(request, BackupBody)
@@ -20,6 +30,7 @@ async def begin_backup(request: Request) -> Response:
     )
 
 
+@endpoint("GET", "/v1/backup", answer=Backup, codes=(ErrorCode.NOT_IMPLEMENTED,))
 async def describe_backup(request: Request) -> Response:
     """GET /v1/backup."""
     query(request)

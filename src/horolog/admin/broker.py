@@ -10,7 +10,9 @@ from starlette.responses import Response
 
 from horolog import __version__
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.requests import AdvanceBody, query, read_body
+from horolog.admin.shapes import BrokerName, Clock, Health
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -19,6 +21,7 @@ from horolog.server.running import RunningEngine
 HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is not well, whatever it does
 
 
+@endpoint("GET", "/healthz", answer=Health, status=(200, 503), access=Access.OPEN)
 async def health(request: Request) -> Response:
     """GET /healthz: 200 when every named check is ok, else 503; the same body either way."""
     checks = await _checks(engine_of(request))
@@ -46,6 +49,7 @@ def _check(name: str, problem: str = "") -> dict[str, Any]:
     return {"name": name, "ok": not problem, "detail": problem}
 
 
+@endpoint("GET", "/v1/broker", answer=(BrokerName, BrokerView))
 async def describe_broker(request: Request) -> Response:
     """GET /v1/broker."""
     query(request)
@@ -53,12 +57,14 @@ async def describe_broker(request: Request) -> Response:
     return answer(broker_view(view, __version__, broker_name(request)))
 
 
+@endpoint("GET", "/v1/clock", answer=Clock)
 async def show_clock(request: Request) -> Response:
     """GET /v1/clock."""
     query(request)
     return answer(clock_view(engine_of(request).clock))
 
 
+@endpoint("POST", "/v1/clock/advance", body=AdvanceBody, answer=Clock)
 async def advance_clock(request: Request) -> Response:
     """POST /v1/clock/advance.
 

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer
+from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.requests import query, query_int
-from horolog.admin.shapes import Client
+from horolog.admin.shapes import Client, Clients
 from horolog.admin.views import iso
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.server.connected import ConnectedClient, KnowsClients
@@ -19,6 +20,12 @@ from horolog.server.connected import ConnectedClient, KnowsClients
 _AT_ONCE = 1_024  # clients that are looked at before others get their turn: about 2 ms
 
 
+@endpoint(
+    "GET",
+    "/v1/clients",
+    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after"), text("group")),
+    answer=Clients,
+)
 async def list_clients(request: Request) -> Response:
     """GET /v1/clients: all, or `limit` of those after `after`, or those in one group."""
     parameters = query(request, "limit", "after", "group")

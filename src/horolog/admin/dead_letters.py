@@ -9,10 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.requests import RedriveBody, query, query_int, read_body
+from horolog.admin.endpoints import endpoint, flag, text, whole
+from horolog.admin.message_shapes import Letter, LetterCount, LetterCounts, Letters, Redriven
+from horolog.admin.requests import RedriveBody, query, query_flag, query_int, read_body
 from horolog.admin.status import error_body
 from horolog.admin.views import iso, message_view
-from horolog.errors import refused
+from horolog.errors import ErrorCode, refused
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.protocol.dead_letter_commands import (
     BEGINNING,
@@ -32,26 +34,30 @@ from horolog.units import TIME_MAX_MS
 _DIGITS = 18  # of a queue offset, at most
 
 
-async def list_groups(request: Request) -> Response:
+@endpoint("GET", "/v1/dead-letters", answer=LetterCounts)
+async def count_dead_letters(request: Request) -> Response:
     """GET /v1/dead-letters: all groups that have some."""
     query(request)
     counts = await count_letters(engine_of(request))
     return answer({"groups": [_count_view(each) for each in counts]})
 
 
+@endpoint(
+    "GET",
+    "/v1/groups/{group}/dead-letters",
+    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("from"), flag("all")),
+    answer=Letters,
+    codes=(ErrorCode.GROUP_NOT_FOUND,),
+)
 async def list_letters(request: Request) -> Response:
     """GET /v1/groups/{group}/dead-letters: how many, and the oldest of those that wait."""
     parameters = query(request, "limit", "from", "all")
     group = check_group(request.path_params["group"])
-    every = parameters.get("all", "false")
-    if every not in ("true", "false"):
-        raise refused("all", f"{every!r} is neither true nor false")
+    every = query_flag(parameters, "all")
     first = _place(parameters["from"]) if "from" in parameters else BEGINNING
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     engine = engine_of(request)
-    page: DeadLetterPage = await engine.submit(
-        ListDeadLetters(group, first, limit, all=every == "true")
-    )
+    page: DeadLetterPage = await engine.submit(ListDeadLetters(group, first, limit, all=every))
     counts: list[DeadLetterCount] = await engine.submit(CountDeadLetters(group=group))
     count = counts[0] if counts else DeadLetterCount(group, 0, 0)
     return answer(
@@ -63,6 +69,13 @@ async def list_letters(request: Request) -> Response:
     )
 
 
+@endpoint(
+    "POST",
+    "/v1/groups/{group}/dead-letters/redrive",
+    body=RedriveBody,
+    answer=Redriven,
+    codes=(ErrorCode.GROUP_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND),
+)
 async def redrive_letters(request: Request) -> Response:
     """POST /v1/groups/{group}/dead-letters/redrive → what became of each, when all of them are done."""
     wanted = await read_body(request, RedriveBody)
@@ -107,7 +120,7 @@ def _place_text(place: LetterPlace | None) -> str | None:
     return None if place is None else f"{place.queue}-{place.offset}"
 
 
-def _count_view(count: DeadLetterCount) -> dict[str, Any]:
+def _count_view(count: DeadLetterCount) -> LetterCount:
     topic = retry.dead_letter_topic(count.group)
     return {
         "group": count.group,
@@ -117,7 +130,7 @@ def _count_view(count: DeadLetterCount) -> dict[str, Any]:
     }
 
 
-def _letter_view(letter: DeadLetter) -> dict[str, Any]:
+def _letter_view(letter: DeadLetter) -> Letter:
     """A dead letter in a list: all but its payload, which may be large."""
     view = message_view(letter.layout)
     return {

@@ -10,15 +10,17 @@ from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.clients import client_view, doors_of, members_of
-from horolog.admin.requests import GroupBody, query, query_int, read_body
-from horolog.admin.shapes import Group, GroupRow, GroupTopic
+from horolog.admin.endpoints import endpoint, flag, text, whole
+from horolog.admin.requests import GroupBody, ResetBody, query, query_flag, query_int, read_body
+from horolog.admin.shapes import DeletedGroup, Group, GroupReset, GroupRow, Groups, GroupTopic
 from horolog.admin.shapes import GroupSettings as SettingsShape
 from horolog.admin.views import iso
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.protocol.commands import DescribeGroup, GroupQueueView
 from horolog.protocol.queue_commands import (
     CountLags,
+    DeleteGroup,
     FindGroup,
     GroupSettings,
     GroupView,
@@ -26,14 +28,22 @@ from horolog.protocol.queue_commands import (
     ListGroups,
     PutGroup,
 )
-from horolog.protocol.rocketmq.names import check_group
+from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.connected import ConnectedClient, kind_of
 from horolog.server.listing import stored_ms
+from horolog.server.resets import End, QueueOffset, plan_reset, reset
 from horolog.server.running import RunningEngine
+from horolog.units import counted, parse_time_ms
 
 _KINDS_OF = 100  # members whose way to consume is looked at for a list
 
 
+@endpoint(
+    "GET",
+    "/v1/groups",
+    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
+    answer=Groups,
+)
 async def list_groups(request: Request) -> Response:
     """GET /v1/groups: all, or `limit` of those after `after`, with what waits for each."""
     parameters = query(request, "limit", "after")
@@ -73,6 +83,13 @@ async def _lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list
     return found
 
 
+@endpoint(
+    "GET",
+    "/v1/groups/{group}",
+    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
+    answer=Group,
+    codes=(ErrorCode.GROUP_NOT_FOUND,),
+)
 async def show_group(request: Request) -> Response:
     """GET /v1/groups/{group}: topics and members; 404 for one that does not exist."""
     parameters = query(request, "limit", "after")
@@ -124,6 +141,7 @@ async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
     return min((time_ms for time_ms in times if time_ms), default=0)
 
 
+@endpoint("PUT", "/v1/groups/{group}", body=GroupBody, answer=SettingsShape)
 async def put_group(request: Request) -> Response:
     """PUT /v1/groups/{group}: make it, or change what is given; everything else stays as it is."""
     group = check_group(request.path_params["group"])
@@ -137,6 +155,80 @@ async def put_group(request: Request) -> Response:
         retry_max=before.retry_max if wanted.retry_max is None else wanted.retry_max,
     )
     return answer(_settings_view(await engine.submit(PutGroup(group, settings))))
+
+
+@endpoint(
+    "POST",
+    "/v1/groups/{group}/reset",
+    body=ResetBody,
+    answer=GroupReset,
+    codes=(ErrorCode.GROUP_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND),
+)
+async def reset_group(request: Request) -> Response:
+    """POST /v1/groups/{group}/reset → where the group was in each queue, and where it goes on.
+
+    Its members may be connected: they go on there too.  A dry run changes nothing.
+    """
+    group = check_group(request.path_params["group"])
+    wanted = await read_body(request, ResetBody)
+    topic = check_topic(wanted.topic)
+    engine = engine_of(request)
+    rows = await plan_reset(engine, group, topic, _reset_place(wanted), wanted.queue)
+    if not wanted.dry_run:
+        await reset(engine, group, topic, rows)
+        for door in doors_of(request):
+            door.tell_reset(group, topic, {row.queue_id: row.to_offset for row in rows})
+    moves = [row.to_offset - row.from_offset for row in rows]
+    view: GroupReset = {
+        "group": group,
+        "topic": topic,
+        "dry_run": wanted.dry_run,
+        "again": -sum(move for move in moves if move < 0),
+        "skipped": sum(move for move in moves if move > 0),
+        "queues": [
+            {"queue_id": row.queue_id, "from_offset": row.from_offset, "to_offset": row.to_offset}
+            for row in rows
+        ],
+    }
+    return answer(view)
+
+
+def _reset_place(wanted: ResetBody) -> End | QueueOffset | int:
+    if (wanted.to is None) == (wanted.offset is None):
+        raise refused("to", "give either to (earliest, latest or a time), or queue and offset")
+    if wanted.offset is not None:
+        if wanted.queue is None:
+            raise refused("queue", "an offset is of one queue: name it")
+        return QueueOffset(wanted.queue, wanted.offset)
+    assert wanted.to is not None
+    if wanted.to in (each.value for each in End):
+        return End(wanted.to)
+    return parse_time_ms(wanted.to, field="to")
+
+
+@endpoint(
+    "DELETE",
+    "/v1/groups/{group}",
+    query=(flag("force", "also while members are connected"),),
+    answer=DeletedGroup,
+    codes=(ErrorCode.GROUP_NOT_FOUND,),
+)
+async def delete_group(request: Request) -> Response:
+    """DELETE /v1/groups/{group}: it, its settings and its progress; refused while it has members, unless forced."""
+    force = query_flag(query(request, "force"), "force")
+    group = check_group(request.path_params["group"])
+    engine = engine_of(request)
+    await engine.submit(FindGroup(group))
+    members = sum(door.member_count(group) for door in doors_of(request))
+    if members and not force:
+        raise HorologError(
+            ErrorCode.FORBIDDEN,
+            f"consumer group {group!r} cannot be deleted: {counted(members, 'client')} of it "
+            "are connected; stop them first, or force it",
+            field="force",
+        )
+    await engine.submit(DeleteGroup(group))
+    return answer({"deleted": group})
 
 
 def _settings_view(view: GroupView) -> SettingsShape:

@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.message_shapes import Copy, Event, FoundPage, FoundRow, GroupState, MessageStory
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import iso, message_view
 from horolog.errors import ErrorCode, HorologError, refused
@@ -43,6 +45,13 @@ _WAITS = (MessageState.PENDING, MessageState.IN_TIER)
 _HEAD_BYTES = 32  # of a record, before its layout
 
 
+@endpoint(
+    "GET",
+    "/v1/messages/{id}",
+    query=(text("topic", required=True),),
+    answer=MessageStory,
+    codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+)
 async def show(request: Request) -> Response:
     """GET /v1/messages/{id}?topic= → the message whole and its history; 404 if nothing is known of it."""
     parameters = query(request, "topic")
@@ -62,7 +71,7 @@ async def show(request: Request) -> Response:
 def _history_view(known: MessageHistory, broker: str) -> dict[str, Any]:
     chosen = _chosen(known.messages)
     stored = decode(chosen.layout)
-    view = message_view(chosen.layout)
+    view: dict[str, Any] = {**message_view(chosen.layout)}
     for name in ("body", "body_base64", "store_ms"):
         view.pop(name, None)
     payload: dict[str, Any] = {"body": base64.b64encode(stored.body).decode()}
@@ -98,7 +107,7 @@ def _chosen(found: list[FoundMessage]) -> FoundMessage:
     return max(waiting or found, key=lambda each: each.origin)
 
 
-def _copy_view(found: FoundMessage, broker: str) -> dict[str, Any]:
+def _copy_view(found: FoundMessage, broker: str) -> Copy:
     return {
         "state": found.state.value,
         "deliver_at_ms": found.due_ms,
@@ -110,7 +119,7 @@ def _copy_view(found: FoundMessage, broker: str) -> dict[str, Any]:
     }
 
 
-def _group_view(group: GroupView) -> dict[str, Any]:
+def _group_view(group: GroupView) -> GroupState:
     until_ms = None
     if group.leased_ms is not None and group.lease_ms is not None:
         until_ms = group.leased_ms + group.lease_ms
@@ -125,7 +134,7 @@ def _group_view(group: GroupView) -> dict[str, Any]:
     }
 
 
-def _event_view(event: HistoryEvent) -> dict[str, Any]:
+def _event_view(event: HistoryEvent) -> Event:
     return {
         "at_ms": event.at_ms,
         "at": iso(event.at_ms or 0),
@@ -159,13 +168,25 @@ class _Wanted(NamedTuple):
 _LISTED = (MessageState.PENDING, MessageState.DELIVERED)
 
 
+@endpoint(
+    "GET",
+    "/v1/messages/search",
+    query=(
+        *map(text, ("topic", "id", "key", "tag", "from", "to")),
+        text("state", words=MessageState),
+        whole("limit", 1, limits.ADMIN_LIST_MAX, 100),
+        text("after"),
+    ),
+    answer=FoundPage,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER, ErrorCode.DAMAGED),
+)
 async def search(request: Request) -> Response:
     """GET /v1/messages/search → rows without payloads: by id or key all, else those of a window a page at a time."""
     parameters = query(
         request, "topic", "id", "key", "tag", "from", "to", "state", "limit", "after"
     )
-    for name, text in parameters.items():
-        if not text:
+    for name, given in parameters.items():
+        if not given:
             raise refused(name, "is empty")
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
@@ -251,7 +272,7 @@ class _Place(NamedTuple):
 
 async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Response:
     """A page; it ends early, with `next`, when SEARCH_TURNS turns have found too few."""
-    rows: list[dict[str, Any]] = []
+    rows: list[FoundRow] = []
     at: _Place | None = first
     for _ in range(limits.SEARCH_TURNS):
         assert at is not None
@@ -265,7 +286,7 @@ async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Re
 
 
 async def _take_pending(
-    request: Request, wanted: _Wanted, after: PendingPlace, rows: list[dict[str, Any]]
+    request: Request, wanted: _Wanted, after: PendingPlace, rows: list[FoundRow]
 ) -> _Place | None:
     command = PagePending(after, wanted.to_ms, wanted.topic, wanted.tag, wanted.limit - len(rows))
     page: PendingPage = await engine_of(request).submit(command)
@@ -290,7 +311,7 @@ async def _take_pending(
 
 
 async def _take_visible(
-    request: Request, wanted: _Wanted, at: _Place, rows: list[dict[str, Any]]
+    request: Request, wanted: _Wanted, at: _Place, rows: list[FoundRow]
 ) -> _Place | None:
     """Some of one queue, stored in the window."""
     engine = engine_of(request)
@@ -339,7 +360,7 @@ def _visible(record: bytes, topic: str) -> FoundMessage:
     )
 
 
-def _row(found: FoundMessage, broker: str) -> dict[str, Any]:
+def _row(found: FoundMessage, broker: str) -> FoundRow:
     """A message in a list: all but its payload and properties."""
     view = message_view(found.layout)
     return {

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.endpoints import endpoint, text
+from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
 from horolog.admin.requests import (
     AckBody,
     MessageBody,
@@ -52,6 +54,14 @@ CLIENT_ID = "admin"
 _IDS = MessageIds()
 
 
+@endpoint(
+    "POST",
+    "/v1/messages",
+    body=MessageBody,
+    answer=SentMessage,
+    status=201,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.TYPE_CONFLICT),
+)
 async def send(request: Request) -> Response:
     """POST /v1/messages → 201 once the message is durable as `--flush` promises."""
     wanted = await read_body(request, MessageBody)
@@ -106,6 +116,13 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
     return MessageType.DELAY if due_ms else MessageType.NORMAL
 
 
+@endpoint(
+    "GET",
+    "/v1/messages/find",
+    query=(text("topic", required=True), text("id"), text("key")),
+    answer=KnownMessages,
+    codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+)
 async def find(request: Request) -> Response:
     """GET /v1/messages/find?topic=&id= or &key=: what became of a message; 404 if nothing is known of it."""
     parameters = query(request, "topic", "id", "key")
@@ -136,6 +153,13 @@ def _handle(found: FoundMessage, broker: str) -> str:
     )
 
 
+@endpoint(
+    "POST",
+    "/v1/receive",
+    body=ReceiveBody,
+    answer=LeasedMessages,
+    codes=(ErrorCode.TOPIC_NOT_FOUND,),
+)
 async def receive(request: Request) -> Response:
     """POST /v1/receive → leased messages.
 
@@ -186,6 +210,13 @@ async def _wait_for_messages(
     return parked.result()
 
 
+@endpoint(
+    "POST",
+    "/v1/ack",
+    body=AckBody,
+    answer=AckedHandles,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND),
+)
 async def ack(request: Request) -> Response:
     """POST /v1/ack → how many handles were good, and what was wrong with the others."""
     wanted = await read_body(request, AckBody)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from horolog.admin.endpoints import endpoint
 from horolog.admin.requests import query
 from horolog.errors import ErrorCode, HorologError
 
@@ -27,6 +28,7 @@ def _exposition_of(request: Request) -> Exposition:
     return cast("Exposition", found)
 
 
+@endpoint("GET", "/metrics", media="text/plain", codes=(ErrorCode.NOT_FOUND,))
 async def show_metrics(request: Request) -> Response:
     """GET /metrics."""
     query(request)

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint, whole
 from horolog.admin.requests import (
     BeginOffloadBody,
     CommitOffloadBody,
@@ -14,6 +15,7 @@ from horolog.admin.requests import (
     query_int,
     read_body,
 )
+from horolog.admin.shapes import AbortedOffload, CommittedOffload, Offload, Offloads, RecalledRows
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.server.running import OffloadMaker
 from horolog.units import TIME_MAX_MS
@@ -21,18 +23,32 @@ from horolog.units import TIME_MAX_MS
 _NUMBER_MAX = (1 << 63) - 1
 
 
+_REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
+
+
+@endpoint(
+    "GET",
+    "/v1/offloads",
+    query=(whole("to_ms", 0, TIME_MAX_MS, 0),),
+    answer=Offloads,
+    codes=_REFUSED,
+)
 async def show_offloads(request: Request) -> Response:
     """GET /v1/offloads?to_ms=: all offloads, and what waits in the tier in the hours before."""
     to_ms = query_int(query(request, "to_ms"), "to_ms", 0, 0, TIME_MAX_MS)
     return answer(await _offloads(request).show(to_ms))
 
 
+@endpoint("POST", "/v1/offloads/begin", body=BeginOffloadBody, answer=Offload, codes=_REFUSED)
 async def begin_offload(request: Request) -> Response:
     """POST /v1/offloads/begin → the number and the frozen runs."""
     wanted = await read_body(request, BeginOffloadBody)
     return answer(await _offloads(request).begin(wanted.app, wanted.from_ms))
 
 
+@endpoint(
+    "POST", "/v1/offloads/commit", body=CommitOffloadBody, answer=CommittedOffload, codes=_REFUSED
+)
 async def commit_offload(request: Request) -> Response:
     """POST /v1/offloads/commit → the tier has them, and the broker has not any more."""
     wanted = await read_body(request, CommitOffloadBody)
@@ -41,12 +57,20 @@ async def commit_offload(request: Request) -> Response:
     )
 
 
+@endpoint("POST", "/v1/offloads/abort", body=OffloadBody, answer=AbortedOffload, codes=_REFUSED)
 async def abort_offload(request: Request) -> Response:
     """POST /v1/offloads/abort → whether there was something to abort."""
     wanted = await read_body(request, OffloadBody)
     return answer({"aborted": await _offloads(request).abort(wanted.number)})
 
 
+@endpoint(
+    "GET",
+    "/v1/offloads/{number}/recalled",
+    query=(whole("hour", 0, 1 << 32),),
+    answer=RecalledRows,
+    codes=_REFUSED,
+)
 async def list_recalled(request: Request) -> Response:
     """GET /v1/offloads/{number}/recalled?hour=N: origins (position, row) that are left out."""
     text = request.path_params["number"]

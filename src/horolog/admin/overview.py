@@ -16,7 +16,9 @@ from starlette.responses import Response
 
 from horolog import __version__
 from horolog.admin.answers import JSON
+from horolog.admin.endpoints import endpoint
 from horolog.admin.requests import query
+from horolog.admin.shapes import Overview as OverviewShape
 from horolog.admin.views import iso
 from horolog.limits import OVERVIEW_TOPICS
 from horolog.protocol.commands import (
@@ -130,6 +132,7 @@ class Overview:
         return {name: max(late - early, 0) / span_s for name, early, late in grown}
 
 
+@endpoint("GET", "/v1/overview", answer=OverviewShape)
 async def show_overview(request: Request) -> Response:
     """GET /v1/overview."""
     query(request)

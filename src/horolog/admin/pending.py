@@ -10,9 +10,11 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.message_shapes import Counts, PendingPage
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
-from horolog.errors import refused
+from horolog.errors import ErrorCode, refused
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
@@ -30,6 +32,13 @@ def _topic(parameters: dict[str, str]) -> str:
     return check_topic(topic) if topic else ""
 
 
+@endpoint(
+    "GET",
+    "/v1/pending",
+    query=(text("by", words=CountBy), text("hour"), text("topic")),
+    answer=Counts,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+)
 async def count_pending(request: Request) -> Response:
     """GET /v1/pending?by=: per hour, day or topic, or with ?hour= per second of that hour."""
     parameters = query(request, "by", "hour", "topic")
@@ -50,6 +59,13 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     return CountBy(text)
 
 
+@endpoint(
+    "GET",
+    "/v1/pending/messages",
+    query=(text("from"), text("to"), text("topic"), whole("limit", 1, limits.ADMIN_LIST_MAX, 100)),
+    answer=PendingPage,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+)
 async def list_pending(request: Request) -> Response:
     """GET /v1/pending/messages?from=&to=&topic=&limit=: those due in [from, to)."""
     parameters = query(request, "from", "to", "topic", "limit")

@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, broker_name, engine_of
+from horolog.admin.endpoints import endpoint
+from horolog.admin.message_shapes import Recalled, RecalledByKey, RecalledWindow, Rescheduled
 from horolog.admin.requests import (
     HandOverBody,
     RecallBody,
@@ -45,6 +47,15 @@ assert {status.value for status in RescheduleStatus} - _REFUSALS.keys() == {
 }
 
 
+_REFUSED = (
+    ErrorCode.NOT_FOUND,
+    ErrorCode.TOPIC_NOT_FOUND,
+    ErrorCode.ALREADY_DELIVERED,
+    ErrorCode.IN_TIER,
+)
+
+
+@endpoint("POST", "/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED)
 async def recall(request: Request) -> Response:
     """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
     handle = _message_of(await read_body(request, RecallBody))
@@ -54,6 +65,7 @@ async def recall(request: Request) -> Response:
     return answer(recalled_view(found))
 
 
+@endpoint("POST", "/v1/recall/key", body=RecallKeyBody, answer=RecalledByKey, codes=_REFUSED)
 async def recall_by_key(request: Request) -> Response:
     """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
     wanted = await read_body(request, RecallKeyBody)
@@ -69,6 +81,7 @@ async def recall_by_key(request: Request) -> Response:
     return answer({"topic": wanted.topic, "cancelled": cancelled, "results": results})
 
 
+@endpoint("POST", "/v1/recall/window", body=RecallManyBody, answer=RecalledWindow, codes=_REFUSED)
 async def recall_many(request: Request) -> Response:
     """POST /v1/recall/window → how many messages were meant and cancelled, when all of it is done."""
     wanted = await read_body(request, RecallManyBody)
@@ -87,6 +100,13 @@ async def recall_many(request: Request) -> Response:
     )
 
 
+@endpoint(
+    "POST",
+    "/v1/reschedule",
+    body=RescheduleBody,
+    answer=Rescheduled,
+    codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
+)
 async def reschedule(request: Request) -> Response:
     """POST /v1/reschedule → 200 RESCHEDULED with the new handle; else as for a recall."""
     wanted = await read_body(request, RescheduleBody)
@@ -105,6 +125,13 @@ async def reschedule(request: Request) -> Response:
     )
 
 
+@endpoint(
+    "POST",
+    "/v1/hand-over",
+    body=HandOverBody,
+    answer=Rescheduled,
+    codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
+)
 async def hand_over(request: Request) -> Response:
     """POST /v1/hand-over → 200 HANDED_OVER, with its place in a queue; else as for a reschedule."""
     wanted = await read_body(request, HandOverBody)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -15,6 +16,7 @@ from starlette.requests import Request
 
 from horolog import limits
 from horolog.admin.bodies import Bodies
+from horolog.admin.endpoints import declared_by
 from horolog.errors import HorologError, refused
 from horolog.protocol.commands import TopicType
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
@@ -48,6 +50,9 @@ class TopicBody(Body):
     late: str | None = None
     late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
     multi_tag: bool | None = None
+    order: bool | None = None
+    read_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+    write_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
 
 
 class ChangeTopicBody(Body):
@@ -58,6 +63,9 @@ class ChangeTopicBody(Body):
     late: str | None = None
     late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
     multi_tag: bool | None = None
+    order: bool | None = None
+    read_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+    write_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
 
 
 class MessageBody(Body):
@@ -126,6 +134,16 @@ class GroupBody(Body):
 
     orderly: bool | None = None
     retry_max: int | None = Field(None, ge=0, le=(1 << 31) - 1)
+
+
+class ResetBody(Body):
+    """POST /v1/groups/{group}/reset: to `earliest`, `latest` or a time, of all queues or one; or an offset of one."""
+
+    topic: str
+    to: str | None = None
+    queue: int | None = Field(None, ge=0, lt=limits.QUEUES_MAX)
+    offset: int | None = Field(None, ge=0, le=(1 << 62))
+    dry_run: bool = False
 
 
 class RedriveBody(Body):
@@ -254,6 +272,8 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
     # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise refused("content-type", "must be application/json")
+    declared = declared_by(request.scope.get("endpoint"))
+    assert declared is None or declared.body is model, "another body than the route declares"
     received = await read_bytes(request, limits.ADMIN_REQUEST_MAX)
     try:
         content = orjson.loads(received)
@@ -281,6 +301,10 @@ def explain(error: ValidationError) -> HorologError:
 
 def query(request: Request, *allowed: str) -> dict[str, str]:
     """The query parameters, none but `allowed`; unknown or repeated ones are BAD_REQUEST."""
+    declared = declared_by(request.scope.get("endpoint"))
+    if declared is not None:
+        names = {parameter.name for parameter in declared.query}
+        assert names == set(allowed), "other parameters than the route declares"
     for name in request.query_params:
         if name not in allowed:
             known = ", ".join(allowed) or "none"
@@ -298,3 +322,19 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
     if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
         raise refused(name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}")
     return int(text)
+
+
+def query_flag(parameters: dict[str, str], name: str) -> bool:
+    """`true` or `false`, which is the default."""
+    text = parameters.get(name, "false")
+    if text not in ("true", "false"):
+        raise refused(name, f"{text[:40]!r} is neither true nor false")
+    return text == "true"
+
+
+def query_word(parameters: dict[str, str], name: str, words: Sequence[str]) -> str:
+    """One of these words; the first is the default."""
+    text = parameters.get(name, words[0])
+    if text not in words:
+        raise refused(name, f"{text[:40]!r} is not one of {', '.join(words)}")
+    return text

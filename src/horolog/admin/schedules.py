@@ -5,7 +5,7 @@ What a user typed is checked here, with the time zones; what depends on the brok
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -13,10 +13,13 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.requests import Body, payload_of, query, query_int, read_body
+from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
+from horolog.admin.shapes import Firing as FiringShape
 from horolog.admin.views import iso, payload_view
 from horolog.calendar.rules import Zones, check_firings, check_rule, coming, local_time
-from horolog.errors import refused
+from horolog.errors import ErrorCode, refused
 from horolog.protocol.rocketmq.names import check_schedule, check_topic
 from horolog.protocol.schedules import (
     ChangeSchedule,
@@ -38,6 +41,9 @@ from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
 
 _SHOWN = 10  # next firings with every schedule that is created or changed
 _ZONES = Zones()
+
+
+_NO_SCHEDULE = (ErrorCode.NOT_FOUND,)
 
 
 class ScheduleBody(Body):
@@ -100,12 +106,18 @@ class NewScheduleBody(ScheduleBody):
     dry_run: bool = False
 
 
+@endpoint(
+    "GET",
+    "/v1/schedules",
+    query=(text("after"), whole("limit", 1, limits.SCHEDULES_MAX, limits.SCHEDULES_MAX)),
+    answer=Schedules,
+)
 async def list_schedules(request: Request) -> Response:
     """GET /v1/schedules: all, or `limit` of those after `after`."""
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", limits.SCHEDULES_MAX, 1, limits.SCHEDULES_MAX)
     after = parameters.get("after", "")
-    found: list[dict[str, Any]] = []
+    found: list[Schedule] = []
     while left > 0:
         page: list[ScheduleView] = await engine_of(request).submit(ListSchedules(after))
         found += [schedule_view(view) for view in page[:left]]
@@ -116,6 +128,14 @@ async def list_schedules(request: Request) -> Response:
     return answer({"schedules": found})
 
 
+@endpoint(
+    "POST",
+    "/v1/schedules",
+    body=NewScheduleBody,
+    answer=ComingSchedule,
+    status=(200, 201),
+    codes=(ErrorCode.SCHEDULE_EXISTS, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.TYPE_CONFLICT),
+)
 async def create_schedule(request: Request) -> Response:
     """POST /v1/schedules → 201 with its next ten firings; 200 for a dry run, which creates nothing."""
     wanted = await read_body(request, NewScheduleBody)
@@ -129,6 +149,13 @@ async def create_schedule(request: Request) -> Response:
     return answer(_with_next(view, now_ms), 200 if wanted.dry_run else 201)
 
 
+@endpoint(
+    "PUT",
+    "/v1/schedules/{name}",
+    body=ScheduleBody,
+    answer=ComingSchedule,
+    codes=(ErrorCode.SCHEDULE_CHANGED, *_NO_SCHEDULE),
+)
 async def change_schedule(request: Request) -> Response:
     """PUT /v1/schedules/{name}: another rule and content; with `revision` only if it has that one."""
     wanted = await read_body(request, ScheduleBody)
@@ -140,6 +167,7 @@ async def change_schedule(request: Request) -> Response:
     return answer(_with_next(view, now_ms))
 
 
+@endpoint("GET", "/v1/schedules/{name}", answer=Schedule, codes=_NO_SCHEDULE)
 async def show_schedule(request: Request) -> Response:
     """GET /v1/schedules/{name}."""
     query(request)
@@ -147,6 +175,13 @@ async def show_schedule(request: Request) -> Response:
     return answer(schedule_view(view))
 
 
+@endpoint(
+    "GET",
+    "/v1/schedules/{name}/next",
+    query=(whole("limit", 1, limits.PREVIEW_MAX, _SHOWN),),
+    answer=Firings,
+    codes=_NO_SCHEDULE,
+)
 async def next_firings(request: Request) -> Response:
     """GET /v1/schedules/{name}/next: the next `limit` firings; those of a paused one if it went on now."""
     parameters = query(request, "limit")
@@ -157,18 +192,21 @@ async def next_firings(request: Request) -> Response:
     return answer({"name": view.name, "next": [_firing_view(view, each) for each in firings]})
 
 
+@endpoint("POST", "/v1/schedules/{name}/pause", body=Body, answer=Schedule, codes=_NO_SCHEDULE)
 async def pause_schedule(request: Request) -> Response:
     """POST /v1/schedules/{name}/pause: what is planned is recalled."""
     await read_body(request, Body)
     return answer(schedule_view(await engine_of(request).submit(PauseSchedule(_name(request)))))
 
 
+@endpoint("POST", "/v1/schedules/{name}/resume", body=Body, answer=Schedule, codes=_NO_SCHEDULE)
 async def resume_schedule(request: Request) -> Response:
     """POST /v1/schedules/{name}/resume: it goes on from now."""
     await read_body(request, Body)
     return answer(schedule_view(await engine_of(request).submit(ResumeSchedule(_name(request)))))
 
 
+@endpoint("DELETE", "/v1/schedules/{name}", answer=RemovedSchedule, codes=_NO_SCHEDULE)
 async def remove_schedule(request: Request) -> Response:
     """DELETE /v1/schedules/{name}: it, and what is planned."""
     query(request)
@@ -187,12 +225,12 @@ def _check(name: str, rule: Rule, content: Content, now_ms: int) -> None:
     check_firings(rule, coming(_ZONES, made, now_ms, _SHOWN))
 
 
-def _with_next(view: ScheduleView, now_ms: int) -> dict[str, Any]:
+def _with_next(view: ScheduleView, now_ms: int) -> ComingSchedule:
     firings = coming(_ZONES, view, now_ms, _SHOWN)
     return {**schedule_view(view), "next": [_firing_view(view, each) for each in firings]}
 
 
-def _firing_view(view: ScheduleView, firing: Firing) -> dict[str, Any]:
+def _firing_view(view: ScheduleView, firing: Firing) -> FiringShape:
     return {
         "firing": firing.number,
         "nominal_ms": firing.nominal_ms,
@@ -203,7 +241,7 @@ def _firing_view(view: ScheduleView, firing: Firing) -> dict[str, Any]:
     }
 
 
-def schedule_view(view: ScheduleView) -> dict[str, Any]:
+def schedule_view(view: ScheduleView) -> Schedule:
     """A schedule: when, what, and how far it is; `planned` are messages that wait."""
     rule, content = view.rule, view.content
     return {

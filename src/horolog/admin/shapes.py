@@ -6,7 +6,12 @@ it, which is null when there is none.
 
 from __future__ import annotations
 
+from typing import Any, NotRequired
+
 from typing_extensions import TypedDict
+
+from horolog.admin.message_shapes import Payload, Problem
+from horolog.protocol.commands import GroupQueueView
 
 
 class Client(TypedDict):
@@ -81,3 +86,292 @@ class Group(GroupSettings):
     topics: list[GroupTopic]
     members: list[Client]
     next: str | None
+
+
+class QueueReset(TypedDict):
+    """Where a group was in a queue, and where it goes on."""
+
+    queue_id: int
+    from_offset: int
+    to_offset: int
+
+
+class GroupReset(TypedDict):
+    """A reset of a group in a topic: how many messages come again, or are passed over, in all queues."""
+
+    group: str
+    topic: str
+    dry_run: bool
+    again: int
+    skipped: int
+    queues: list[QueueReset]
+
+
+class DeletedGroup(TypedDict):
+    """What was deleted."""
+
+    deleted: str
+
+
+class Check(TypedDict):
+    """A named check of health."""
+
+    name: str
+    ok: bool
+    detail: str  # what is wrong; empty when nothing is
+    holes: NotRequired[int]
+    repairs: NotRequired[int]
+
+
+class Health(TypedDict):
+    """Whether all checks are well."""
+
+    healthy: bool
+    checks: list[Check]
+
+
+class Clock(TypedDict):
+    """The broker's clock."""
+
+    kind: str  # simulated or system
+    wall_ms: int
+    wall: str | None
+
+
+class BrokerName(TypedDict):
+    """Which broker, and which version of horolog it is."""
+
+    version: str
+    broker_name: str
+
+
+class Topic(TypedDict):
+    """A topic."""
+
+    name: str
+    type: str
+    queues: int
+    queue_offsets: list[int]  # the next of each queue
+    pending: int
+    min_offsets: list[int]
+    perm: int
+    late: str
+    late_after_ms: int
+    multi_tag: bool
+    order: bool
+    read_queues: int
+    write_queues: int
+    open_transactions: int
+
+
+class Topics(TypedDict):
+    """A page of them."""
+
+    topics: list[Topic]
+
+
+class DeletedTopic(TypedDict):
+    """What was deleted, and how many messages of it were recalled before."""
+
+    deleted: str
+    recalled: int
+
+
+class GroupProgress(TypedDict):
+    """Progress of a group in the queues of a topic; `waiting` counts leased messages too."""
+
+    group: str
+    topic: str
+    waiting: int
+    leased: int
+    queues: list[GroupQueueView]
+
+
+class Firing(TypedDict):
+    """A firing of a schedule; one that is planned has a message id."""
+
+    firing: int
+    nominal_ms: int
+    nominal: str
+    deliver_at_ms: int
+    deliver_at: str | None
+    message_id: str
+
+
+class Schedule(Payload):
+    """A recurring schedule: when, what, and how far it is."""
+
+    name: str
+    state: str
+    revision: int
+    cron: str
+    every_ms: int
+    zone: str
+    gap: str
+    overlap: str
+    missed: str
+    start_ms: int
+    start: str | None
+    end_ms: int
+    end: str | None
+    times: int
+    jitter_ms: int
+    topic: str
+    tag: str | None
+    keys: list[str]
+    properties: dict[str, str]
+    message_group: str | None
+    created_ms: int
+    created: str | None
+    fired: int
+    planned: list[Firing]
+    problem: str
+
+
+class ComingSchedule(Schedule):
+    """With its next firings."""
+
+    next: list[Firing]
+
+
+class Schedules(TypedDict):
+    """A page of them."""
+
+    schedules: list[Schedule]
+
+
+class Firings(TypedDict):
+    """The next firings of a schedule."""
+
+    name: str
+    next: list[Firing]
+
+
+class RemovedSchedule(TypedDict):
+    """What was removed."""
+
+    removed: str
+
+
+class Backup(TypedDict):
+    """A backup: how far it is, or how it ended."""
+
+    state: str
+    directory: str
+    number: int
+    position: int
+    made_ms: int
+    made: str | None
+    files: int
+    files_done: int
+    bytes: int
+    bytes_done: int
+    copied_files: int
+    copied_bytes: int
+    damaged: list[str]
+    error: Problem | None
+
+
+class AdoptedVersion(TypedDict):
+    """The highest committed version of an app; −1: none."""
+
+    app: str
+    version: int
+    fingerprint: str
+
+
+# A field of it has a name that code does not use.
+BegunAdoption = TypedDict(  # noqa: UP013
+    "BegunAdoption",
+    {
+        "already": bool,
+        "topic": str,
+        "topic_number": int,
+        "queues": int,
+        "log_id": str,
+        "shard": int,
+        "staging": str,
+        "token": str,
+        "now_ms": int,
+        "max_due_ms": int,
+        "born_host": str,
+    },
+)
+"""Where to stage files, and what must stand in them."""
+
+
+class StagedBytes(TypedDict):
+    """The length of a staged file."""
+
+    bytes: int
+
+
+class CommittedAdoption(TypedDict):
+    """What was adopted."""
+
+    already: bool
+    rows: int
+    files: int
+    position: int
+
+
+class AbortedAdoption(TypedDict):
+    """Whether it was committed before."""
+
+    committed: bool
+
+
+class Offload(TypedDict):
+    """An offload, and its frozen runs."""
+
+    number: int
+    app: str
+    from_ms: int
+    stage: str
+    lake: str
+    rows: int
+    waiting: int
+    log_id: str
+    runs: list[dict[str, Any]]
+
+
+class CommittedOffload(Offload):
+    """`already`: it was committed before."""
+
+    already: bool
+
+
+class Offloads(TypedDict):
+    """All of them, and what waits there by hour."""
+
+    waiting: int
+    offloads: list[Offload]
+    hours: list[dict[str, Any]]
+
+
+class AbortedOffload(TypedDict):
+    """Whether there was something to abort."""
+
+    aborted: bool
+
+
+class RecalledRows(TypedDict):
+    """Origins (position, row) that were recalled."""
+
+    number: int
+    recalled: list[tuple[int, int]]
+
+
+class Overview(TypedDict):
+    """One look at the broker, at most a second old; other fields may stand beside these."""
+
+    now_ms: int
+    now: str | None
+    name: str
+    version: str
+    epoch: int
+    healthy: bool
+    problems: int
+    pending: int
+    next_due_ms: int | None
+    next_due: str | None

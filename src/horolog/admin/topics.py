@@ -10,15 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.requests import (
     ChangeTopicBody,
     TopicBody,
     query,
     query_int,
+    query_word,
     read_body,
 )
+from horolog.admin.shapes import DeletedTopic, GroupProgress, Topic, Topics
 from horolog.admin.views import group_view, topic_view
-from horolog.errors import refused
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
     ADMIN_READ_BYTES,
     ADMIN_READ_MAX,
@@ -41,15 +44,30 @@ from horolog.protocol.commands import (
     PendingCounts,
     QueueRead,
     ReadQueue,
+    RecallMany,
     TopicSettings,
     TopicView,
 )
 from horolog.protocol.queue_read import encode_read
 from horolog.protocol.rocketmq.late_policy import policy_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.server.messages import recall_many
 from horolog.server.running import RunningEngine
+from horolog.units import TIME_MAX_MS
+
+_NO_TOPIC = (ErrorCode.TOPIC_NOT_FOUND,)
+_PENDING = ("refuse", "recall")
+_PLAIN = ("perm", "multi_tag", "order", "read_queues", "write_queues")
+_SETTINGS = (*_PLAIN, "late", "late_after_ms")
+_RECALLS_MAX = 8  # of what is sent while a topic is being deleted
 
 
+@endpoint(
+    "GET",
+    "/v1/topics",
+    query=(text("after"), whole("limit", 1, TOPICS_MAX, TOPICS_MAX)),
+    answer=Topics,
+)
 async def list_topics(request: Request) -> Response:
     """GET /v1/topics: all, or `limit` of those after `after`."""
     parameters = query(request, "after", "limit")
@@ -72,6 +90,9 @@ async def list_topics(request: Request) -> Response:
     return answer({"topics": orjson.Fragment(b"[" + b",".join(pieces) + b"]")})
 
 
+@endpoint(
+    "POST", "/v1/topics", body=TopicBody, answer=Topic, status=201, codes=(ErrorCode.TOPIC_EXISTS,)
+)
 async def create_topic(request: Request) -> Response:
     """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
     wanted = await read_body(request, TopicBody)
@@ -80,11 +101,14 @@ async def create_topic(request: Request) -> Response:
     return answer(topic_view(await engine_of(request).submit(command)), 201)
 
 
+@endpoint("PATCH", "/v1/topics/{name}", body=ChangeTopicBody, answer=Topic, codes=_NO_TOPIC)
 async def change_topic(request: Request) -> Response:
-    """PATCH /v1/topics/{name}: more queues, another permission, or whether messages may have several tags."""
+    """PATCH /v1/topics/{name}: more queues, or other settings; what is left out stays as it is."""
     wanted = await read_body(request, ChangeTopicBody)
     if wanted.queues is None and not _has_settings(wanted):
-        raise refused("queues", "give queues, perm, multi_tag, or late")
+        raise refused(
+            "queues", "give queues, perm, multi_tag, late, order, read_queues or write_queues"
+        )
     engine, name = engine_of(request), check_topic(request.path_params["name"])
     settings = None
     if _has_settings(wanted):
@@ -95,7 +119,7 @@ async def change_topic(request: Request) -> Response:
 
 def _has_settings(wanted: TopicBody | ChangeTopicBody) -> bool:
     """Whether a body says something of the settings of a topic."""
-    given = (wanted.perm, wanted.multi_tag, wanted.late, wanted.late_after_ms)
+    given = (getattr(wanted, field) for field in _SETTINGS)
     return any(each is not None for each in given)
 
 
@@ -106,25 +130,39 @@ def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> Topi
     policy = known.late_policy
     if wanted.late is not None:
         policy = policy_of(wanted.late, wanted.late_after_ms or 0)
-    perm = known.perm if wanted.perm is None else wanted.perm
-    multi_tag = known.multi_tag if wanted.multi_tag is None else wanted.multi_tag
-    return replace(
-        known,
-        perm=perm,
-        late=policy.action.value,
-        late_after_ms=policy.after_ms,
-        multi_tag=multi_tag,
-    )
+    plain = {name: given for name in _PLAIN if (given := getattr(wanted, name)) is not None}
+    return replace(known, late=policy.action.value, late_after_ms=policy.after_ms, **plain)
 
 
+@endpoint(
+    "DELETE",
+    "/v1/topics/{name}",
+    query=(text("pending", "what becomes of messages that wait", words=_PENDING),),
+    answer=DeletedTopic,
+    codes=(*_NO_TOPIC, ErrorCode.IN_TIER),
+)
 async def delete_topic(request: Request) -> Response:
-    """DELETE /v1/topics/{name}: it, its messages and the progress of groups; refused while messages wait."""
-    query(request)
+    """DELETE /v1/topics/{name}: it, its messages and the progress of groups; refused while messages wait.
+
+    With `pending=recall` these are recalled first.  If that breaks off, the same request again goes on with it.
+    """
+    recalls = query_word(query(request, "pending"), "pending", _PENDING) == "recall"
     name = check_topic(request.path_params["name"])
-    await engine_of(request).submit(DeleteTopic(name))
-    return answer({"deleted": name})
+    engine = engine_of(request)
+    recalled = 0
+    for more in (*[recalls] * _RECALLS_MAX, False):
+        try:
+            await engine.submit(DeleteTopic(name))
+            break
+        except HorologError as error:
+            if not more or error.field != "pending":
+                raise
+        done = await recall_many(engine, RecallMany(name, 0, TIME_MAX_MS))
+        recalled += done.cancelled
+    return answer({"deleted": name, "recalled": recalled})
 
 
+@endpoint("GET", "/v1/topics/{name}", answer=Topic, codes=_NO_TOPIC)
 async def describe_topic(request: Request) -> Response:
     """GET /v1/topics/{name}."""
     query(request)
@@ -132,6 +170,12 @@ async def describe_topic(request: Request) -> Response:
     return answer(topic_view(await engine_of(request).submit(DescribeTopic(name))))
 
 
+@endpoint(
+    "GET",
+    "/v1/topics/{name}/groups/{group}",
+    answer=GroupProgress,
+    codes=(*_NO_TOPIC, ErrorCode.GROUP_NOT_FOUND),
+)
 async def describe_group(request: Request) -> Response:
     """GET /v1/topics/{name}/groups/{group}."""
     query(request)
@@ -148,6 +192,13 @@ class _Wanted(NamedTuple):
     limit: int
 
 
+@endpoint(
+    "GET",
+    "/v1/topics/{name}/queues/{queue}/messages",
+    query=(whole("from", 0, 1 << 62, 0), whole("limit", 1, ADMIN_READ_MAX, ADMIN_READ_MAX)),
+    media="application/octet-stream",
+    codes=(*_NO_TOPIC, ErrorCode.DAMAGED),
+)
 async def read_queue(request: Request) -> Response:
     """GET /v1/topics/{name}/queues/{queue}/messages: records as bytes, whoever consumes them."""
     parameters = query(request, "from", "limit")

@@ -9,6 +9,16 @@ import base64
 from dataclasses import asdict
 from typing import Any
 
+from horolog.admin.message_shapes import (
+    KnownMessage,
+    LeasedMessage,
+    Payload,
+    PendingRow,
+    StoredMessage,
+)
+from horolog.admin.message_shapes import Recalled as RecalledShape
+from horolog.admin.shapes import Clock as ClockShape
+from horolog.admin.shapes import GroupProgress, Topic
 from horolog.admin.status import error_body
 from horolog.backup.status import BackupView
 from horolog.clock import Clock
@@ -33,7 +43,7 @@ def iso(epoch_ms: int) -> str | None:
     return format_time_ms(epoch_ms) if 0 < epoch_ms <= TIME_MAX_MS else None
 
 
-def payload_view(body: bytes, *, compressed: bool) -> dict[str, str]:
+def payload_view(body: bytes, *, compressed: bool) -> Payload:
     """`body` when the payload is text, else `body_base64`: exactly one of them."""
     if not compressed:
         try:
@@ -43,7 +53,7 @@ def payload_view(body: bytes, *, compressed: bool) -> dict[str, str]:
     return {"body_base64": base64.b64encode(body).decode()}
 
 
-def message_view(layout: bytes) -> dict[str, Any]:
+def message_view(layout: bytes) -> StoredMessage:
     """What a stored message says about itself.
 
     `deliver_at_ms` is 0 for one that was never scheduled.
@@ -67,7 +77,7 @@ def message_view(layout: bytes) -> dict[str, Any]:
     }
 
 
-def delivered_view(delivered: Delivered) -> dict[str, Any]:
+def delivered_view(delivered: Delivered) -> LeasedMessage:
     """A leased message: what it says, where it lies, and the handle that acks it."""
     return {
         **message_view(delivered.layout),
@@ -78,7 +88,7 @@ def delivered_view(delivered: Delivered) -> dict[str, Any]:
     }
 
 
-def pending_message_view(pending: PendingMessage, recall_handle: str) -> dict[str, Any]:
+def pending_message_view(pending: PendingMessage, recall_handle: str) -> PendingRow:
     """A scheduled message in a list: all but its payload, which may be large."""
     view = message_view(pending.layout)
     return {
@@ -94,7 +104,7 @@ def pending_message_view(pending: PendingMessage, recall_handle: str) -> dict[st
     }
 
 
-def found_view(found: FoundMessage, recall_handle: str) -> dict[str, Any]:
+def found_view(found: FoundMessage, recall_handle: str) -> KnownMessage:
     """One message that was looked up: what it says, where it is, and its handle while it waits."""
     return {
         "state": found.state.value,
@@ -119,7 +129,7 @@ def counts_view(counts: PendingCounts, topic: str, by: CountBy) -> dict[str, Any
     return {"topic": topic, "total": counts.total, "by": by.value, "rows": rows}
 
 
-def recalled_view(recalled: Recalled) -> dict[str, Any]:
+def recalled_view(recalled: Recalled) -> RecalledShape:
     """The truth about one recall."""
     return {
         "status": recalled.status.value,
@@ -130,7 +140,7 @@ def recalled_view(recalled: Recalled) -> dict[str, Any]:
     }
 
 
-def topic_view(topic: TopicView) -> dict[str, Any]:
+def topic_view(topic: TopicView) -> Topic:
     """A topic."""
     return {
         "name": topic.name,
@@ -150,7 +160,7 @@ def topic_view(topic: TopicView) -> dict[str, Any]:
     }
 
 
-def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> dict[str, Any]:
+def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> GroupProgress:
     """Progress of a group; `waiting` counts what it has not consumed, leased messages included."""
     waiting = sum(max(queue.max_offset - queue.ack_floor, 0) for queue in queues)
     return {
@@ -158,7 +168,7 @@ def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> dict[str
         "topic": topic,
         "waiting": waiting,
         "leased": sum(queue.leased for queue in queues),
-        "queues": [asdict(queue) for queue in queues],
+        "queues": queues,
     }
 
 
@@ -178,7 +188,7 @@ def backup_view(view: BackupView) -> dict[str, Any]:
     }
 
 
-def clock_view(clock: Clock) -> dict[str, Any]:
+def clock_view(clock: Clock) -> ClockShape:
     """The broker's clock."""
     wall_ms = clock.wall_ms()
     return {

@@ -110,20 +110,20 @@ class TopicChanges:
         """Forget a topic of which nothing waits and nothing is under way; its parked polls end."""
         shard = self._shard
         topic = shard.topics.get(command.name)
-        waiting = pending.by_topic(shard.delay).get(topic.id, 0)
-        if waiting:
-            raise HorologError(
-                ErrorCode.FORBIDDEN,
-                f"topic {topic.name!r} cannot be deleted: messages of it wait to be handed over "
-                f"({waiting}); recall them first, or let them become due",
-                field="topic",
-            )
         if open_ones := shard.halves.in_topic(topic.id):
             raise HorologError(
                 ErrorCode.FORBIDDEN,
                 f"topic {topic.name!r} cannot be deleted: transactions of it are open ({open_ones}); "
                 "commit them or roll them back first",
                 field="topic",
+            )
+        waiting = pending.by_topic(shard.delay).get(topic.id, 0)
+        if waiting:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"topic {topic.name!r} cannot be deleted: messages of it wait to be handed over "
+                f"({waiting}); recall them first, or let them become due",
+                field="pending",
             )
         gone = HorologError(
             ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name!r} was deleted", field="topic"

@@ -5,6 +5,7 @@ python -m horolog.cli.reference docs/reference     # writes them; a test compare
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,14 @@ def metrics_reference() -> str:
     return metrics_page(_MADE)
 
 
+def openapi_document() -> str:
+    """The admin API as GET /openapi.json tells it."""
+    from horolog.admin.app import ENDPOINTS
+    from horolog.admin.openapi import describe
+
+    return json.dumps(describe(ENDPOINTS), indent=1, ensure_ascii=False) + "\n"
+
+
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
@@ -126,6 +135,7 @@ PAGES = {
     "limits.md": limits_reference,
     "remoting.md": remoting_reference,
     "metrics.md": metrics_reference,
+    "openapi.json": openapi_document,
 }
 
 

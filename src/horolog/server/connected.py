@@ -5,7 +5,7 @@ A client of the gRPC door is one with an open Telemetry stream; of the remoting 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from horolog.limits import CLIENT_TOPICS_SHOWN_MAX
@@ -59,6 +59,10 @@ class KnowsClients(Protocol):
 
     def member_count(self, group: str) -> int:
         """How many these are."""
+        ...
+
+    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """A group goes on at these offsets, by queue: tell those of its members that keep offsets themselves."""
         ...
 
 

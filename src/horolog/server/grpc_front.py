@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -188,6 +188,9 @@ class GrpcFront:
     def member_count(self, group: str) -> int:
         """How many these are."""
         return self._sessions.streams.member_count(group)
+
+    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Nobody: 5.x clients take what the broker gives them, and keep no offsets."""
 
     @property
     def paths(self) -> set[bytes]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ from horolog.server.remoting.produce import ProduceCodes
 from horolog.server.remoting.pull import PullCodes
 from horolog.server.remoting.queries import QueryCodes
 from horolog.server.remoting.request import Request
+from horolog.server.remoting.resets import tell_reset
 from horolog.server.remoting.retries import RetryCodes
 from horolog.server.remoting.routes import RouteCodes
 from horolog.server.remoting.transactions import TransactionCodes
@@ -197,6 +198,10 @@ class RemotingFront:
     def member_count(self, group: str) -> int:
         """How many these are."""
         return self.node.registry.member_count(group)
+
+    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Its members are to go on there."""
+        tell_reset(self.node, group, topic, offsets)
 
     # --- what links tell --------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import orjson
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB
 from horolog.protocol.commands import DescribeTopic, TopicView
-from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage, SearchOffset
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage
 from horolog.protocol.remoting import client_bodies as bodies
 from horolog.protocol.remoting import group_bodies, object_keys
 from horolog.protocol.remoting.client_bodies import Connected
@@ -30,12 +30,13 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client, Member
 from horolog.server.remoting.request import Request
+from horolog.server.remoting.resets import tell_reset
 from horolog.server.remoting.subscriptions import as_java
+from horolog.server.resets import End, offsets_of
 
 _ASK_S = 5.0  # tools wait as long, or give up before
 _OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes the broker's time
 _TO_THE_END = -1  # as a time: after the newest message
-_CPP = "CPP"
 
 
 class MemberCodes:
@@ -120,35 +121,18 @@ class MemberCodes:
             stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
             wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
         await self._engine.submit(CommitOffsets(group, topic, wanted))
-        fields = {
-            "topic": topic,
-            "group": group,
-            "timestamp": str(integer(frame, "timestamp", 0)),
-            "isForce": "true",
-        }
-        broker = self._node.broker_name
-        for member in self._registry.members(group):
-            encode_offsets = (
-                group_bodies.offsets_for_cpp if member.language == _CPP else group_bodies.offsets
-            )
-            body = encode_offsets(topic, broker, wanted)
-            member.link.push(Code.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
-        return Answer(body=group_bodies.offsets(topic, broker, wanted))
+        tell_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
+        return Answer(body=group_bodies.offsets(topic, self._node.broker_name, wanted))
 
     async def _wanted_offsets(self, frame: Frame, topic: TopicView) -> dict[int, int]:
         only = integer(frame, "queueId", -1, low=-1, high=topic.queues - 1)
-        queues = [only] if only >= 0 else range(topic.queues)
         offset = integer(frame, "offset", -1)
         if only >= 0 and offset >= 0:
             low, high = topic.min_offsets[only], topic.queue_offsets[only]
             return {only: integer(frame, "offset", low=low, high=high)}
         at_ms = integer(frame, "timestamp")
-        if at_ms == _TO_THE_END:
-            return {queue: topic.queue_offsets[queue] for queue in queues}
-        found = await asyncio.gather(
-            *(self._engine.submit(SearchOffset(topic.name, queue, at_ms)) for queue in queues)
-        )
-        return dict(zip(queues, found, strict=True))
+        to = End.LATEST if at_ms == _TO_THE_END else at_ms
+        return await offsets_of(self._engine, topic, to, only if only >= 0 else None)
 
     async def offsets_of_clients(self, request: Request) -> Answer:
         """Where the clients of a group are, as they say."""

@@ -1,0 +1,320 @@
+"""What the admin API answers of messages: stored, waiting, leased, recalled, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class Problem(TypedDict):
+    """An error inside an answer."""
+
+    code: str
+    message: str
+    field: str
+    limit: str
+    retriable: bool
+
+
+class Count(TypedDict):
+    """Scheduled messages of a day, hour or second; or of a topic."""
+
+    start_ms: NotRequired[int]
+    start: NotRequired[str | None]
+    topic: NotRequired[str]
+    count: int
+
+
+class Counts(TypedDict):
+    """Exact counts; `total` is the sum of the rows."""
+
+    topic: str
+    total: int
+    by: str
+    rows: list[Count]
+
+
+class PendingRow(TypedDict):
+    """A scheduled message in a list: all but its payload."""
+
+    deliver_at_ms: int
+    deliver_at: str | None
+    topic: str
+    message_id: str
+    tag: str
+    keys: list[str]
+    size_bytes: int
+    origin: int
+    recall_handle: str
+
+
+class PendingPage(TypedDict):
+    """In the order of hand-over."""
+
+    messages: list[PendingRow]
+
+
+class Payload(TypedDict):
+    """A payload: one of the two, text or base64."""
+
+    body: NotRequired[str]
+    body_base64: NotRequired[str]
+
+
+class StoredMessage(Payload):
+    """What a stored message says about itself; `deliver_at_ms` is 0 for one that was never scheduled."""
+
+    message_id: str
+    topic: str
+    tag: str
+    keys: list[str]
+    message_group: str
+    properties: dict[str, str]
+    born_ms: int
+    deliver_at_ms: int
+    deliver_at: str | None
+    store_ms: int
+
+
+class LeasedMessage(StoredMessage):
+    """A leased message, and the handle that acks it."""
+
+    queue_id: int
+    queue_offset: int
+    attempt: int
+    receipt_handle: str
+
+
+class LeasedMessages(TypedDict):
+    """Those of a receive."""
+
+    messages: list[LeasedMessage]
+
+
+class KnownMessage(StoredMessage):
+    """A message that was looked up: where it is, and its recall handle while it waits."""
+
+    state: str
+    origin: int
+    queue_id: int
+    queue_offset: int
+    recall_handle: str
+
+
+class KnownMessages(TypedDict):
+    """All copies with an id, or all messages with a key."""
+
+    messages: list[KnownMessage]
+
+
+class SentMessage(TypedDict):
+    """What a send has stored; `queue_offset` is −1 for what waits."""
+
+    message_id: str
+    topic: str
+    deliver_at_ms: int
+    deliver_at: str | None
+    queue_id: int
+    queue_offset: int
+    recall_handle: str
+
+
+class Recalled(TypedDict):
+    """The truth about one recall."""
+
+    status: str
+    detail: str
+    message_id: str
+    deliver_at_ms: int
+    deliver_at: str | None
+
+
+class RecalledByKey(TypedDict):
+    """The truth about each message with a key."""
+
+    topic: str
+    cancelled: int
+    results: list[Recalled]
+
+
+class RecalledWindow(TypedDict):
+    """How many messages were meant, and cancelled."""
+
+    topic: str
+    matched: int
+    cancelled: int
+    size_bytes: int
+    dry_run: bool
+
+
+class Rescheduled(SentMessage):
+    """A message with its new due time and handle."""
+
+    status: str
+    detail: str
+    copies: int
+
+
+class RefusedHandle(TypedDict):
+    """A receipt handle that was not good."""
+
+    receipt_handle: str
+    error: Problem
+
+
+class AckedHandles(TypedDict):
+    """How many handles were good, and what was wrong with the others."""
+
+    acked: int
+    refused: list[RefusedHandle]
+
+
+class LetterCount(TypedDict):
+    """Dead letters of a group."""
+
+    group: str
+    topic: str
+    waiting: int
+    redriven: int
+
+
+class LetterCounts(TypedDict):
+    """Of all groups that have some."""
+
+    groups: list[LetterCount]
+
+
+class Letter(TypedDict):
+    """A dead letter in a list: all but its payload."""
+
+    place: str | None
+    redriven: bool
+    message_id: str
+    origin_topic: str
+    tag: str
+    keys: list[str]
+    attempts: int
+    dead_ms: int
+    dead: str | None
+    size_bytes: int
+
+
+class Letters(LetterCount):
+    """The oldest of a group; `next` is null at the end."""
+
+    messages: list[Letter]
+    next: str | None
+
+
+class RefusedLetter(TypedDict):
+    """A dead letter that could not be sent once more."""
+
+    place: str | None
+    message_id: str
+    error: Problem
+
+
+class Redriven(TypedDict):
+    """What became of each dead letter."""
+
+    group: str
+    redriven: int
+    already: int
+    refused: int
+    refusals: list[RefusedLetter]
+    unknown: list[str]
+    first_due_ms: int
+    first_due: str | None
+    last_due_ms: int
+    last_due: str | None
+    next: str | None
+    dry_run: bool
+
+
+class FoundRow(TypedDict):
+    """A message in a list of a search: all but its payload and properties."""
+
+    message_id: str
+    topic: str
+    tag: str
+    keys: list[str]
+    state: str
+    deliver_at_ms: int
+    deliver_at: str | None
+    store_ms: int
+    store: str | None
+    queue_id: int
+    queue_offset: int
+    size_bytes: int
+    recall_handle: str
+
+
+class FoundPage(TypedDict):
+    """A page of a search; `next` is null at the end."""
+
+    messages: list[FoundRow]
+    next: str | None
+
+
+class Copy(TypedDict):
+    """One of the messages with an id."""
+
+    state: str
+    deliver_at_ms: int
+    deliver_at: str | None
+    origin: int
+    queue_id: int
+    queue_offset: int
+    recall_handle: str
+
+
+class GroupState(TypedDict):
+    """What a consumer group has done with a message."""
+
+    group: str
+    state: str
+    attempt: int | None
+    leased_at_ms: int | None
+    leased_at: str | None
+    leased_until_ms: int | None
+    leased_until: str | None
+
+
+class Event(TypedDict):
+    """Something that has happened to a message."""
+
+    at_ms: int | None
+    at: str | None
+    event: str
+    detail: dict[str, Any]
+
+
+class MessageStory(TypedDict):
+    """A message whole, with everything that is known to have happened to it."""
+
+    state: str
+    message_id: str
+    topic: str
+    tag: str
+    keys: list[str]
+    message_group: str
+    properties: dict[str, str]
+    born_ms: int
+    born: str | None
+    deliver_at_ms: int
+    deliver_at: str | None
+    store_ms: int
+    store: str | None
+    size_bytes: int
+    compressed: bool
+    body: str  # base64
+    body_text: NotRequired[str]
+    origin: int
+    queue_id: int
+    queue_offset: int
+    recall_handle: str
+    copies: list[Copy]
+    groups: list[GroupState]
+    history: list[Event]
+    history_complete: bool

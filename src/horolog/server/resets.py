@@ -1,0 +1,98 @@
+"""Where a consumer group goes on in a topic: reset to the beginning, the end, a time, or an offset of one queue.
+
+A reset is a commit of offsets: all of them or none, and what is leased of a group that is set back comes again.  4.x
+consumers keep offsets of their own, so those that are connected are told (`KnowsClients.tell_reset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import NamedTuple
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import DescribeTopic, TopicView
+from horolog.protocol.queue_commands import CommitOffsets, FindGroup, GetOffsets, SearchOffset
+from horolog.server.running import RunningEngine
+
+
+class End(Enum):
+    """Of a queue."""
+
+    EARLIEST = "earliest"  # what is kept
+    LATEST = "latest"  # after the newest message
+
+
+class QueueOffset(NamedTuple):
+    """An offset of one queue."""
+
+    queue_id: int
+    offset: int
+
+
+class ResetRow(NamedTuple):
+    """Where a group is in a queue, and where it shall go on."""
+
+    queue_id: int
+    from_offset: int
+    to_offset: int
+
+
+async def plan_reset(
+    engine: RunningEngine,
+    group: str,
+    topic: str,
+    to: End | QueueOffset | int,
+    queue_id: int | None = None,
+) -> list[ResetRow]:
+    """What a reset would change: to an end, an offset, or a time (epoch ms); of all queues, or of one.
+
+    GROUP_NOT_FOUND, TOPIC_NOT_FOUND; BAD_REQUEST for an offset that the queue does not have.
+    """
+    await engine.submit(FindGroup(group))
+    view: TopicView = await engine.submit(DescribeTopic(topic, with_pending=False))
+    stored: dict[int, int] = await engine.submit(GetOffsets(group, topic))
+    wanted = await offsets_of(engine, view, to, queue_id)
+    return [
+        ResetRow(queue, stored.get(queue, view.min_offsets[queue]), offset)
+        for queue, offset in sorted(wanted.items())
+    ]
+
+
+async def offsets_of(
+    engine: RunningEngine, topic: TopicView, to: End | QueueOffset | int, queue_id: int | None
+) -> dict[int, int]:
+    """The same as offsets by queue."""
+    only = to.queue_id if isinstance(to, QueueOffset) else queue_id
+    if only is not None and not 0 <= only < topic.queues:
+        raise _refused("queue", only, 0, topic.queues - 1, topic.name)
+    queues = range(topic.queues) if only is None else [only]
+    match to:
+        case End.EARLIEST:
+            return {queue: topic.min_offsets[queue] for queue in queues}
+        case End.LATEST:
+            return {queue: topic.queue_offsets[queue] for queue in queues}
+        case QueueOffset(queue, offset):
+            low, high = topic.min_offsets[queue], topic.queue_offsets[queue]
+            if not low <= offset <= high:
+                raise _refused("offset", offset, low, high, topic.name)
+            return {queue: offset}
+    found = await asyncio.gather(
+        *(engine.submit(SearchOffset(topic.name, queue, to)) for queue in queues)
+    )
+    return dict(zip(queues, found, strict=True))
+
+
+async def reset(engine: RunningEngine, group: str, topic: str, rows: list[ResetRow]) -> None:
+    """Do what was planned."""
+    offsets = {row.queue_id: row.to_offset for row in rows}
+    await engine.submit(CommitOffsets(group, topic, offsets))
+
+
+def _refused(field: str, value: int, low: int, high: int, topic: str) -> HorologError:
+    return HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"{field}: {value}; topic {topic!r} has {low} to {high} there",
+        field=field,
+        limit=f"{low} to {high}",
+    )
