@@ -7,6 +7,8 @@ BIN = .venv/bin
 LOCKED = $(1)/bin/python $(PIP) install --require-hashes -r requirements/install.lock && \
 	$(1)/bin/uv pip install --quiet --python $(1)/bin/python --require-hashes -r $(2) 2>/dev/null || \
 	$(1)/bin/python $(PIP) install --require-hashes -r $(2)
+# Brokers and commands are started by the hundred, and compile themselves at each start where this is set.
+export PYTHONDONTWRITEBYTECODE =
 # A worker for each core; tests/support/spread.py deals them their tests.
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 

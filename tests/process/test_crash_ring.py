@@ -14,8 +14,8 @@ from horolog.testing.ring import Budget, run_ring
 pytestmark = pytest.mark.process
 
 
-def test_7_kills(tmp_path, record_property) -> None:
-    record_property("figures", run_ring(7, 1, tmp_path / "data"))
+def test_4_kills(tmp_path, record_property) -> None:
+    record_property("figures", run_ring(4, 1, tmp_path / "data"))
 
 
 @pytest.mark.slow

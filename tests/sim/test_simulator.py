@@ -20,8 +20,8 @@ def seeds(capsys, *options: str) -> str:
     return output.strip()
 
 
-def test_promises_hold_for_half_a_minute_of_seeds(capsys, record_property) -> None:
-    output = seeds(capsys, "--seeds", "300", "--seconds", "30", "--at-least", "60")
+def test_promises_hold_for_fifteen_seconds_of_seeds(capsys, record_property) -> None:
+    output = seeds(capsys, "--seeds", "300", "--seconds", "15", "--at-least", "40")
     record_property("figures", output)
 
 
