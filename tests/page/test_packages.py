@@ -157,7 +157,7 @@ def test_what_is_installed_serves(
     with make(installed, listener, tmp_path) as broker:
         assert listener.until("READY")["STATUS"] == "serving, 0 messages pending"
         admin = {**os.environ, "HOROLOG_ADMIN": broker.admin_url}
-        run([horolog, "topic", "create", "orders", "--queues", "1"], env=admin)
+        run([horolog, "topic", "create", "orders", "--type", "delay"], env=admin)
         run([horolog, "send", "orders", "late", "--in", "1h"], env=admin)
         run([horolog, "send", "orders", "now", "--in", "10ms"], env=admin)
         words = ["receive", "orders", "--group", "g", "--wait", "20s", "--ack"]

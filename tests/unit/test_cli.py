@@ -43,6 +43,8 @@ COMMANDS = [
     ["inspect"],
     ["broker"],
     ["health"],
+    ["top"],
+    ["doctor"],
     ["backup"],
     ["restore"],
     ["verify"],

@@ -47,6 +47,7 @@ class AdminClient:
 
     url           for sentences: without key and secret
     url_as_given  for another client of the same broker
+    host, port    where it connects to
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -64,9 +65,15 @@ class AdminClient:
         self.url = f"http://{parts.netloc.rpartition('@')[2]}"
         self.url_as_given = f"http://{parts.netloc}"
         self._authorization = _authorization(parts)
-        self._host = parts.hostname
-        self._port = port
+        self.host = parts.hostname
+        self.port = port
         self._timeout_s = timeout_s
+
+    def without_key(self) -> AdminClient:
+        """A client of the same broker that does not say who asks."""
+        stranger = AdminClient(self.url, timeout_s=self._timeout_s)
+        stranger._authorization = ""
+        return stranger
 
     def get(self, path: str, parameters: Mapping[str, object] | None = None) -> dict[str, Any]:
         """The result of GET; parameters that are None or "" are left out."""
@@ -111,7 +118,7 @@ class AdminClient:
         kind: str = "application/json",
     ) -> dict[str, Any]:
         connection = http.client.HTTPConnection(
-            self._host, self._port, timeout=timeout_s or self._timeout_s
+            self.host, self.port, timeout=timeout_s or self._timeout_s
         )
         headers = {"content-type": kind} if body is not None else {}
         if self._authorization:

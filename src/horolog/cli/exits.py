@@ -4,7 +4,7 @@
 code  name          meaning
 ====  ============  ==========================================================================
 0     ok            done
-1     failure       the broker, its disk or a file failed; `inspect`: the file is damaged
+1     failure       the broker, its disk or a file failed; `inspect`, `doctor`, `health`: not well
 2     usage         a flag, an argument, a setting or a port that cannot be used
 3     not found     no such topic, group, message or file
 4     refused       the broker or the data directory refused: a limit, a type, already delivered

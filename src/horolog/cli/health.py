@@ -13,7 +13,7 @@ def health(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> int:
     """Ask a running broker whether it is well: its named checks, one a line.
 
     Exit code 0: all are ok; 1: one is not; 5: no broker answers. A health check of a container or
-    of a load balancer can run it.
+    of a load balancer can run it; `horolog doctor` says what to do.
 
     Examples:
       horolog health

@@ -18,6 +18,7 @@ from horolog.cli import (
     clock,
     config,
     dlq,
+    doctor,
     group,
     health,
     inspect,
@@ -31,6 +32,7 @@ from horolog.cli import (
     schedule,
     send,
     serve,
+    top,
     topic,
     verify,
 )
@@ -81,7 +83,9 @@ register(app, "message", message.message)
 register(app, "recall", recall.recall)
 register(app, "reschedule", reschedule.reschedule)
 register(app, "broker", broker.broker)
+register(app, "top", top.top)
 register(app, "health", health.health)
+register(app, "doctor", doctor.doctor)
 register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)

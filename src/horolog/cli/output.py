@@ -14,6 +14,11 @@ def print_json(result: Mapping[str, object]) -> None:
     typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
 
 
+def printable(text: object) -> str:
+    """On one line, and nothing that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "·" for letter in str(text))
+
+
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns under their names; a column of nothing but numbers is aligned to the right."""
     listed = list(rows)

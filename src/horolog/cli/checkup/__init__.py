@@ -1,0 +1,1 @@
+"""What `horolog doctor` looks at: a running broker (`running`), a stopped directory (`stopped`), a local process."""

@@ -1,0 +1,37 @@
+"""One thing that was looked at, what was seen, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class State(StrEnum):
+    """How it is.  `wrong` and `warning` make exit code 1; a note is only told."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+class Check(NamedTuple):
+    """A line of the report.
+
+    seen  what is there, as a fact with its figures
+    do    what to do, as a sentence; empty when it is ok
+    """
+
+    name: str
+    state: State
+    seen: str
+    do: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {"name": self.name, "state": self.state.value, "seen": self.seen, "do": self.do}
+
+
+def is_well(checks: list[Check]) -> bool:
+    """Whether nothing has to be done."""
+    return not any(check.state in (State.WARNING, State.WRONG) for check in checks)

@@ -1,0 +1,239 @@
+"""Judges what a running broker says of itself: a function from its answers to checks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from horolog import __version__
+from horolog.admin.client import AdminClient
+from horolog.admin.status import UnreachableError
+from horolog.cli.checkup.answers import Answers, gather
+from horolog.cli.checkup.check import Check, State
+from horolog.cli.progress import size_text
+from horolog.errors import HorologError
+from horolog.limits import CONNECTIONS_MAX, DAY_MS, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
+from horolog.units import counted
+
+CLOCK_OFF_MS = (
+    1_000  # a message is handed over so much too early or late by the clock of whoever looks
+)
+LATE_MS = 1_000  # hand-over takes a few milliseconds
+LAG_MS = 10 * MINUTE_MS
+DISK_FREE_MIN = 2_048 * MIB  # a segment of the log, the next one, and files of the next hours
+FILES_SHARE = 80  # percent of the limit on open files
+_NAMED = 5  # groups that are named in a sentence
+# What is said of a problem, by what its text tells.
+_ADVICE = (
+    (r"quarantined", "see docs/guides/operate.md#damage; `horolog inspect` shows what can be read"),
+    (r"\bdisk:|bytes are free", "make room, or lower --retention; sends are taken again by themselves"),
+    (r"lake|offload|tier", "make the lake readable again, then look here once more: docs/guides/lake.md"),
+    (r"cannot be read|hole|CRC|damaged|missing",
+     "stop the broker and run `horolog verify DIR`: docs/guides/operate.md#rotten-messages"),
+)  # fmt: skip
+
+
+def check_running(client: AdminClient) -> list[Check]:
+    """Look at the broker that the client speaks to."""
+    try:
+        answers = gather(client)
+    except UnreachableError as error:
+        do = (
+            "its process is stopped or overloaded: look at CPU, disk and its log"
+            if "timed out" in str(error)
+            else "start it, or name another one with --admin; `horolog doctor --data DIR` looks at a stopped one"
+        )
+        return [Check("broker", State.WRONG, str(error).partition(";")[0], do)]
+    except HorologError as error:
+        do = "name an administrator: --admin http://KEY:SECRET@HOST:PORT, or HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY"
+        return [Check("broker", State.WRONG, f"{client.url}: {error.message}", do)]
+    return examine(answers)
+
+
+def examine(answers: Answers) -> list[Check]:
+    """Every check, in the order in which one would look."""
+    name = f"{answers.broker['broker_name']}, epoch {answers.broker['epoch']}"
+    return [
+        Check(
+            "broker", State.OK, f"{name}, {counted(answers.broker['pending'], 'message')} pending"
+        ),
+        _version(answers),
+        _clock(answers),
+        *_health(answers),
+        *_lateness(answers),
+        *_disk(answers),
+        *_files(answers),
+        *_exposed(answers),
+        *_groups(answers),
+        _dead_letters(answers),
+    ]
+
+
+def _version(answers: Answers) -> Check:
+    theirs = answers.broker["version"]
+    if theirs == __version__:
+        return Check("version", State.OK, theirs)
+    seen = f"the broker is horolog {theirs}, this command {__version__}"
+    return Check("version", State.WARNING, seen, "use the command of the broker's own version")
+
+
+def _clock(answers: Answers) -> Check:
+    clock = answers.clock
+    if clock["kind"] == "simulated":
+        return Check(
+            "clock", State.NOTE, f"simulated, at {clock['wall']}: moves only when it is told to"
+        )
+    off_ms = int(clock["wall_ms"]) - answers.now_ms
+    if abs(off_ms) <= CLOCK_OFF_MS + answers.slack_ms:
+        return Check(
+            "clock", State.OK, f"within {CLOCK_OFF_MS + answers.slack_ms} ms of this machine's"
+        )
+    side = "ahead of" if off_ms > 0 else "after"
+    seen = f"{abs(off_ms) / SECOND_MS:.1f} s {side} this machine's: {clock['wall']}"
+    return Check(
+        "clock", State.WARNING, seen, "let NTP set both clocks: due times are by the broker's"
+    )
+
+
+def _health(answers: Answers) -> list[Check]:
+    found = []
+    problems = [str(text) for text in answers.broker["problems"]]
+    for check in answers.health["checks"]:
+        name = str(check["name"])
+        if check["ok"]:
+            found.append(Check(name, State.OK, "ok"))
+        elif not problems or name not in ("store", "problems"):
+            found.append(
+                Check(name, State.WRONG, str(check["detail"]), _advice(str(check["detail"])))
+            )
+    return found + [Check("problem", State.WRONG, text, _advice(text)) for text in problems]
+
+
+def _advice(problem: str) -> str:
+    for pattern, do in _ADVICE:
+        if re.search(pattern, problem):
+            return do
+    return "look at the broker's log and at docs/guides/operate.md#health"
+
+
+def _lateness(answers: Answers) -> list[Check]:
+    overview = answers.overview
+    if overview is None:
+        return []
+    next_due_ms = overview.get("next_due_ms")
+    over_ms = int(overview["now_ms"]) - int(next_due_ms) if next_due_ms else 0
+    if over_ms > LATE_MS:
+        seen = f"the oldest message that waits was due {_ago(over_ms)} ago"
+        do = "look at CPU and disk; hand-over goes on in order as fast as they allow"
+        return [Check("lateness", State.WRONG, seen, do)]
+    minute = overview.get("lateness") or {}
+    minute = minute.get("last_minute") or minute.get("minute") or minute
+    p99_ms = minute.get("p99_ms")
+    if p99_ms is None:
+        return [Check("lateness", State.OK, "nothing is overdue")]
+    if p99_ms > LATE_MS:
+        seen = f"99 % are handed over within {p99_ms:,.0f} ms of their due time"
+        do = "look at CPU and disk, and at the hottest seconds: horolog pending --by second"
+        return [Check("lateness", State.WARNING, seen, do)]
+    return [Check("lateness", State.OK, f"99 % within {p99_ms:,.0f} ms")]
+
+
+def _disk(answers: Answers) -> list[Check]:
+    disk = (answers.overview or {}).get("disk")
+    if not disk:
+        return []
+    return [disk_check(int(disk["free"]))]
+
+
+def disk_check(free: int) -> Check:
+    """Room for what comes."""
+    seen = f"{size_text(free)} free"
+    if free >= DISK_FREE_MIN:
+        return Check("disk", State.OK, seen)
+    do = "make room: below what is promised already, sends are refused; nothing that waits is dropped"
+    return Check("disk", State.WARNING, seen, do)
+
+
+def _files(answers: Answers) -> list[Check]:
+    process = answers.process
+    if process is None or not process.files_max:
+        return []
+    seen = f"{process.files:,} of {process.files_max:,} open (process {process.pid})"
+    if process.files * 100 > process.files_max * FILES_SHARE:
+        do = "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start again: more connections are refused"
+        return [Check("files", State.WARNING, seen, do)]
+    if process.files_max < CONNECTIONS_MAX:
+        do = f"raise it (LimitNOFILE=, ulimit -n) for the {CONNECTIONS_MAX:,} connections of the default setting"
+        return [Check("files", State.NOTE, seen, do)]
+    return [Check("files", State.OK, seen)]
+
+
+def _exposed(answers: Answers) -> list[Check]:
+    process = answers.process
+    if answers.guarded:
+        return [Check("access", State.OK, "only known clients are let in")]
+    if process is None:
+        return [
+            Check("access", State.NOTE, "off: whoever reaches the ports may do everything", _CLOSE)
+        ]
+    if not process.open_ports:
+        return [Check("access", State.OK, "off, and only this machine can connect")]
+    ports = ", ".join(f"{address}:{port}" for address, port in process.open_ports)
+    seen = f"off, and other machines can connect to {ports}: everybody may do everything"
+    return [Check("access", State.WARNING, seen, _CLOSE)]
+
+
+_CLOSE = "make an access file (--access, docs/guides/access.md), or listen on 127.0.0.1"
+
+
+def _groups(answers: Answers) -> list[Check]:
+    rows = answers.groups
+    found = []
+    alone = [row for row in rows if row["waiting"] and not row["members"]]
+    if alone:
+        seen = f"{_names(alone)} with messages and no consumer connected"
+        do = "start their consumers, or `horolog group delete` those that are not needed any more"
+        found.append(Check("groups", State.WARNING, seen, do))
+    for group in answers.lagging:
+        since_ms, topic = _oldest(group)
+        if since_ms and (lag_ms := int(answers.clock["wall_ms"]) - since_ms) > LAG_MS:
+            seen = f"group {group['group']} has not consumed what is visible in {topic} since {_ago(lag_ms)}"
+            do = f"look at its consumers: horolog group describe {group['group']}"
+            found.append(Check("groups", State.WARNING, seen, do))
+    if not found:
+        more = " and more" if answers.more_groups else ""
+        found.append(Check("groups", State.OK, f"{counted(len(rows), 'group')}{more}, none lags"))
+    return found
+
+
+def _oldest(group: dict[str, Any]) -> tuple[int, str]:
+    """(since when the oldest message is visible, its topic); (0, "") if nothing waits."""
+    waits = [
+        (int(t["oldest_waiting_ms"] or 0), str(t["topic"])) for t in group["topics"] if t["waiting"]
+    ]
+    return min((each for each in waits if each[0]), default=(0, ""))
+
+
+def _dead_letters(answers: Answers) -> Check:
+    rows = [row for row in answers.dead_letters if row["waiting"]]
+    if not rows:
+        return Check("dead letters", State.OK, "none")
+    total = sum(int(row["waiting"]) for row in rows)
+    seen = f"{counted(total, 'message')} of {_names(rows)}"
+    do = f"horolog dlq list {rows[0]['group']} says why; horolog dlq redrive sends them once more"
+    return Check("dead letters", State.WARNING, seen, do)
+
+
+def _names(rows: list[dict[str, Any]]) -> str:
+    """So many groups, and those with most by name: 2 groups (a 5, b 1)."""
+    most = sorted(rows, key=lambda row: -int(row["waiting"]))
+    named = ", ".join(f"{row['group']} {row['waiting']:,}" for row in most[:_NAMED])
+    more = ", …" if len(rows) > _NAMED else ""
+    return f"{counted(len(rows), 'group')} ({named}{more})"
+
+
+def _ago(span_ms: int) -> str:
+    for unit_ms, unit in ((DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute")):
+        if span_ms >= 2 * unit_ms:
+            return counted(span_ms // unit_ms, unit)
+    return counted(max(span_ms // SECOND_MS, 1), "second")

@@ -1,0 +1,81 @@
+"""Looks at a data directory whose broker is stopped; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from pathlib import Path
+
+from horolog.cli.checkup.check import Check, State
+from horolog.cli.checkup.running import disk_check
+from horolog.cli.progress import Report, size_text
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import CONNECTIONS_MAX
+from horolog.storage.disk import Disk
+from horolog.storage.meta import parse_meta
+from horolog.units import counted
+from horolog.verify.directory import lock_directory, verify_directory
+
+_SHOWN = 5
+
+
+def check_stopped(directory: Path, report: Report) -> list[Check]:
+    """The directory, its owner, the disk, limits of this shell, and what `horolog verify --quick` finds."""
+    try:
+        lock = lock_directory(directory)
+    except HorologError as error:
+        return [Check("directory", State.WRONG, error.message, _ADVICE.get(error.code, _LOOK))]
+    try:
+        found = [Check("directory", State.OK, str(directory)), *_owner(directory)]
+        found += [_clock(directory), disk_check(shutil.disk_usage(directory).free), _files()]
+        return found + _verified(directory, report)
+    except HorologError as error:
+        return [*found, Check("verify", State.WRONG, error.message, _LOOK)]
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+_LOOK = "horolog verify DIR tells all of it; docs/guides/operate.md#damage says what to do"
+_ADVICE = {
+    ErrorCode.NOT_FOUND: "name the directory of --data-dir, the one with the file `meta`",
+    ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data, and look at that one",
+}
+
+
+def _owner(directory: Path) -> list[Check]:
+    owner = directory.stat().st_uid
+    if owner == os.geteuid() or os.geteuid() == 0:
+        return []
+    seen = f"belongs to user {owner}, and this is user {os.geteuid()}"
+    return [Check("owner", State.WARNING, seen, "start the broker as the user that it belongs to")]
+
+
+def _clock(directory: Path) -> Check:
+    meta = parse_meta((directory / "meta").read_bytes())
+    if meta.clock == "simulated":
+        return Check("clock", State.NOTE, "simulated: starts with --clock simulated only")
+    return Check("clock", State.OK, meta.clock)
+
+
+def _files() -> Check:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most >= CONNECTIONS_MAX:
+        return Check("files", State.OK, f"{most:,} may be open")
+    do = f"raise it (ulimit -n, LimitNOFILE=) for the {CONNECTIONS_MAX:,} connections of the default setting"
+    return Check("files", State.NOTE, f"{most:,} may be open in this shell", do)
+
+
+def _verified(directory: Path, report: Report) -> list[Check]:
+    verdict = verify_directory(Disk(directory, read_only=True), quick=True, report=report)
+    findings = verdict.findings
+    if verdict.clean:
+        seen = f"{size_text(verdict.bytes)}, {counted(verdict.scheduled, 'message')} scheduled"
+        notes = [Check("verify", State.NOTE, note) for note in findings.notes[:_SHOWN]]
+        return [Check("verify", State.OK, seen), *notes]
+    kept = [f"{each.file} at {each.position}: {each.what}" for each in findings.kept[:_SHOWN]]
+    rest = findings.count - len(kept)
+    if rest:
+        kept.append(f"and {counted(rest, 'other')}")
+    return [Check("verify", State.WRONG, text, _LOOK) for text in kept]

@@ -1,0 +1,226 @@
+"""Draws one frame of `horolog top` from one look: a function from answers and a size to lines.
+
+Works from 60 columns on; what does not fit a table's height is counted under it.  What a figure is called and measured
+in stands in its heading; a figure that this broker does not tell is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from horolog.cli.live.look import Look
+from horolog.cli.output import printable
+from horolog.cli.progress import size_text
+from horolog.units import counted
+
+_RATES = {
+    "scheduled": "scheduled",
+    "handed_over": "handed over",
+    "received": "received",
+    "acked": "acked",
+    "redelivered": "redelivered",
+    "recalled": "recalled",
+}
+_BARS = " ▁▂▃▄▅▆▇█"
+_FIXED_LINES = 16  # all but the rows of the two tables
+_SHOWN_PROBLEMS = 3
+
+
+class Sort(StrEnum):
+    """By what topics and groups are sorted."""
+
+    PENDING = "pending"
+    NAME = "name"
+
+    def next(self) -> Sort:
+        """The one that the key `s` goes to."""
+        return Sort.NAME if self is Sort.PENDING else Sort.PENDING
+
+
+def frame(look: Look, *, width: int, height: int, sort: Sort, keys: bool) -> RenderableType:
+    """The whole screen.
+
+    height  of the terminal; 0: every row there is
+    keys    whether there is a keyboard to tell about
+    """
+    overview = look.overview
+    parts: list[RenderableType] = [_head(look, width)]
+    parts.append(_line(f"as it was; {look.silent}", "red") if look.silent else _figures(overview))
+    parts += [Text(), _rates(overview)]
+    lateness = overview.get("lateness")
+    if lateness:
+        parts.append(_lateness(lateness))
+    for problem in look.problems[:_SHOWN_PROBLEMS]:
+        parts.append(_line(f"problem: {problem}", "red"))
+    if len(look.problems) > _SHOWN_PROBLEMS:
+        parts.append(
+            _line(f"… and {len(look.problems) - _SHOWN_PROBLEMS} more: horolog broker", "red")
+        )
+    taken = _FIXED_LINES + min(len(look.problems), _SHOWN_PROBLEMS + 1)
+    rows = max((height - taken) // 2, 2) if height else 1 << 30
+    parts += [Text(), *_topics(overview, sort, rows), Text(), *_groups(look.groups, sort, rows)]
+    if keys:
+        parts += [Text(), _line(f"q quit   s sort (now by {sort.value})", "dim")]
+    return Group(*parts)
+
+
+def _head(look: Look, width: int) -> Text:
+    overview = look.overview
+    if look.silent:
+        state, style = "NO ANSWER", "bold red"
+    elif overview["healthy"]:
+        state, style = "healthy", "bold green"
+    else:
+        state, style = counted(int(overview["problems"]), "problem").upper(), "bold red"
+    now = str(overview["now"]).partition(".")[0].replace("T", " ")
+    clock = " simulated" if overview["clock"] == "simulated" else ""
+    name = f"{overview['name']}, horolog {overview['version']}, epoch {overview['epoch']}"
+    line = Text(no_wrap=True, overflow="ellipsis", end="\n")
+    line.append(state, style)
+    line.append(f"   {printable(name)}   {now} UTC{clock}")
+    line.truncate(max(width, 20), overflow="ellipsis")
+    return line
+
+
+def _figures(overview: dict[str, Any]) -> Text:
+    facts = [f"{overview['pending']:,} pending"]
+    if overview["next_due_ms"] is not None:
+        facts.append(f"next due {_until(overview['next_due_ms'] - overview['now_ms'])}")
+    facts.append(counted(int(overview["topics_total"]), "topic"))
+    facts.append(counted(int(overview["groups_total"]), "group"))
+    facts.append(f"{counted(int(overview['parked_polls']), 'poll')} waiting")
+    if isinstance(leases := overview.get("leases"), int):
+        facts.append(counted(leases, "lease"))
+    if connections := overview.get("connections"):
+        facts.append(_connections(connections))
+    if disk := overview.get("disk"):
+        facts.append(f"{size_text(int(disk['free']))} free")
+    text = Text(no_wrap=False)
+    text.append("  ".join(fact.replace(" ", "\u00a0") for fact in facts))
+    return text
+
+
+def _connections(connections: Any) -> str:
+    if isinstance(connections, dict):
+        return "connections " + ", ".join(f"{door} {n:,}" for door, n in connections.items())
+    return counted(int(connections), "connection")
+
+
+def _rates(overview: dict[str, Any]) -> Table:
+    """A line of rates and a line of totals."""
+    rates, totals = overview["rates"] or {}, overview["totals"]
+    shown = [name for name in _RATES if name in rates or name in totals]
+    table = _table(expand=False)
+    table.add_column("")
+    for name in shown:
+        table.add_column(_RATES[name], justify="right")
+    table.add_row("a second", *(_rate(rates.get(name)) for name in shown))
+    table.add_row("in total", *(_count(totals.get(name)) for name in shown))
+    return table
+
+
+def _lateness(lateness: dict[str, Any]) -> Text:
+    recent = lateness.get("last_minute") or lateness.get("minute") or lateness
+    p50, p99 = recent.get("p50_ms"), recent.get("p99_ms")
+    text = f"lateness   p50 {_ms(p50)}   p99 {_ms(p99)}"
+    counts = recent.get("counts")
+    if counts and max(counts) > 0:
+        text += "   " + "".join(_bar(n, max(counts)) for n in counts)
+        bounds = lateness.get("bounds_ms") or recent.get("bounds_ms")
+        if bounds:
+            text += f"   {_ms(bounds[0])} … {_ms(bounds[-1])}"
+    return _line(text, "red" if isinstance(p99, int | float) and p99 > 1_000 else "")
+
+
+def _topics(overview: dict[str, Any], sort: Sort, rows: int) -> list[RenderableType]:
+    topics = _sorted(overview["topics"], sort, "topic", "pending")
+    rated = [
+        (name, heading)
+        for name, heading in (("scheduled", "in/s"), ("handed_over", "out/s"))
+        if any(name in (topic.get("rates") or {}) for topic in topics)
+    ]
+    table = _table()
+    table.add_column("topic", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("pending", justify="right")
+    for _, heading in rated:
+        table.add_column(heading, justify="right")
+    for topic in topics[:rows]:
+        own = topic.get("rates") or {}
+        table.add_row(
+            Text(printable(topic["topic"])),
+            _count(topic["pending"]),
+            *(_rate(own.get(n)) for n, _ in rated),
+        )
+    return [table, *_more(int(overview["topics_total"]) - min(len(topics), rows), "topic")]
+
+
+def _groups(groups: list[dict[str, Any]], sort: Sort, rows: int) -> list[RenderableType]:
+    table = _table()
+    table.add_column("group", no_wrap=True, overflow="ellipsis", ratio=1)
+    for heading in ("waiting", "leased", "members"):
+        table.add_column(heading, justify="right")
+    listed = _sorted(groups, sort, "group", "waiting")
+    for row in listed[:rows]:
+        alone = row["waiting"] and not row["members"]
+        table.add_row(
+            Text(printable(row["group"])),
+            _count(row["waiting"]),
+            _count(row["leased"]),
+            _count(row["members"]),
+            style="yellow" if alone else "",
+        )
+    return [table, *_more(len(listed) - min(len(listed), rows), "group")]
+
+
+def _sorted(rows: list[dict[str, Any]], sort: Sort, name: str, count: str) -> list[dict[str, Any]]:
+    by: Callable[[dict[str, Any]], Any] = (
+        (lambda row: row[name]) if sort is Sort.NAME else (lambda row: (-row[count], row[name]))
+    )
+    return sorted(rows, key=by)
+
+
+def _more(count: int, noun: str) -> list[RenderableType]:
+    return [_line(f"… and {counted(count, noun)} more", "dim")] if count > 0 else []
+
+
+def _table(*, expand: bool = True) -> Table:
+    return Table(box=None, expand=expand, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _count(count: Any) -> str:
+    return f"{count:,}" if isinstance(count, int) else ""
+
+
+def _rate(rate: Any) -> str:
+    if not isinstance(rate, int | float):
+        return ""
+    return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def _ms(ms: Any) -> str:
+    if not isinstance(ms, int | float):
+        return "–"
+    return f"{ms / 1_000:,.1f} s" if ms >= 1_000 else f"{ms:.3g} ms"
+
+
+def _bar(count: int, most: int) -> str:
+    return _BARS[0] if count == 0 else _BARS[1 + (len(_BARS) - 2) * count // most]
+
+
+def _until(ms: int) -> str:
+    if ms <= 0:
+        return "now" if ms > -1_000 else f"{-ms / 1_000:,.0f} s ago"
+    for unit_ms, unit in ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute")):
+        if ms >= 2 * unit_ms:
+            return f"in {counted(ms // unit_ms, unit)}"
+    return f"in {ms / 1_000:.1f} s" if ms < 10_000 else f"in {ms // 1_000} s"

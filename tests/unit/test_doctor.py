@@ -1,0 +1,157 @@
+"""What `horolog doctor` makes of a broker's answers: each kind of trouble is seen, and says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from horolog import __version__
+from horolog.cli.checkup.answers import Answers
+from horolog.cli.checkup.check import State, is_well
+from horolog.cli.checkup.local_process import LocalProcess, _address
+from horolog.cli.checkup.running import examine
+
+NOW_MS = 1_772_964_000_000
+OVERVIEW = {"now_ms": NOW_MS, "next_due_ms": NOW_MS + 5, "disk": {"free": 1 << 40, "used": 1}}
+WELL = Answers(
+    health={"healthy": True, "checks": [{"name": "core", "ok": True, "detail": ""}]},
+    broker={
+        "broker_name": "broker-a",
+        "epoch": 3,
+        "pending": 7,
+        "version": __version__,
+        "problems": [],
+    },
+    clock={"kind": "system", "wall_ms": NOW_MS, "wall": "2026-03-08T10:00:00Z"},
+    now_ms=NOW_MS,
+    slack_ms=3,
+    overview=OVERVIEW,
+    groups=[{"group": "g", "waiting": 0, "leased": 0, "members": 0}],
+    process=LocalProcess(4711, 50, 1_000_000, []),
+)
+
+
+def test_all_is_well() -> None:
+    checks = examine(WELL)
+    assert is_well(checks)
+    assert {check.state for check in checks} == {State.OK}
+    assert not any(check.do for check in checks)
+
+
+def broker(**changes: Any) -> dict[str, Any]:
+    return {"broker": {**WELL.broker, **changes}}
+
+
+def clock(**changes: Any) -> dict[str, Any]:
+    return {"clock": {**WELL.clock, **changes}}
+
+
+def overview(**changes: Any) -> dict[str, Any]:
+    return {"overview": {**OVERVIEW, **changes}}
+
+
+def one_group(**changes: Any) -> dict[str, Any]:
+    return {"groups": [{"group": "shop", "waiting": 5, "leased": 0, "members": 0, **changes}]}
+
+
+LAGGING = {
+    "group": "shop",
+    "topics": [
+        {"topic": "orders", "waiting": 2, "oldest_waiting_ms": NOW_MS - 7_300_000},
+        {"topic": "idle", "waiting": 0, "oldest_waiting_ms": 0},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "state", "seen", "do"),
+    [
+        (broker(version="0.0.9"), "version", "warning", "the broker is horolog 0.0.9", "own"),
+        (clock(wall_ms=NOW_MS + 9_000), "clock", "warning", "9.0 s ahead of", "NTP"),
+        (clock(wall_ms=NOW_MS - 9_000), "clock", "warning", "9.0 s after", "NTP"),
+        (clock(kind="simulated"), "clock", "note", "simulated, at 2026", ""),
+        (
+            broker(problems=["x: 1 of 2 messages are quarantined"]),
+            "problem", "wrong", "x: 1 of 2", "#damage",
+        ),
+        (
+            broker(problems=["disk: 5 bytes are free"]),
+            "problem", "wrong", "disk: 5 bytes", "make room",
+        ),
+        (broker(problems=["what nobody knows"]), "problem", "wrong", "what", "#health"),
+        (
+            overview(next_due_ms=NOW_MS - 200_000),
+            "lateness", "wrong", "was due 3 minutes ago", "CPU and disk",
+        ),
+        (
+            overview(lateness={"p99_ms": 2_500.0}),
+            "lateness", "warning", "within 2,500 ms", "--by second",
+        ),
+        (overview(lateness={"p99_ms": 2.0}), "lateness", "ok", "99 % within 2 ms", ""),
+        (overview(disk={"free": 1 << 20}), "disk", "warning", "1.0 MiB free", "make room"),
+        (
+            {"process": LocalProcess(4711, 900, 1_000, [])},
+            "files", "warning", "900 of 1,000 open (process 4711)", "LimitNOFILE=",
+        ),
+        ({"process": LocalProcess(1, 9, 1_000, [])}, "files", "note", "9 of 1,000", "20,000"),
+        (
+            {"process": LocalProcess(1, 9, 1_000_000, [("0.0.0.0", 8081)])},
+            "access", "warning", "can connect to 0.0.0.0:8081", "--access",
+        ),
+        ({"process": None}, "access", "note", "off: whoever", "--access"),
+        ({"process": None, "guarded": True}, "access", "ok", "only known clients", ""),
+        (one_group(), "groups", "warning", "1 group (shop 5) with messages and no", "start"),
+        (
+            one_group(members=1) | {"lagging": [LAGGING]},
+            "groups", "warning", "shop has not consumed what is visible in orders since 2 hours",
+            "describe shop",
+        ),
+        (
+            {"dead_letters": [{"group": "shop", "topic": "x", "waiting": 1_200, "redriven": 0}]},
+            "dead letters", "warning", "1,200 messages of 1 group (shop 1,200)", "dlq list shop",
+        ),
+    ],
+)  # fmt: skip
+def test_trouble_is_seen(
+    changes: dict[str, Any], name: str, state: str, seen: str, do: str
+) -> None:
+    checks = examine(replace(WELL, **changes))
+    others = [check for check in checks if check.name != name]
+    assert {check.state for check in others} <= {State.OK}
+    (check,) = [check for check in checks if check.name == name]
+    assert check.state == state
+    assert seen in check.seen
+    assert do in check.do
+    assert bool(check.do) == bool(do)
+    assert is_well(checks) == (state in ("ok", "note"))
+
+
+def test_a_check_that_is_not_ok_is_told_once() -> None:
+    """The store's detail is the list of problems; another check has a text of its own."""
+    store = {"name": "store", "ok": False, "detail": "a; b"}
+    core = {"name": "core", "ok": False, "detail": "no answer within 2 s"}
+    health = {"healthy": False, "checks": [store, core]}
+    checks = examine(replace(WELL, health=health, **broker(problems=["a", "b"])))
+    wrong = [(check.name, check.seen) for check in checks if check.state is State.WRONG]
+    assert wrong == [("core", "no answer within 2 s"), ("problem", "a"), ("problem", "b")]
+
+
+def test_a_broker_that_knows_no_overview() -> None:
+    assert is_well(examine(replace(WELL, overview=None)))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0100007F", "127.0.0.1"),
+        ("00000000", "0.0.0.0"),
+        ("00000000000000000000000001000000", "::1"),
+        ("0000000000000000FFFF00000100007F", "127.0.0.1"),
+    ],
+)
+def test_addresses_as_the_kernel_writes_them(text: str, address: str) -> None:
+    """On a little-endian machine, as every one that CI has."""
+    assert _address(text) == ip_address(address)
