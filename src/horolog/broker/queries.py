@@ -150,14 +150,19 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
 def _counts(shard: Shard, query: CountPending) -> PendingCounts:
     topic = _topic_id(shard, query.topic)
     if query.hour is not None:
-        _check_hour(shard, query.hour, topic)
+        in_tier = shard.tier.in_hour(query.hour, topic)
+        if in_tier and not query.partly:
+            raise _in_tier(shard, in_tier)
         rows = [(s * 1000, n) for s, n in pending.by_second(shard.delay, query.hour, topic)]
-        return PendingCounts(sum(n for _, n in rows), rows)
+        return PendingCounts(sum(n for _, n in rows), rows, in_tier=in_tier)
     match query.by:
         case CountBy.DAY:
             rows = [(d * DAY_MS, n) for d, n in pending.by_day(shard.delay, topic)]
         case CountBy.HOUR:
-            rows = [(h * HOUR_MS, n) for h, n in pending.by_hour(shard.delay, topic)]
+            hours = pending.by_hour(
+                shard.delay, topic, -(-query.from_ms // HOUR_MS), -(-query.to_ms // HOUR_MS)
+            )
+            rows = [(h * HOUR_MS, n) for h, n in hours]
         case CountBy.TOPIC:
             return _counts_by_topic(shard, topic)
         case CountBy.SECOND:
@@ -165,14 +170,12 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
     return PendingCounts(sum(n for _, n in rows), rows)
 
 
-def _check_hour(shard: Shard, hour: int, topic: int | None) -> None:
-    n = shard.tier.in_hour(hour, topic)
-    if n:
-        raise HorologError(
-            ErrorCode.IN_TIER,
-            f"hour: {n} messages of this hour are in the {shard.tier.name}, and not counted by second here",
-            field="hour",
-        )
+def _in_tier(shard: Shard, n: int) -> HorologError:
+    return HorologError(
+        ErrorCode.IN_TIER,
+        f"hour: {n} messages of this hour are in the {shard.tier.name}, and not counted by second here",
+        field="hour",
+    )
 
 
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:

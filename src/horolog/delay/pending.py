@@ -15,19 +15,25 @@ from horolog.delay.state import SECONDS, EntryState
 from horolog.delay.store import DelayStore
 
 _LOAD_ROWS = 4_096  # that a listing loads at once
+_NO_HOUR = 1 << 62  # after every hour
 
 
-def by_hour(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
-    """(hour, count) with count > 0, in order."""
+def by_hour(
+    store: DelayStore, topic: int | None, first: int = 0, stop: int = _NO_HOUR
+) -> list[tuple[int, int]]:
+    """(hour, count) with count > 0 of the hours in [first, stop), in order."""
     counts: dict[int, int] = {}
     for hour_id, hour in store.hours.items():
-        counts[hour_id] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
+        if first <= hour_id < stop:
+            counts[hour_id] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
     for source in store.far.sources():
         hours, waiting = source.waiting_by_hour(topic)
-        for hour_id, n in zip(hours.tolist(), waiting.tolist(), strict=True):
+        inside = (hours >= first) & (hours < stop)
+        for hour_id, n in zip(hours[inside].tolist(), waiting[inside].tolist(), strict=True):
             counts[hour_id] = counts.get(hour_id, 0) + n
     for hour_id, n in store.far.tier.by_hour(topic).items():
-        counts[hour_id] = counts.get(hour_id, 0) + n
+        if first <= hour_id < stop:
+            counts[hour_id] = counts.get(hour_id, 0) + n
     return [(hour_id, n) for hour_id, n in sorted(counts.items()) if n > 0]
 
 

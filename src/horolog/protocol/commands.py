@@ -280,6 +280,11 @@ class CountPending:
         None  # number (epoch ms // 3 600 000): by second of that hour, whatever `by` is
     )
     by: CountBy = CountBy.HOUR  # SECOND needs `hour`
+    # By hour: only hours that begin in [from_ms, to_ms).
+    from_ms: int = 0
+    to_ms: int = 1 << 62
+    # By second, of an hour of which something is in a tier: count the rest (`PendingCounts.in_tier`) in place of IN_TIER.
+    partly: bool = False
 
 
 @dataclass(slots=True)
@@ -292,6 +297,7 @@ class PendingCounts:
     total: int
     rows: list[tuple[int, int]]
     topics: list[tuple[str, int]] = field(default_factory=list)
+    in_tier: int = 0  # of that hour, whose seconds only the tier knows; not in `total`
 
 
 @dataclass(slots=True, frozen=True)
