@@ -108,7 +108,7 @@ def test_every_message_is_in_the_row_of_its_step(tmp_path: Path, zone: str) -> N
                 dues = [due for topic in topics for due in DUE[topic]]
                 assert [n for _, n in found["rows"]] == expected(dues, found), (step, topics)
                 assert found["total"] == sum(n for _, n in found["rows"])
-                assert found["in_lake"] == 0
+                assert found["in_tier"] == 0
                 if not window:
                     assert found["total"] == len(dues)
 

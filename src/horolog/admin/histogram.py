@@ -125,7 +125,7 @@ async def show_histogram(request: Request) -> Response:
             "to_ms": to_ms,
             "to": iso(to_ms),
             "total": sum(n for _, n in rows),
-            "in_lake": in_tier,
+            "in_tier": in_tier,
             "rows": rows,
         }
     )
