@@ -298,6 +298,24 @@ def test_a_schedule_is_changed_with_compare_and_set(world) -> None:
         world.broker.ask(ChangeSchedule("s", rule._replace(times=1), HELLO))
 
 
+def test_a_dry_run_of_a_change_says_what_it_would_be_and_changes_nothing(world) -> None:
+    create(world)
+    advance(world, HOUR_MS)
+    rule = Rule("30 * * * *", jitter_ms=MINUTE_MS)
+    before = world.broker.ask(FindSchedule("s")), pending(world), world.broker.shard.log.end
+    with pytest.raises(HorologError) as caught:
+        world.broker.ask(ChangeSchedule("s", rule, HELLO, 7, dry_run=True))
+    assert caught.value.code is ErrorCode.SCHEDULE_CHANGED
+    foreseen = world.broker.ask(ChangeSchedule("s", rule, HELLO, 1, dry_run=True))
+    world.broker.check_invariants(rows=True)
+    assert (
+        world.broker.ask(FindSchedule("s")),
+        pending(world),
+        world.broker.shard.log.end,
+    ) == before
+    assert foreseen == world.broker.ask(ChangeSchedule("s", rule, HELLO, 1))._replace(planned=())
+
+
 def test_a_removed_schedule_leaves_nothing(world) -> None:
     create(world)
     with pytest.raises(HorologError, match="'s' sends to it"):

@@ -67,6 +67,7 @@ class ScheduleBody(Body):
     times: int = Field(0, ge=0, le=limits.SCHEDULE_TIMES_MAX)
     jitter_ms: int = Field(0, ge=0, le=DURATION_MAX_MS)
     revision: int = Field(0, ge=0, le=(1 << 53))
+    dry_run: bool = False
 
     def rule(self, now_ms: int) -> Rule:
         """When it fires; BAD_REQUEST."""
@@ -103,7 +104,6 @@ class NewScheduleBody(ScheduleBody):
     """POST /v1/schedules."""
 
     name: str
-    dry_run: bool = False
 
 
 @endpoint(
@@ -157,13 +157,16 @@ async def create_schedule(request: Request) -> Response:
     codes=(ErrorCode.SCHEDULE_CHANGED, *_NO_SCHEDULE),
 )
 async def change_schedule(request: Request) -> Response:
-    """PUT /v1/schedules/{name}: another rule and content; with `revision` only if it has that one."""
+    """PUT /v1/schedules/{name}: another rule and content; with `revision` only if it has that one.
+
+    A dry run answers the same and changes nothing.
+    """
     wanted = await read_body(request, ScheduleBody)
     engine, name = engine_of(request), _name(request)
     now_ms = engine.clock.wall_ms()
     rule, content = wanted.rule(now_ms), wanted.content()
     _check(name, rule, content, now_ms)
-    view = await engine.submit(ChangeSchedule(name, rule, content, wanted.revision))
+    view = await engine.submit(ChangeSchedule(name, rule, content, wanted.revision, wanted.dry_run))
     return answer(_with_next(view, now_ms))
 
 

@@ -210,6 +210,9 @@ def change(
     revision: Annotated[
         int, typer.Option(metavar="N", help="Only if it has this revision; 0: whatever it has.")
     ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print when it would fire, and change nothing.")
+    ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -227,11 +230,14 @@ def change(
         tag, key, property_, message_group,
     )  # fmt: skip
     with typed_as(_FLAGS):
-        view = connect(admin).put(path_of("schedules", name), {**wanted, "revision": revision})
+        view = connect(admin).put(
+            path_of("schedules", name), {**wanted, "revision": revision, "dry_run": dry_run}
+        )
     if as_json:
         print_json(view)
         return
-    typer.echo(f"schedule {name}: {view['state']}, revision {view['revision']}, {_when(view)}")
+    state = "would fire" if dry_run else f"{view['state']}, revision {view['revision']}"
+    typer.echo(f"schedule {name}: {state}, {_when(view)}")
     _print_next(view["next"])
 
 

@@ -158,12 +158,14 @@ class ChangeSchedule:
     """Another rule and content; gives `ScheduleView`.  What was planned is recalled, and planned again.
 
     revision  that it has, or SCHEDULE_CHANGED; 0: whatever it has
+    dry_run   check it, and give it as it would be: nothing is changed, and nothing of it is planned
     """
 
     name: str
     rule: Rule
     content: Content
     revision: int = 0
+    dry_run: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -125,7 +125,7 @@ class ScheduleChanges:
         fired = known.fired - len(known.planned)
         if made.rule.times and made.rule.times <= fired:
             raise _never_again(made, fired)
-        recalls, settled, back = self._take_back(known, now)
+        recalls, settled, back = self._take_back(known, now, dry_run=command.dry_run)
         state = known.state if known.state is State.PAUSED else State.ACTIVE
         last_ms = max(back.before.at_ms, now.wall_ms)
         local = back.before.local if last_ms == back.before.at_ms else ""
@@ -134,6 +134,8 @@ class ScheduleChanges:
         made.cursor = Cursor(last_ms, local)
         made.before = back.before
         made.used = back.used
+        if command.dry_run:
+            return made.view()
         schedules.put(made)
         self._append([encode_schedule(made.row), *recalls], settled, now)
         return made.view()
@@ -180,9 +182,12 @@ class ScheduleChanges:
     # --- what they have in common ---------------------------------------------------------------
 
     def _take_back(
-        self, schedule: Schedule, now: Now
+        self, schedule: Schedule, now: Now, *, dry_run: bool = False
     ) -> tuple[list[bytes], list[Settled], rows.Progress]:
-        """Recall what is planned and waits: the RECALL records, what they settle, and how far it is then."""
+        """Recall what is planned and waits: the RECALL records, what they settle, and how far it is then.
+
+        A dry run says the same and marks nothing: the records must not be appended.
+        """
         shard = self._shard
         before, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
         records: list[bytes] = []
@@ -200,7 +205,8 @@ class ScheduleChanges:
                     before = Cursor(firing.nominal_ms, firing.local)
                 continue
             refs, gone = copies.refs[waiting], copies.entries[waiting]
-            shard.delay.mark_inflight(refs, EntryState.RECALLING)
+            if not dry_run:
+                shard.delay.mark_inflight(refs, EntryState.RECALLING)
             origins = origins_of(gone["origin"], gone["row"])
             lanes = copies.lanes[waiting]
             records.append(
