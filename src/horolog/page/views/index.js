@@ -3,3 +3,8 @@
 import "./overview.js";
 import "./future.js";
 import "./topics.js";
+import "./search.js";
+import "./message.js";
+import "./many.js";
+import "./dead_letters.js";
+import "./schedules.js";

@@ -1,0 +1,57 @@
+// Messages as the views want them: one with all that is known of it, or a page of a search.
+
+import { api, part } from "./api.js";
+import { newest } from "./live.js";
+
+const ID = /^(?:[0-9A-F]{2})?[0-9A-F]{32}$/i; // of 5.x clients with a version in front
+const INFLATED_MOST = 16 * 1024 * 1024; // a small body may claim to be a huge one
+
+/** Whether a text looks like the id of a message rather than a key. */
+export const looksLikeId = (text) => ID.test(text);
+
+/** The broker's time, which may be a simulated one: of the newest look, else asked for. */
+export async function brokerNow(signal) {
+  return newest().value?.now_ms ?? (await api.get("/v1/clock", { signal })).wall_ms;
+}
+
+/** One message, its history, its body as `bytes`, and `nowMs`, when the broker was asked. */
+export async function oneMessage(topic, id, signal) {
+  const [message, clock] = await Promise.all([
+    api.get(part`/v1/messages/${id}`, { query: { topic }, signal }),
+    api.get("/v1/clock", { signal }),
+  ]);
+  const stored = Uint8Array.from(atob(message.body), (letter) => letter.charCodeAt(0));
+  const inflated = message.compressed ? await inflate(stored) : null;
+  return { ...message, nowMs: clock.wall_ms, bytes: inflated ?? stored, isInflated: inflated !== null };
+}
+
+/** What a producer has compressed with zlib; null for what is something else, or too large. */
+async function inflate(stored) {
+  try {
+    const reader = new Blob([stored]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
+    const pieces = [];
+    let size = 0;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      size += value.length;
+      if (size > INFLATED_MOST) {
+        reader.cancel();
+        return null;
+      }
+      pieces.push(value);
+    }
+    return new Uint8Array(await new Blob(pieces).arrayBuffer());
+  } catch {
+    return null;
+  }
+}
+
+/** A page of messages: {messages, next}. `query` has topic, id, key, tag, from, to, state, limit, after. */
+export async function searchMessages(query, signal) {
+  const look = (wanted) => api.get("/v1/messages/search", { query: wanted, signal, patienceMs: 60_000 });
+  const [found, nowMs] = await Promise.all([look(query), brokerNow(signal)]);
+  if (found.messages.length || !(query.id || query.key)) return { ...found, nowMs };
+  // Anything may be an id, and a key may look like one.
+  return { ...(await look({ ...query, id: query.key, key: query.id })), nowMs };
+}

@@ -1,0 +1,45 @@
+// What became of something that was asked of the broker: said in words, and kept on the view until the next one.
+//
+// While hand-over runs every answer may be "too late"; no answer at all means that it is not known, and is never told
+// as a failure.
+
+import { h, show } from "../core/dom.js";
+import { timeText } from "../core/time.js";
+
+const SENTENCES = {
+  already_delivered: "Too late: it has been handed over already, and nothing was changed.",
+  due_time_changed: "Nothing was changed: somebody has moved it meanwhile. Look at its new due time, and decide again.",
+  not_found: "Nothing was changed: no such message waits. It was recalled, moved, or dropped by retention.",
+  in_lake: "Nothing was changed: it waits in the lake, and the lake cannot be read just now.",
+  schedule_changed: "Nothing was changed: somebody has changed the schedule meanwhile. Look at it, and decide again.",
+  unauthorized: "Nothing was changed: nobody is logged in.",
+  forbidden: "Nothing was changed: you have no right to do this.",
+  unreachable: "No answer came. Whether it was done is not known: look again before you repeat it.",
+};
+
+/** {kind, text} of a Failure. */
+export function refusalOf(error) {
+  const unknown = error.code === "unreachable" || error.code === "garbled";
+  const sentence = SENTENCES[error.code] ?? (unknown ? SENTENCES.unreachable : `Nothing was changed: ${error.message}`);
+  const detail = SENTENCES[error.code] && error.code !== "unreachable" ? error.message : "";
+  return { kind: unknown ? "warn" : "bad", code: error.code, text: sentence, detail };
+}
+
+/** A place for outcomes: {node, tell({kind, text, detail}), clear()}. */
+export function outcomePlace() {
+  const node = h("div", { class: "outcomes", role: "status", "aria-live": "polite" });
+  const tell = ({ kind, code = "", text, detail = "" }) => {
+    const at = timeText(Date.now());
+    show(
+      node,
+      h(
+        "div",
+        { class: `outcome ${kind}`, data: { code } },
+        h("strong", {}, text),
+        detail && h("p", {}, detail),
+        h("p", { class: "faint" }, at),
+      ),
+    );
+  };
+  return { node, tell, clear: () => show(node) };
+}

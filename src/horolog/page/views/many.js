@@ -1,0 +1,135 @@
+// Recall, move or hand over everything of a topic that is due in a window: first a dry run that says exactly what is
+// meant, then a question that must be answered by typing how many.
+
+import { api } from "../core/api.js";
+import { h } from "../core/dom.js";
+import { bytes, count, plural } from "../core/format.js";
+import { link, register } from "../core/router.js";
+import { timeText } from "../core/time.js";
+import { brokerNow } from "../core/messages.js";
+import { confirm } from "../parts/dialog.js";
+import { outcomePlace, refusalOf } from "../parts/outcome.js";
+import { facts } from "../parts/table.js";
+import { fieldMs, instantField, instantOf, whenFields } from "../parts/when.js";
+
+const PATIENCE_MS = 600_000; // a million messages take a second, those of the lake longer
+
+const ACTS = {
+  recall: { label: "Recall", done: "recalled", path: "/v1/recall/window", kind: "danger" },
+  move: { label: "Move", done: "moved", path: "/v1/reschedule/window", kind: "primary" },
+  "hand-over": { label: "Hand over now", done: "handed over", path: "/v1/hand-over/window", kind: "primary" },
+};
+
+const changedOf = (answer) => answer.cancelled ?? answer.handed_over ?? answer.moved ?? 0;
+
+function whatIsMeant(wanted, found) {
+  return facts([
+    ["Topic", wanted.topic],
+    ["Due from", timeText(wanted.from_ms, { to: "milli", mark: true })],
+    ["Due before", timeText(wanted.to_ms, { to: "milli", mark: true })],
+    wanted.tag ? ["Tag", wanted.tag] : null,
+    ["Messages", count(found.matched)],
+    ["Bytes", `${count(found.size_bytes)} (${bytes(found.size_bytes)})`],
+  ]);
+}
+
+/** What was done, next to what the dry run said. */
+function doneText(act, before, after) {
+  const changed = changedOf(after);
+  const text = `${plural(changed, "message")} ${changed === 1 ? "was" : "were"} ${act.done}.`;
+  const missing = before.matched - changed;
+  if (missing === 0) return { kind: "good", text };
+  if (missing > 0) {
+    const detail = `The dry run counted ${count(before.matched)}: ${count(missing)} of them were handed over, recalled or moved by somebody else in between.`;
+    return { kind: "warn", text, detail };
+  }
+  return { kind: "warn", text, detail: `The dry run counted ${count(before.matched)}: ${count(-missing)} more were sent in between.` };
+}
+
+async function run(act, wanted, outcome) {
+  const post = (body) => api.post(act.path, body, { patienceMs: PATIENCE_MS });
+  let before;
+  try {
+    before = await post({ ...wanted, dry_run: true });
+  } catch (error) {
+    outcome.tell(refusalOf(error));
+    return;
+  }
+  if (!before.matched) {
+    outcome.tell({ kind: "", text: "Nothing waits there: there is nothing to do." });
+    return;
+  }
+  const body = h("div", {}, whatIsMeant(wanted, before), h("p", {}, act.kind === "danger" ? "Nobody will get them. This cannot be taken back." : "All of them."));
+  const title = `${act.label} ${plural(before.matched, "message")}?`;
+  const yes = await confirm({ title, body, label: act.label, kind: act.kind, typed: String(before.matched) });
+  if (!yes) {
+    outcome.tell({ kind: "", text: `Left as it is: ${plural(before.matched, "message")}, ${bytes(before.size_bytes)}.` });
+    return;
+  }
+  outcome.tell({ kind: "", text: "Under way …" });
+  try {
+    outcome.tell(doneText(act, before, await post(wanted)));
+  } catch (error) {
+    outcome.tell(refusalOf(error));
+  }
+}
+
+function fieldsOf(query) {
+  const text = (name, more = {}) => h("input", { name, value: query.get(name) ?? "", autocomplete: "off", spellcheck: "false", ...more });
+  const instant = (name) => instantField({ name, required: true }, instantOf(query.get(name)));
+  return { topic: text("topic", { required: true }), from: instant("from"), to: instant("to"), tag: text("tag") };
+}
+
+async function many(root, { query, signal }) {
+  root.append(
+    h("h1", {}, "Many at once"),
+    h("p", { class: "soft" }, "Everything of a topic that waits and is due in a window. ", h("a", { href: link("search") }, "Search"), " shows which they are."),
+  );
+  const nowMs = await brokerNow(signal).catch(() => Date.now());
+  const fields = fieldsOf(query);
+  const when = whenFields({ nowMs, shift: true });
+  const whenBox = h("fieldset", { hidden: true }, h("legend", {}, "New due time"), when.node);
+  const choice = h(
+    "select",
+    { name: "act", onchange: () => (whenBox.hidden = choice.value !== "move") },
+    Object.entries(ACTS).map(([name, { label }]) => h("option", { value: name }, label)),
+  );
+  const outcome = outcomePlace();
+  const button = h("button", { type: "submit", class: "primary" }, "Dry run …");
+  async function submitted(event) {
+    event.preventDefault();
+    const act = ACTS[choice.value];
+    const found = choice.value === "move" ? when.read() : {};
+    if (found === null) {
+      outcome.tell({ kind: "bad", text: "Give the new due time." });
+      return;
+    }
+    const to = found.atMs ?? (found.inMs === undefined ? undefined : (await brokerNow(signal)) + found.inMs);
+    const wanted = {
+      topic: fields.topic.value.trim(),
+      from_ms: fieldMs(fields.from.value),
+      to_ms: fieldMs(fields.to.value),
+      ...(fields.tag.value.trim() ? { tag: fields.tag.value.trim() } : {}),
+      ...(to === undefined ? {} : { new_deliver_at_ms: to }),
+      ...(found.shiftMs === undefined ? {} : { shift_ms: found.shiftMs }),
+    };
+    button.disabled = true;
+    outcome.clear();
+    await run(act, wanted, outcome).finally(() => (button.disabled = false));
+  }
+  const label = (text, field) => h("label", {}, h("span", {}, text), field);
+  const form = h(
+    "form",
+    { class: "panel form", onsubmit: submitted },
+    label("What", choice),
+    label("Topic", fields.topic),
+    label("Due from", fields.from),
+    label("Due before", fields.to),
+    label("Tag", fields.tag),
+    whenBox,
+    h("div", { class: "tools" }, button, h("span", { class: "faint" }, "It only counts, and asks before anything is done.")),
+  );
+  root.append(form, outcome.node);
+}
+
+register({ name: "many", title: "Many at once", order: 0, under: "search", render: many });

@@ -1,0 +1,152 @@
+// Find messages: by id or key, by tag, by the time they are due, by what became of them. The address of a search says
+// all of it, so that it can be passed on.
+
+import { api } from "../core/api.js";
+import { h, show } from "../core/dom.js";
+import { bytes, plural } from "../core/format.js";
+import { onKeys } from "../core/keys.js";
+import { looksLikeId, searchMessages } from "../core/messages.js";
+import { go, link, register } from "../core/router.js";
+import { fromNowText, timeNode, timeText } from "../core/time.js";
+import { stateBadge } from "../parts/badges.js";
+import { empty, place } from "../parts/states.js";
+import { table } from "../parts/table.js";
+import { fieldMs, instantField, instantOf, isoText } from "../parts/when.js";
+
+const PAGE = 100;
+const FIELDS = ["topic", "id", "key", "tag", "from", "to", "state", "after"];
+const STATES = ["pending", "delivered", "recalled", "moved", "expired", "lake", "quarantined"];
+const DAY_MS = 86_400_000;
+
+/** A due time as a cell: in the chosen zone, how far away, and in UTC below. */
+export function dueCell(ms, nowMs) {
+  if (!ms) return h("span", { class: "faint" }, "at once");
+  return [
+    h("span", { class: "nowrap" }, timeNode(ms, { to: "milli" }), " ", h("span", { class: "soft" }, fromNowText(ms, nowMs))),
+    h("span", { class: "below wide-only" }, timeText(ms, { to: "milli", utc: true, mark: true })),
+  ];
+}
+
+const idLink = (message) =>
+  h("a", { href: link("messages", message.topic, message.message_id), class: "id" }, message.message_id);
+
+function results({ messages, next, nowMs }, query) {
+  const rows = table({
+    caption: "Messages that were found",
+    rows: messages,
+    key: (message) => `${message.message_id} ${message.deliver_at_ms} ${message.state}`,
+    href: (message) => link("messages", message.topic, message.message_id),
+    columns: [
+      { label: "State", cell: (message) => stateBadge(message.state) },
+      { label: "Due", kind: "time", cell: (message) => dueCell(message.deliver_at_ms, nowMs) },
+      { label: "Message", kind: "name", cell: idLink },
+      { label: "Topic", narrow: false, cell: (message) => h("a", { href: link("topics", message.topic) }, message.topic) },
+      { label: "Keys", cell: (message) => message.keys.join(" ") },
+      { label: "Tag", narrow: false, cell: (message) => message.tag },
+      { label: "Size", kind: "number", narrow: false, cell: (message) => bytes(message.size_bytes) },
+    ],
+  });
+  const pages = h("div", { class: "tools pages" });
+  if (query.after) pages.append(h("a", { href: link("search", { ...query, after: "" }) }, "First page"));
+  if (next) pages.append(h("a", { href: link("search", { ...query, after: next }), rel: "next" }, "Next page"));
+  const shown = `${plural(messages.length, "message")}${next ? " on this page; there are more" : ""}`;
+  return [h("p", { class: "soft", role: "status" }, shown), rows, pages];
+}
+
+function nothing(query) {
+  const hint = query.after
+    ? "There are no more."
+    : "By id and key messages are found in whatever state, by tag and time those that wait and those in the queues of a topic. What retention has dropped is gone.";
+  return empty("No message is like this", hint);
+}
+
+function labelled(text, field) {
+  return h("label", {}, h("span", {}, text), field);
+}
+
+/** The form; `values()` gives the query. */
+function makeForm(query, signal) {
+  const topics = h("datalist", { id: "topics-known" });
+  const text = (name, value, more = {}) =>
+    h("input", { name, value, autocomplete: "off", spellcheck: "false", ...more });
+  const topic = text("topic", query.topic, { list: "topics-known", placeholder: "orders" });
+  const what = text("what", query.id || query.key, { placeholder: "an id, or a key such as an order number" });
+  const tag = text("tag", query.tag);
+  const from = instantField({ name: "from" }, instantOf(query.from));
+  const to = instantField({ name: "to" }, instantOf(query.to));
+  const state = h(
+    "select",
+    { name: "state" },
+    h("option", { value: "" }, "any"),
+    STATES.map((each) => h("option", { value: each, selected: each === query.state }, each)),
+  );
+  const fill = async () => {
+    const { topics: known } = await api.get("/v1/topics", { signal });
+    show(topics, known.map((each) => h("option", { value: each.name })));
+    if (!topic.value && known.length === 1) topic.value = known[0].name;
+  };
+  fill().catch(() => {}); // only suggestions: the search itself says what is wrong
+  const values = () => {
+    const wanted = what.value.trim();
+    const named = { topic: topic.value.trim(), state: state.value };
+    // An id or a key says which message is meant: the window is for those who have neither.
+    if (wanted) return { ...named, [looksLikeId(wanted) ? "id" : "key"]: wanted };
+    return {
+      ...named,
+      tag: tag.value.trim(),
+      from: isoText(fieldMs(from.value)),
+      to: isoText(fieldMs(to.value)),
+    };
+  };
+  const window = (fromMs, toMs) => {
+    what.value = "";
+    go("search", { ...values(), from: isoText(fromMs), to: isoText(toMs) });
+  };
+  const quick = (label, before, after) =>
+    h("button", { type: "button", class: "small", onclick: () => window(Date.now() - before, Date.now() + after) }, label);
+  const node = h(
+    "form",
+    { class: "panel form", role: "search", onsubmit: (event) => { event.preventDefault(); go("search", values()); } },
+    labelled("Topic", topic),
+    labelled("Id or key", what),
+    labelled("Tag", tag),
+    labelled("Due from", from),
+    labelled("Due before", to),
+    labelled("State", state),
+    topics,
+    h(
+      "div",
+      { class: "tools" },
+      h("button", { type: "submit", class: "primary" }, "Search"),
+      quick("Due in the past day", DAY_MS, 0),
+      quick("Due in the next hour", 0, DAY_MS / 24),
+      quick("Due in the next day", 0, DAY_MS),
+    ),
+  );
+  return { node, what, topic };
+}
+
+function search(root, { query: given, signal, title }) {
+  const query = Object.fromEntries(FIELDS.map((name) => [name, given.get(name) ?? ""]));
+  const form = makeForm(query, signal);
+  const many = link("many", { topic: query.topic, from: query.from, to: query.to, tag: query.tag });
+  root.append(
+    h("div", { class: "heading" }, h("h1", {}, "Search"), h("a", { href: many }, "Recall or move many at once …")),
+    form.node,
+  );
+  onKeys("/", "to the field for an id or a key", () => form.what.focus(), signal);
+  if (!FIELDS.some((name) => query[name])) {
+    root.append(empty("Give an id, a key, or a time", "A topic helps; a tag or a time alone finds what waits."));
+    (query.topic ? form.what : form.topic).focus();
+    return;
+  }
+  title(query.id || query.key || "Search");
+  place(root, {
+    signal,
+    load: (leaving) => searchMessages({ ...query, limit: PAGE }, leaving),
+    isEmpty: ({ messages }) => (messages.length ? null : nothing(query)),
+    draw: (found) => results(found, query),
+  });
+}
+
+register({ name: "search", title: "Search", key: "s", order: 40, render: search });
