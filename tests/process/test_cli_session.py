@@ -64,14 +64,16 @@ def test_a_message_from_send_to_ack(run: Run) -> None:
     assert said(run("topic", "create", "reminders", "--type", "delay", "--queues", "1")) == (
         "topic reminders: type delay, 1 queue\n"
     )
-    assert said(run("topic", "create", "reminders", "--queues", "1")).startswith("topic reminders")
-    again = run("topic", "create", "reminders")
+    assert said(run("topic", "create", "reminders", "--type", "DELAY", "--queues", "1")).startswith(
+        "topic reminders"
+    )
+    again = run("topic", "create", "reminders", "--type", "delay")
     assert again.returncode == 4
     assert "--queues: " in again.stderr
     assert "exists with 1 queue, not 8" in again.stderr
-    fewer = run("topic", "change", "reminders", "--queues", "0")
+    fewer = run("topic", "set", "reminders", "--queues", "0")
     assert fewer.returncode != 0
-    assert said(run("topic", "change", "reminders", "--queues", "1")) == (
+    assert said(run("topic", "set", "reminders", "--queues", "1")) == (
         "topic reminders: type delay, 1 queue\n"
     )
     sent = said(run("send", "reminders", "stand up", "--in", "90s", "--tag", "desk", "--key", "k1"))
@@ -120,9 +122,48 @@ def test_a_lease_that_is_not_acknowledged_comes_again(run: Run) -> None:
     assert [message["attempt"] for message in again["messages"]] == [2]
 
 
+def test_a_group_is_listed_described_reset_and_deleted(run: Run) -> None:
+    """A topic is normal unless something else is said, and goes with what waits if that is said."""
+    assert said(run("topic", "create", "audit", "--queues", "1")) == (
+        "topic audit: type normal, 1 queue\n"
+    )
+    for body in ("a", "b"):
+        said(run("send", "audit", body))
+    assert said(run("receive", "audit", "--group", "me", "--max", "2", "--ack"))
+    listed = said(run("group", "list")).splitlines()
+    assert listed[1].split()[:2] == ["me", "1"]
+    assert json.loads(said(run("group", "list", "--json")))["groups"][0]["waiting"] == 0
+    planned = said(run("group", "reset", "me", "--topic", "audit", "--to", "earliest", "--dry-run"))
+    assert planned.splitlines()[-1] == (
+        "group me would be reset in audit: 2 messages again, 0 messages skipped"
+    )
+    done = json.loads(
+        said(run("group", "reset", "me", "--topic", "audit", "--to", "earliest", "--json"))
+    )
+    assert (done["again"], done["queues"]) == (
+        2,
+        [{"queue_id": 0, "from_offset": 2, "to_offset": 0}],
+    )
+    described = said(run("group", "describe", "me"))
+    assert described.splitlines()[-1].split()[:3] == ["audit", "2", "0"]
+    assert run("receive", "audit", "--group", "me", "--max", "2").stdout.count("\n") > 1
+    assert said(run("group", "clients")).startswith("CLIENT")
+    nowhere = run("group", "reset", "me", "--topic", "audit", "--to", "soon")
+    assert nowhere.stderr.startswith("horolog: --to: ")
+    assert said(run("group", "delete", "me")) == "group me: deleted\n"
+    assert run("group", "describe", "me").returncode == 3
+    said(run("topic", "create", "later", "--type", "Delay", "--queues", "1"))
+    said(run("send", "later", "x", "--in", "1h"))
+    kept = run("topic", "delete", "later")
+    assert kept.stderr.startswith("horolog: --pending: ")
+    assert said(run("topic", "delete", "later", "--pending", "recall")) == (
+        "topic later: deleted, 1 message recalled\n"
+    )
+
+
 def test_the_truth_about_a_recall(run: Run) -> None:
     """CANCELLED 0, NOT_FOUND 3, ALREADY_DELIVERED 4."""
-    said(run("topic", "create", "reminders", "--queues", "1"))
+    said(run("topic", "create", "reminders", "--type", "delay", "--queues", "1"))
     handles = [
         json.loads(said(run("send", "reminders", "x", "--in", due, "--json")))["recall_handle"]
         for due in ("1h", "2h")
@@ -143,7 +184,7 @@ def test_the_truth_about_a_recall(run: Run) -> None:
 
 def test_the_truth_about_a_reschedule(run: Run) -> None:
     """RESCHEDULED 0, NOT_FOUND 3, ALREADY_DELIVERED 4, with the status word in front."""
-    said(run("topic", "create", "reminders", "--queues", "1"))
+    said(run("topic", "create", "reminders", "--type", "delay", "--queues", "1"))
     sent = json.loads(said(run("send", "reminders", "x", "--in", "1h", "--json")))
     moved = json.loads(said(run("reschedule", sent["recall_handle"], "--to", "2h", "--json")))
     assert (moved["status"], moved["message_id"]) == ("RESCHEDULED", sent["message_id"])

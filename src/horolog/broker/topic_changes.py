@@ -247,7 +247,7 @@ def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
         raise HorologError(
             ErrorCode.TOPIC_EXISTS,
             f"topic {known.name!r} exists with {there} {'queue' if there == 1 else 'queues'}, "
-            f"not {command.queues}; change it to have more (`horolog topic change`, "
+            f"not {command.queues}; change it to have more (`horolog topic set`, "
             "PATCH /v1/topics/{name})",
             field="queues",
         )
@@ -255,6 +255,6 @@ def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
         raise HorologError(
             ErrorCode.TOPIC_EXISTS,
             f"topic {known.name!r} exists with the permission {known.settings.perm}, or with other "
-            "settings; change it (`horolog topic change`, PATCH /v1/topics/{name})",
+            "settings; change it (`horolog topic set`, PATCH /v1/topics/{name})",
             field="settings",
         )

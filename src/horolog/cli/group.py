@@ -1,4 +1,4 @@
-"""horolog group set | show."""
+"""horolog group list | describe | clients | set | reset | delete."""
 
 from __future__ import annotations
 
@@ -7,14 +7,149 @@ from typing import Annotated, Any
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
-from horolog.cli.output import print_fields, print_json
+from horolog.cli.output import print_fields, print_json, print_table
+from horolog.units import counted
 
 app = typer.Typer(
-    help="Show consumer groups, and change how they consume.",
+    help="List, describe, change, reset and delete consumer groups.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,
 )
+_PAGE = 1_000
+_FLAGS = {
+    "consumer group": "NAME",
+    "topic": "--topic",
+    "to": "--to",
+    "queue": "--queue",
+    "offset": "--offset",
+    "retry_max": "--retries",
+    "force": "--force",
+}
+
+
+def list_groups(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
+    """List all consumer groups: topics, members, messages that they have not consumed.
+
+    Example:
+      horolog group list
+    """
+    rows = _all(admin, "groups", "groups")
+    if as_json:
+        print_json({"groups": rows})
+        return
+    print_table(
+        ("GROUP", "TOPICS", "MEMBERS", "CONSUME", "WAITING", "LEASED", "IN ORDER", "RETRIES"),
+        [
+            (
+                row["group"],
+                row["topics"],
+                row["members"],
+                row["consume"],
+                row["waiting"],
+                row["leased"],
+                "yes" if row["orderly"] else "no",
+                row["retry_max"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _all(admin: str, path: str, field: str, **parameters: object) -> list[dict[str, Any]]:
+    """All pages of a list."""
+    from horolog.admin.client import path_of
+
+    client, after = connect(admin), None
+    rows: list[dict[str, Any]] = []
+    while True:
+        page = client.get(path_of(path), {**parameters, "limit": _PAGE, "after": after})
+        rows += page[field]
+        after = page["next"]
+        if after is None:
+            return rows
+
+
+def describe(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Describe one consumer group: how it consumes, how far it is in each topic, and its members.
+
+    Examples:
+      horolog group describe billing
+      horolog group describe billing --json
+    """
+    from horolog.admin.client import path_of
+
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        view = client.get(path_of("groups", name), {"limit": _PAGE})
+    while (after := view["next"]) is not None:
+        page = client.get(path_of("groups", name), {"limit": _PAGE, "after": after})
+        view["topics"] += page["topics"]
+        view["next"] = page["next"]
+    if as_json:
+        print_json(view)
+        return
+    print_fields({**_settings(view), "members consume by": view["consume"]})
+    typer.echo()
+    print_table(
+        ("TOPIC", "WAITING", "LEASED", "OLDEST WAITING", "MEMBERS"),
+        [
+            (
+                topic["topic"],
+                topic["waiting"],
+                topic["leased"],
+                topic["oldest_waiting"] or "",
+                topic["members"],
+            )
+            for topic in view["topics"]
+        ],
+    )
+    if view["members"]:
+        typer.echo()
+        _print_clients(view["members"])
+
+
+def clients(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only the members of this group.")
+    ] = "",
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List connected clients: who they are, from where, and in which groups.
+
+    Examples:
+      horolog group clients
+      horolog group clients billing
+    """
+    found = _all(admin, "clients", "clients", group=name)
+    if as_json:
+        print_json({"clients": found})
+    else:
+        _print_clients(found)
+
+
+def _print_clients(found: list[dict[str, Any]]) -> None:
+    print_table(
+        ("CLIENT", "DOOR", "ADDRESS", "LANGUAGE", "VERSION", "CONSUMES", "GROUPS", "CONNECTED"),
+        [
+            (
+                client["client_id"],
+                client["door"] + (" with TLS" if client["tls"] else ""),
+                client["address"],
+                client["language"],
+                client["version"],
+                client["consumes"],
+                ",".join([*client["groups"], *client["producer_groups"]]),
+                client["connected"] or "",
+            )
+            for client in found
+        ],
+    )
 
 
 def set_(
@@ -47,41 +182,105 @@ def set_(
         wanted["orderly"] = orderly
     if retries is not None:
         wanted["retry_max"] = retries
-    with typed_as({"consumer group": "NAME", "retry_max": "--retries"}):
+    with typed_as(_FLAGS):
         view = connect(admin).put(path_of("groups", name), wanted)
-    _print_group(view, as_json=as_json)
+    if as_json:
+        print_json(view)
+    else:
+        print_fields(_settings(view))
 
 
-def show(
+def _settings(view: dict[str, Any]) -> dict[str, object]:
+    return {
+        "group": view["group"],
+        "in order": "yes, by message group" if view["orderly"] else "no",
+        "retries": str(view["retry_max"]),
+    }
+
+
+def reset(
     name: Annotated[str, typer.Argument(metavar="NAME")],
+    topic: Annotated[str, typer.Option(metavar="T", help="In this topic.")],
+    to: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="earliest, latest, or a time: 2026-03-08T10:00:00Z."),
+    ] = "",
+    queue: Annotated[
+        int | None, typer.Option(metavar="Q", help="Only this queue of the topic.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option(metavar="O", help="With --queue: to this offset of it.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, only say what would change.")
+    ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a consumer group consumes.
+    """Let a consumer group go on elsewhere in a topic: what comes again, or is skipped, is said.
+
+    Its members may be connected; they go on there at once.
 
     Examples:
-      horolog group show billing
-      horolog group show billing --json
+      horolog group reset billing --topic orders --to earliest --dry-run
+      horolog group reset billing --topic orders --to 2026-03-08T10:00:00Z
+      horolog group reset billing --topic orders --queue 0 --offset 120
     """
     from horolog.admin.client import path_of
 
-    with typed_as({"consumer group": "NAME"}):
-        view = connect(admin).get(path_of("groups", name))
-    _print_group(view, as_json=as_json)
-
-
-def _print_group(view: dict[str, Any], *, as_json: bool) -> None:
+    wanted = {
+        "topic": topic,
+        "to": to or None,
+        "queue": queue,
+        "offset": offset,
+        "dry_run": dry_run,
+    }
+    with typed_as(_FLAGS):
+        done = connect(admin).post(path_of("groups", name, "reset"), wanted)
     if as_json:
-        print_json(view)
+        print_json(done)
         return
-    print_fields(
-        {
-            "group": view["group"],
-            "in order": "yes, by message group" if view["orderly"] else "no",
-            "retries": str(view["retry_max"]),
-        }
+    print_table(
+        ("QUEUE", "FROM", "TO"),
+        [(row["queue_id"], row["from_offset"], row["to_offset"]) for row in done["queues"]],
     )
+    typer.echo()
+    again, skipped = counted(done["again"], "message"), counted(done["skipped"], "message")
+    would = "would be" if dry_run else "is"
+    typer.echo(f"group {name} {would} reset in {topic}: {again} again, {skipped} skipped")
 
 
+def delete(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while clients of it are connected.")
+    ] = False,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a consumer group with its settings and its progress.
+
+    Its retry and dead-letter topics stay: delete them as topics.
+
+    Examples:
+      horolog group delete billing
+      horolog group delete billing --force
+    """
+    from horolog.admin.client import path_of
+
+    path = path_of("groups", name) + ("?force=true" if force else "")
+    with typed_as(_FLAGS):
+        result = connect(admin).delete(path)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(f"group {name}: deleted")
+
+
+register(app, "list", list_groups)
+register(app, "describe", describe)
+register(app, "show", describe, hidden=True)
+register(app, "clients", clients)
 register(app, "set", set_)
-register(app, "show", show)
+register(app, "reset", reset)
+register(app, "delete", delete)

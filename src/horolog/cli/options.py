@@ -32,21 +32,29 @@ ADMIN_DEFAULT = "http://127.0.0.1:8090"
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
-def register(app: typer.Typer, name: str, command: Callable[..., object]) -> None:
-    """Make `command` a command of `app`; its docstring is the help, its examples stay as typed."""
+def register(
+    app: typer.Typer, name: str, command: Callable[..., object], *, hidden: bool = False
+) -> None:
+    """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
+
+    hidden  a name of before, which goes on to work
+    """
     text = inspect.cleandoc(command.__doc__ or "")
     # \b on a line of its own tells the help formatter not to re-wrap the paragraph
     text = re.sub(r"^(Examples?:)$", "\b\n\\1", text, flags=re.MULTILINE)
     # In a list of commands: the first sentence as far as a narrow terminal shows it.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
-    app.command(name, help=text, short_help=short, epilog=EPILOG)(command)
+    app.command(name, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 
-def connect(admin: str) -> AdminClient:
+LONG_S = 3_600.0  # for what a broker does piece by piece, and answers when it is done
+
+
+def connect(admin: str, *, timeout_s: float | None = None) -> AdminClient:
     """A client for that URL; imported here to keep `horolog --help` quick."""
-    from horolog.admin.client import AdminClient
+    from horolog.admin.client import TIMEOUT_S, AdminClient
 
-    return AdminClient(admin)
+    return AdminClient(admin, timeout_s=timeout_s or TIMEOUT_S)
 
 
 @contextmanager

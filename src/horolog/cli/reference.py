@@ -161,7 +161,8 @@ def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]
     yield path, text
     members = getattr(command, "commands", {})
     for name in command.list_commands(context) if members else ():
-        yield from _commands(members[name], f"{path} {name}", context)
+        if not members[name].hidden:
+            yield from _commands(members[name], f"{path} {name}", context)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""horolog topic create | change | delete | list | describe."""
+"""horolog topic create | set | delete | list | describe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
+from horolog.cli.options import (
+    ADMIN_DEFAULT,
+    EPILOG,
+    LONG_S,
+    Admin,
+    AsJson,
+    connect,
+    register,
+    typed_as,
+)
 from horolog.cli.output import print_fields, print_json, print_table
 from horolog.units import counted
 
@@ -27,6 +36,8 @@ _FLAGS = {
     "multi_tag": "--multi-tag",
     "late": "--late",
     "late_after_ms": "--late-after",
+    "read_queues": "--read-queues",
+    "write_queues": "--write-queues",
 }
 _MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets those with one it wants."
 _PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
@@ -45,8 +56,8 @@ class Late(StrEnum):
 class Type(StrEnum):
     """Values of --type: those of which the broker makes topics."""
 
-    DELAY = "delay"
     NORMAL = "normal"
+    DELAY = "delay"
     FIFO = "fifo"
     TRANSACTION = "transaction"
     MIXED = "mixed"
@@ -54,7 +65,9 @@ class Type(StrEnum):
 
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")],
-    type_: Annotated[Type, typer.Option("--type", help="Which messages it takes.")] = Type.DELAY,
+    type_: Annotated[
+        Type, typer.Option("--type", case_sensitive=False, help="Which messages it takes.")
+    ] = Type.NORMAL,
     queues: Annotated[int, typer.Option(metavar="N", help="Number of queues, 1 to 1024.")] = 8,
     perm: Annotated[int, typer.Option(metavar="P", help=_PERM)] = 6,
     late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,
@@ -69,10 +82,10 @@ def create(
 
     Examples:
       horolog topic create reminders --type delay --queues 4
-      horolog topic create audit --type normal
+      horolog topic create audit
       horolog topic create archive --perm 4
-      horolog topic create offers --late drop --late-after 5m
-      horolog topic create events --type normal --multi-tag
+      horolog topic create offers --type delay --late drop --late-after 5m
+      horolog topic create events --multi-tag
     """
     from horolog.admin.client import path_of
 
@@ -87,7 +100,7 @@ def create(
     _print_topic(view, as_json=as_json)
 
 
-def change(
+def set_(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     queues: Annotated[
         int | None, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
@@ -98,22 +111,38 @@ def change(
     multi_tag: Annotated[
         bool | None, typer.Option("--multi-tag/--single-tag", help=_MULTI_TAG)
     ] = None,
+    read_queues: Annotated[
+        int | None, typer.Option(metavar="N", help="Queues that consumers are shown; 0: all.")
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option(metavar="N", help="Queues that take new messages; 0: all.")
+    ] = None,
+    order: Annotated[
+        bool | None, typer.Option("--order/--no-order", help="What 4.x clients are told of order.")
+    ] = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Add queues to a topic, or change who may use it, or whether its messages may have several tags.
+    """Change the settings of a topic; what is not named stays as it is.
 
     It cannot have fewer queues: messages would be left in them.  What waits is handed over whatever the permission.
 
     Examples:
-      horolog topic change reminders --queues 8
-      horolog topic change reminders --perm 4
-      horolog topic change reminders --late hand-over
-      horolog topic change events --multi-tag
+      horolog topic set reminders --queues 8
+      horolog topic set reminders --perm 4
+      horolog topic set reminders --late hand-over
+      horolog topic set events --multi-tag
     """
     from horolog.admin.client import path_of
 
-    given: dict[str, Any] = {"queues": queues, "perm": perm, "multi_tag": multi_tag}
+    given: dict[str, Any] = {
+        "queues": queues,
+        "perm": perm,
+        "multi_tag": multi_tag,
+        "read_queues": read_queues,
+        "write_queues": write_queues,
+        "order": order,
+    }
     wanted = {field: value for field, value in given.items() if value is not None}
     wanted |= _late_fields(late, late_after)
     with typed_as(_FLAGS):
@@ -121,27 +150,47 @@ def change(
     _print_topic(view, as_json=as_json)
 
 
+class Pending(StrEnum):
+    """Values of --pending."""
+
+    REFUSE = "refuse"
+    RECALL = "recall"
+
+
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME")],
+    pending: Annotated[
+        Pending,
+        typer.Option(
+            "--pending",
+            help="What becomes of messages that wait: the topic stays, or they are recalled.",
+        ),
+    ] = Pending.REFUSE,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Delete a topic, its messages and the progress of consumer groups in it.
 
-    Refused while messages of it wait to be handed over: recall them first.  A topic that is created with this name
-    later is another one, and begins empty.
+    Refused while messages of it wait to be handed over, unless they are to be recalled; a deletion that was broken
+    off goes on with the same command.  A topic that is created with this name later is another one, and begins empty.
 
-    Example:
+    Examples:
       horolog topic delete reminders
+      horolog topic delete reminders --pending recall
     """
     from horolog.admin.client import path_of
 
-    with typed_as({"topic": "NAME"}):
-        result = connect(admin).delete(path_of("topics", name))
+    path = path_of("topics", name)
+    if pending is not Pending.REFUSE:
+        path += f"?pending={pending.value}"
+    with typed_as({"topic": "NAME", "pending": "--pending"}):
+        result = connect(admin, timeout_s=LONG_S).delete(path)
     if as_json:
         print_json(result)
     else:
-        typer.echo(f"topic {name}: deleted")
+        recalled = result.get("recalled", 0)
+        also = f", {counted(recalled, 'message')} recalled" if recalled else ""
+        typer.echo(f"topic {name}: deleted{also}")
 
 
 def _late_fields(late: Late | None, late_after: str) -> dict[str, Any]:
@@ -248,7 +297,8 @@ def _print_group(group: dict[str, Any]) -> None:
 
 
 register(app, "create", create)
-register(app, "change", change)
+register(app, "set", set_)
+register(app, "change", set_, hidden=True)
 register(app, "delete", delete)
 register(app, "list", list_topics)
 register(app, "describe", describe)
