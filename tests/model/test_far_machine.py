@@ -69,8 +69,7 @@ class FarMachine(RuleBasedStateMachine):
         key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
         filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of, self.now))
         assert rest is None
-        for part in filed:
-            self.wheel.insert(*part)
+        self.wheel.insert(*filed)
         for i, at in enumerate(due_ms):
             self.waiting[self.next_origin + i] = (at, key_of[i])
         self.next_origin += len(due)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from horolog.delay import pending
 from horolog.delay.entry_files import Filing
+from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.delay.store import DelayStore, Unfiled
@@ -63,8 +64,7 @@ class HourMachine(RuleBasedStateMachine):
         key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
         filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of))
         assert rest is None
-        for row in filed:
-            self.wheel.insert(*row)
+        self.wheel.insert(*filed)
         for i, at in enumerate(due_ms):
             self.waiting[self.next_origin + i] = (at, key_of[i])
         self.next_origin += len(due)
@@ -160,18 +160,17 @@ def test_worked_example_of_the_format() -> None:
     hour = Hour(FaultyDisk(), "hour", 10)
     base = 10 * HOUR_MS
     for n, due in enumerate((7_500, 9_000, 7_100)):
-        hour.file(
-            Filing(
-                np.array([base + due]),
-                np.array([n + 100], np.uint64),
-                np.array([8]),
-                np.array([n], np.uint64),
-                np.array([1], np.uint32),
-                np.array([0], np.int32),
-                np.array([0], np.uint32),
-                b"12345678",
-            )
+        filing = Filing(
+            np.array([base + due]),
+            np.array([n + 100], np.uint64),
+            np.array([8]),
+            np.array([n], np.uint64),
+            np.array([1], np.uint32),
+            np.array([0], np.int32),
+            np.array([0], np.uint32),
+            b"12345678",
         )
+        assert [rows.tolist() for rows in file_in_hours([hour], [0, 1], filing)] == [[n]]
     entries = hour.entries(np.arange(3))
     assert entries["local"].tolist() == [0, 0, 1]
     assert entries["previous"].tolist() == [-1, -1, 0]

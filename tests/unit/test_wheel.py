@@ -31,8 +31,7 @@ class Day:
         origins = np.arange(self.origin, self.origin + len(due_ms), dtype=np.uint64)
         self.origin += len(due_ms)
         records = memoryview(heads.tobytes())
-        for row in self.store.file(Unfiled(heads, origins, records, TEN))[0]:
-            self.wheel.insert(*row)
+        self.wheel.insert(*self.store.file(Unfiled(heads, origins, records, TEN))[0])
 
     def hand_over(self, at_ms: int) -> list[int]:
         refs = self.wheel.take(at_ms, 10).ref

@@ -314,8 +314,7 @@ class Shard:
         """File what waits for it, in log order; False if the disk is full."""
         while self.stalled:
             filed, rest = self.delay.file(self.stalled[0])
-            for due_ms, origin, ref in filed:
-                self.wheel.insert(due_ms, origin, ref)
+            self.wheel.insert(*filed)
             if rest is not None:
                 self.stalled[0] = rest
                 return False

@@ -21,7 +21,6 @@ from horolog.delay.entry import (
     INDEX_NAME,
     LOG_NAME,
     ORIGIN_LONG,
-    entry_sums,
     records_of,
 )
 from horolog.delay.mapped import Mapped
@@ -48,7 +47,30 @@ class Filing(NamedTuple):
     topic: npt.NDArray[np.uint32]
     tags: npt.NDArray[np.int32]
     crc: npt.NDArray[np.uint32]
-    records: bytes
+    records: bytes | memoryview
+
+    def chosen(self, rows: slice | npt.NDArray[np.int64], records: bytes | memoryview) -> Filing:
+        """Some of them, with their records."""
+        return Filing(
+            self.due_ms[rows],
+            self.origin[rows],
+            self.size[rows],
+            self.key[rows],
+            self.topic[rows],
+            self.tags[rows],
+            self.crc[rows],
+            records,
+        )
+
+
+def put_columns(entries: npt.NDArray[Any], filing: Filing) -> None:
+    """Write into ENTRY rows what is of the messages themselves."""
+    entries["size"] = filing.size
+    entries["due_ms"] = filing.due_ms
+    entries["origin"] = filing.origin
+    entries["key"] = filing.key
+    entries["topic"] = filing.topic
+    entries["crc"] = filing.crc
 
 
 class EntryFiles:
@@ -129,23 +151,15 @@ class EntryFiles:
 
     # --- filing -----------------------------------------------------------------------------------
 
-    def _append(self, filing: Filing, entries: npt.NDArray[Any]) -> Rows:
-        """Write messages after the last ones; gives their rows.  DISK_FULL changes nothing.
+    def _append(self, entries: npt.NDArray[Any], records: bytes | bytearray | memoryview) -> Rows:
+        """Write entries, which are complete, and their records after the last ones; gives their rows.
 
-        entries  ENTRY rows with `local` and `previous`; the rest is put in
+        DISK_FULL changes nothing.
         """
-        entries["position"] = self.log_bytes + filing.size.cumsum() - filing.size
-        entries["size"] = filing.size
-        entries["due_ms"] = filing.due_ms
-        entries["origin"] = filing.origin
-        entries["key"] = filing.key
-        entries["topic"] = filing.topic
-        entries["crc"] = filing.crc
-        entries["sum"] = entry_sums(entries)
-        self._log.write(self.log_bytes, filing.records)
+        self._log.write(self.log_bytes, records)
         self._index.write(self.count * ENTRY_BYTES, entries.tobytes())
-        self.keys.add(filing.key)
-        self.log_bytes += len(filing.records)
+        self.keys.add(entries["key"])
+        self.log_bytes += len(records)
         first, self.count = self.count, self.count + len(entries)
         self._grow_states()
         self.unsynced = True

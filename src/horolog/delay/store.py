@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
+from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
-from horolog.delay.near.hours import hour_groups
+from horolog.delay.near.hours import by_hour
 from horolog.delay.near.store import NearStore
 from horolog.delay.repair import ReadLog, are_intact, repair_records
 from horolog.delay.repair_entries import repair_rows
@@ -122,51 +123,65 @@ class DelayStore:
 
     # --- filing -------------------------------------------------------------------------------
 
-    def file(self, unfiled: Unfiled) -> tuple[list[Filed], Unfiled | None]:
+    def file(self, unfiled: Unfiled) -> tuple[Filed, Unfiled | None]:
         """File scheduled messages: where they went, and those for which the disk had no space."""
         heads, origins, records, append_ms = unfiled
         sizes = heads["size"].astype(np.int64)
         ends = sizes.cumsum()
-        starts = ends - sizes
-        slices = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        crcs = record_crcs(slices, origins)
-        filed = []
-        groups = hour_groups(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
-        for at, (hour_id, rows) in enumerate(groups):
-            taken: slice | npt.NDArray[np.int64]
-            if len(rows) == len(heads):
-                taken, joined = slice(None), bytes(records)
-            else:
-                taken, joined = rows, b"".join([slices[i] for i in rows.tolist()])
-            filing = Filing(
-                heads["due_ms"][taken],
-                origins[taken],
-                sizes[taken],
-                heads["key"][taken],
-                heads["topic"][taken],
-                heads["tags"][taken],
-                crcs[taken],
-                joined,
-            )
-            try:
-                filed.append(self._file(hour_id, filing))
-            except HorologError as error:
-                if error.code not in NO_ROOM:
-                    raise
-                left = np.sort(np.concatenate([group for _, group in groups[at:]]))
-                rest = b"".join([slices[i] for i in left.tolist()])
-                return filed, Unfiled(heads[left], origins[left], memoryview(rest), append_ms)
-        return filed, None
+        whole = bytes(records)
+        slices = [whole[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+        filing = Filing(
+            heads["due_ms"],
+            origins,
+            sizes,
+            heads["key"],
+            heads["topic"],
+            heads["tags"],
+            record_crcs(slices, origins),
+            whole,
+        )
+        order, hours, cuts = by_hour(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
+        if order is not None:
+            filing = filing.chosen(order, b"".join([slices[i] for i in order.tolist()]))
+        refs = [np.empty(0, np.int64)]
+        rest = None
+        try:
+            for source, rows in self._file(hours, cuts, filing):
+                self._sources[source.source_id] = source
+                refs.append(refs_of(source.source_id, rows))
+        except HorologError as error:
+            if error.code not in NO_ROOM:
+                raise
+            left = np.arange(len(heads)) if order is None else order
+            left = np.sort(left[cuts[len(refs) - 1] :])
+            bodies = b"".join([slices[i] for i in left.tolist()])
+            rest = Unfiled(heads[left], origins[left], memoryview(bodies), append_ms)
+        found = np.concatenate(refs)
+        return Filed(filing.due_ms[: len(found)], filing.origin[: len(found)], found), rest
 
-    def _file(self, hour: int | None, filing: Filing) -> Filed:
-        source: Hour | FarBuffer
-        if hour is None:
-            source, rows = self.far.file(filing)
-        else:
-            source = self.near.open(hour)
-            rows = source.file(filing)
-        self._sources[source.source_id] = source
-        return Filed(filing.due_ms, filing.origin, refs_of(source.source_id, rows))
+    def _file(
+        self, hours: Sequence[int | None], cuts: Sequence[int], filing: Filing
+    ) -> Iterator[tuple[Hour | FarBuffer, Rows]]:
+        """File what is far, then hour by hour; gives each source and the rows in it, when it has them."""
+        near = [hour for hour in hours if hour is not None]
+        far = cuts[len(hours) - len(near)]  # messages
+        records, far_bytes = memoryview(filing.records), int(filing.size[:far].sum())
+        if far:
+            yield self.far.file(filing.chosen(slice(far), records[:far_bytes]))
+        opened: list[Hour] = []
+        failure = None
+        for hour in near:
+            try:
+                opened.append(self.near.open(hour))
+            except HorologError as error:
+                failure = error  # for the hours before it there is space, perhaps
+                break
+        if opened:
+            edges = [cut - far for cut in cuts[len(hours) - len(near) :][: len(opened) + 1]]
+            part = filing.chosen(slice(far, far + edges[-1]), records[far_bytes:])
+            yield from zip(opened, file_in_hours(opened, edges, part), strict=True)
+        if failure is not None:
+            raise failure
 
     # --- references -----------------------------------------------------------------------------
 

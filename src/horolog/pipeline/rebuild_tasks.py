@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.entry_files import Filing
+from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
 from horolog.delay.run.writer import RunWriter
 from horolog.delay.state import encode_state, state_name
@@ -235,7 +236,9 @@ def write_hours(target: Target) -> Task:
             assert hour is not None
             for first in range(0, len(position), _FILE_ROWS):
                 rows = slice(first, first + _FILE_ROWS)
-                hour.file(_filing(plan, position[rows], size[rows]))
+                filing = _filing(plan, position[rows], size[rows])
+                for _ in file_in_hours([hour], [0, len(filing.size)], filing):
+                    pass
         if hour is not None:
             written.append(_finish_hour(storage, hour, place))
         yield result_rows(written)

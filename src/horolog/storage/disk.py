@@ -35,13 +35,15 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-        if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
-            # Also for want of space: what was written may be lost already.
-            code = ErrorCode.DISK_FAILED
-        raise HorologError(
-            code, f"{operation} {path}: {error.strerror}", field=str(path)
-        ) from error
+        raise _failure(operation, path, error) from error
+
+
+def _failure(operation: str, path: Path, error: OSError) -> HorologError:
+    code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+    if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
+        # Also for want of space: what was written may be lost already.
+        code = ErrorCode.DISK_FAILED
+    return HorologError(code, f"{operation} {path}: {error.strerror}", field=str(path))
 
 
 class DiskFile:
@@ -87,13 +89,14 @@ class DiskFile:
 
     def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
         """Put all of `content` at `offset`."""
-        with _translated("write", self._path):
+        try:  # without `_translated`, which costs as much as a small write
             written = os.pwrite(self._fd, content, offset)
-            rest = memoryview(content)[written:]
-            while rest:
+            while written < len(content):
                 offset += written
-                written = os.pwrite(self._fd, rest, offset)
-                rest = rest[written:]
+                content = memoryview(content)[written:]
+                written = os.pwrite(self._fd, content, offset)
+        except OSError as error:
+            raise _failure("write", self._path, error) from error
 
     def allocate(self, size: int) -> None:
         """Make the file at least `size` bytes long with its space reserved."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, is_readable
-from horolog.delay.entry_files import EntryFiles, Filing
+from horolog.delay.entry import ENTRY, entry_sums, is_readable
+from horolog.delay.entry_files import EntryFiles, Filing, put_columns
 from horolog.delay.far.load import RowLoad
 from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS, EntryState, check_event
@@ -78,8 +78,11 @@ class FarBuffer(EntryFiles):
     def file(self, filing: Filing) -> Rows:
         """Append messages; gives their rows.  DISK_FULL changes nothing."""
         entries = np.zeros(len(filing.due_ms), ENTRY)
+        put_columns(entries, filing)
+        entries["position"] = self.log_bytes + filing.size.cumsum() - filing.size
         entries["local"] = filing.tags.view(np.uint32)
-        rows = self._append(filing, entries)
+        entries["sum"] = entry_sums(entries)
+        rows = self._append(entries, filing.records)
         self._take_in(int(rows[0]), filing.due_ms, filing.topic)
         return rows
 

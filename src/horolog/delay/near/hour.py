@@ -7,13 +7,13 @@ one of its second came before it.  So the wheel loads a second without looking a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, ENTRY_WORDS, PREVIOUS_WORD, is_readable
-from horolog.delay.entry_files import EntryFiles, Filing
+from horolog.delay.entry import ENTRY_WORDS, PREVIOUS_WORD, is_readable
+from horolog.delay.entry_files import EntryFiles
 from horolog.delay.source import Rows
 from horolog.delay.state import (
     RECALLED_STATES,
@@ -27,6 +27,22 @@ from horolog.delay.state import (
 from horolog.log.record import TAGS_AT
 from horolog.log.unaligned import get
 from horolog.storage.api import Storage
+
+
+class Touched(NamedTuple):
+    """Seconds of an hour in which something was filed: how much, and the newest entry of each."""
+
+    seconds: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.uint32]
+    newest: npt.NDArray[np.int64]
+
+
+def topic_counts(topics: npt.NDArray[Any]) -> dict[int, int]:
+    """How often each topic is there."""
+    if len(topics) and bool((topics == topics[0]).all()):
+        return {int(topics[0]): len(topics)}
+    found, amounts = np.unique(topics, return_counts=True)
+    return dict(zip(found.tolist(), amounts.tolist(), strict=True))
 
 
 class Hour(EntryFiles):
@@ -69,43 +85,24 @@ class Hour(EntryFiles):
         self._open_keys()
         return True
 
-    def file(self, filing: Filing) -> Rows:
-        """Append messages; gives their global indexes.  DISK_FULL changes nothing."""
-        n = len(filing.due_ms)
-        second = filing.due_ms // 1000 - self.hour * SECONDS
-        order = second.argsort(kind="stable")
-        ordered = second[order]
-        is_first = np.empty(n, bool)
-        is_first[0] = True
-        np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-        starts = is_first.nonzero()[0]
-        stops = np.empty_like(starts)
-        stops[:-1], stops[-1] = starts[1:], n
-        lengths = stops - starts
-        touched = ordered[starts]
-        filed = self.heads["filed"][touched].astype(np.int64)
-        index = self.count + order
-        previous = np.empty(n, np.int64)
-        previous[1:] = index[:-1]
-        previous[starts] = self.heads["newest"][touched]
-        entries = np.zeros(n, ENTRY)
-        entries["local"][order] = (filed - starts).repeat(lengths) + np.arange(n)
-        entries["previous"][order] = previous
-        rows = self._append(filing, entries)
-        self.heads["newest"][touched] = index[stops - 1]
-        more = lengths.astype(np.uint32)
-        self.heads["filed"][touched] += more
-        self.heads["waiting"][touched] += more
-        self._count_topics(filing.topic, 1)
+    def append(
+        self,
+        entries: npt.NDArray[Any],
+        records: memoryview,
+        touched: Touched,
+        topics: dict[int, int],
+    ) -> Rows:
+        """Append entries as `filing` makes them, and their records; gives their rows.  DISK_FULL changes nothing."""
+        rows = self._append(entries, records)
+        heads = self.heads
+        heads["newest"][touched.seconds] = touched.newest
+        heads["filed"][touched.seconds] += touched.counts
+        heads["waiting"][touched.seconds] += touched.counts
+        self._count_topics(topics, 1)
         self.changed = True
         return rows
 
-    def _count_topics(self, topics: npt.NDArray[Any], sign: int) -> None:
-        if len(topics) and bool((topics == topics[0]).all()):
-            counts = {int(topics[0]): len(topics)}
-        else:
-            topic_ids, amounts = np.unique(topics, return_counts=True)
-            counts = dict(zip(topic_ids.tolist(), amounts.tolist(), strict=True))
+    def _count_topics(self, counts: dict[int, int], sign: int) -> None:
         for topic, n in counts.items():
             left = self.by_topic.get(topic, 0) + sign * n
             if left:
@@ -157,7 +154,7 @@ class Hour(EntryFiles):
         self.states[rows] = EntryState.QUARANTINED
         for topic in self.entries(rows)["topic"].tolist():
             known = topic if topic in self.by_topic else next(iter(self.by_topic))
-            self._count_topics(np.array([known]), -1)
+            self._count_topics({known: 1}, -1)
         self.changed = self.changed or bool(len(rows))
         return len(rows)
 
@@ -172,7 +169,7 @@ class Hour(EntryFiles):
             mine = entries[good & (states & EntryState.SETTLED_BITS == EntryState.WAITING)]
             seconds = mine["due_ms"] // 1000 - self.hour * SECONDS
             self.heads["waiting"] += np.bincount(seconds, minlength=SECONDS).astype(np.uint32)
-            self._count_topics(mine["topic"], 1)
+            self._count_topics(topic_counts(mine["topic"]), 1)
 
     def check_invariants(self) -> None:
         """Assert what must hold between two steps; a few microseconds, whatever waits."""
@@ -207,7 +204,7 @@ class Hour(EntryFiles):
             counts = np.bincount(seconds, minlength=SECONDS)
             self.heads["waiting"] -= counts.astype(np.uint32)
         if is_sound:
-            self._count_topics(entries["topic"], -1)
+            self._count_topics(topic_counts(entries["topic"]), -1)
         if state is EntryState.HANDED_OVER:
             self.handed_over += len(index)
         elif state in RECALLED_STATES:

@@ -16,22 +16,19 @@ def damaged_hour(row: dict[str, int], why: str) -> Damaged:
     return Damaged("hours", name, (name,), why, waiting, hour_id, hour_id)
 
 
-def hour_groups(
+def by_hour(
     hours: npt.NDArray[np.int64], last_near: int
-) -> list[tuple[int | None, npt.NDArray[np.int64]]]:
-    """(hour, rows in log order), and (None, rows) for those that are far."""
+) -> tuple[npt.NDArray[np.int64] | None, list[int | None], list[int]]:
+    """How to sort messages by hour, and within each in log order: far ones first, then hour by hour.
+
+    Gives the rows in that order (None: as they are), the hours (None: far), and where each begins and the last ends.
+    """
     if bool((hours == hours[0]).all()):
         hour = int(hours[0])
-        return [(hour if hour <= last_near else None, np.arange(len(hours)))]
-    is_far = hours > last_near
-    groups: list[tuple[int | None, npt.NDArray[np.int64]]] = []
-    if bool(is_far.any()):
-        groups.append((None, np.flatnonzero(is_far)))
-        near = np.flatnonzero(~is_far)
-    else:
-        near = np.arange(len(hours))
-    if len(near):
-        order = near[np.argsort(hours[near], kind="stable")]
-        cuts = np.flatnonzero(np.diff(hours[order])) + 1
-        groups += [(int(hours[part[0]]), part) for part in np.split(order, cuts)]
-    return groups
+        return None, [hour if hour <= last_near else None], [0, len(hours)]
+    grouped = np.where(hours > last_near, -1, hours)
+    order = grouped.argsort(kind="stable")
+    ordered = grouped[order]
+    cuts = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist()]
+    found = [None if hour < 0 else hour for hour in ordered[cuts].tolist()]
+    return order, found, [*cuts, len(hours)]

@@ -1,0 +1,71 @@
+"""Filing: the entries of many messages at once, whatever hours they are due in.
+
+What an entry says of its chain follows from a sort by second, which has the chains of all hours one after the other.
+So only what the hours themselves know (how many entries they have, and the newest of each second) is asked of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from horolog.delay.entry import ENTRY, entry_sums
+from horolog.delay.entry_files import Filing, put_columns
+from horolog.delay.near.hour import Hour, Touched, topic_counts
+from horolog.delay.source import Rows
+from horolog.delay.state import SECONDS
+
+
+def file_in_hours(hours: Sequence[Hour], cuts: Sequence[int], filing: Filing) -> Iterator[Rows]:
+    """File messages, which come hour by hour and in each in log order; gives the rows in each hour, when it has them.
+
+    cuts  where the messages of each hour begin, and where the last ones end
+    A disk failure is raised when it is the hour's turn: it, and those after it, are as they were.
+    """
+    count = len(filing.due_ms)
+    place = np.arange(count)
+    second = filing.due_ms // 1000
+    order = second.argsort(kind="stable")
+    ordered = second[order]
+    is_first = np.empty(count, bool)
+    is_first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    starts = is_first.nonzero()[0]  # of chains, in `order`
+    stops = np.empty_like(starts)
+    stops[:-1], stops[-1] = starts[1:], count
+    lengths = stops - starts
+    touched = ordered[starts] % SECONDS
+    chains = starts.searchsorted(cuts).tolist()  # where those of each hour begin
+    filed, newest = np.empty((2, len(starts)), np.int64)
+    for hour, (first, stop) in zip(hours, pairwise(chains), strict=True):
+        heads = hour.heads[touched[first:stop]]
+        filed[first:stop], newest[first:stop] = heads["filed"], heads["newest"]
+    ends = filing.size.cumsum()
+    bytes_at = [0, *[int(ends[cut - 1]) for cut in cuts[1:]]]  # in the records, where those begin
+    sizes = [stop - first for first, stop in pairwise(cuts)]
+    shifts = [hour.count - cut for hour, cut in zip(hours, cuts, strict=False)]
+    moves = [hour.log_bytes - at for hour, at in zip(hours, bytes_at, strict=False)]
+    index = (place + np.repeat(shifts, sizes))[order]
+    entries = np.zeros(count, ENTRY)
+    put_columns(entries, filing)
+    entries["position"] = ends - filing.size + np.repeat(moves, sizes)
+    entries["local"][order] = (filed - starts).repeat(lengths) + place
+    previous = np.empty(count, np.int64)
+    previous[1:] = index[:-1]
+    previous[starts] = newest
+    entries["previous"][order] = previous
+    entries["sum"] = entry_sums(entries)
+    more, last = lengths.astype(np.uint32), index[stops - 1]
+    records = memoryview(filing.records)
+    topics = topic_counts(filing.topic)
+    for i, hour in enumerate(hours):
+        rows, of_chains = slice(cuts[i], cuts[i + 1]), slice(chains[i], chains[i + 1])
+        counts = {next(iter(topics)): sizes[i]} if len(topics) == 1 else None
+        yield hour.append(
+            entries[rows],
+            records[bytes_at[i] : bytes_at[i + 1]],
+            Touched(touched[of_chains], more[of_chains], last[of_chains]),
+            topic_counts(filing.topic[rows]) if counts is None else counts,
+        )
