@@ -128,6 +128,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status), rest
 
 
+@pytest.mark.slow
 def test_top_in_a_terminal() -> None:
     with BrokerProcess(clock="system") as broker:
         broker.create_topic("orders")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.completion import complete_names
 from horolog.cli.exits import EXIT_HELP
 from horolog.errors import HorologError
 
@@ -44,6 +45,7 @@ def register(
     text = re.sub(r"^(Examples?:)$", "\b\n\\1", text, flags=re.MULTILINE)
     # In a list of commands: the first sentence as far as a narrow terminal shows it.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
+    complete_names(command, name)
     app.command(name, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 

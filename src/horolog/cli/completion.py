@@ -1,0 +1,81 @@
+"""Names of topics and groups for the shell's completion, asked of the broker that the command would speak to.
+
+Whoever presses tab must not wait: a broker that is not there, or takes longer than `TIMEOUT_S`, completes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any, get_origin, get_type_hints
+
+import typer
+from typer.models import ParameterInfo
+
+ADMIN_URL = "http://127.0.0.1:8090"
+TIMEOUT_S = 0.5
+_NAMES_MAX = 1_000
+# Names of parameters that name a topic or a group, in any command, and `NAME` in the commands about them.
+_ANYWHERE = {"topic": "topics", "group": "groups"}
+_ABOUT = {"horolog.cli.topic": "topics", "horolog.cli.group": "groups"}
+_NEW = ("create",)  # commands whose name is none that is there
+
+
+def complete_names(command: Callable[..., object], name: str) -> None:
+    """Let the shell complete the parameters of a command that name topics and groups."""
+    hints = get_type_hints(command, include_extras=True)
+    for parameter, hint in hints.items():
+        kind = _kind(command, name, parameter)
+        if not kind or get_origin(hint) is not Annotated:
+            continue
+        for declared in hint.__metadata__:
+            if isinstance(declared, ParameterInfo):
+                declared.autocompletion = _TOPICS if kind == "topics" else _GROUPS
+    command.__annotations__ = (
+        hints  # typer reads these: the same declarations, not evaluated once more
+    )
+
+
+def _kind(command: Callable[..., object], name: str, parameter: str) -> str:
+    if parameter == "name" and name not in _NEW:
+        return _ABOUT.get(command.__module__, "")
+    return _ANYWHERE.get(parameter, "")
+
+
+def names(kind: str, url: str, incomplete: str) -> list[str]:
+    """Names that begin like this, sorted; of topics the broker's own (%RETRY%…) only if % is typed."""
+    from horolog.admin.client import AdminClient
+    from horolog.admin.status import UnreachableError
+    from horolog.errors import HorologError
+
+    listed: list[dict[str, Any]] = []
+    with suppress(HorologError, UnreachableError):
+        page = {"limit": _NAMES_MAX, "after": _before(incomplete)}
+        listed = AdminClient(url, timeout_s=TIMEOUT_S).get(f"/v1/{kind}", page)[kind]
+    found = [str(row["name" if kind == "topics" else "group"]) for row in listed]
+    return [
+        each
+        for each in found
+        if each.startswith(incomplete) and each.startswith("%") == incomplete.startswith("%")
+    ]
+
+
+def _before(incomplete: str) -> str:
+    """What sorts directly before all names with this beginning, to begin a page there."""
+    if not incomplete:
+        return ""
+    if incomplete[-1] <= "-":
+        return _before(incomplete[:-1])  # there is no letter before it
+    return f"{incomplete[:-1]}{chr(ord(incomplete[-1]) - 1)}|"
+
+
+def _of(kind: str) -> Callable[[typer.Context, str], list[str]]:
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        url = context.params.get("admin") or os.environ.get("HOROLOG_ADMIN") or ADMIN_URL
+        return names(kind, str(url), incomplete)
+
+    return complete
+
+
+_TOPICS, _GROUPS = _of("topics"), _of("groups")
