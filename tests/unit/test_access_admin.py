@@ -16,6 +16,7 @@ from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
 from horolog.admin.client import AdminClient
 from horolog.errors import HorologError
+from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.testing.engine import ScriptedEngine
 
 
@@ -70,8 +71,104 @@ def test_others_are_not(tmp_path: Path, authorization: list[str], status: int, s
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
-def test_health_is_for_everybody(tmp_path: Path) -> None:
-    assert ask(tmp_path, "/healthz").status_code == 200
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+def test_health_is_for_everybody(tmp_path: Path, path: str) -> None:
+    assert ask(tmp_path, path).status_code == 200
+
+
+def request(tmp_path: Path, method: str, path: str, body: object) -> tuple[int, Any, list[Any]]:
+    """Of `app`: status, answer, and what the engine was asked."""
+    found: list[Any] = []
+
+    async def run() -> None:
+        engine = ScriptedEngine()
+        app = make_app(engine, broker_name="broker-a", guard=Guard(access_file(tmp_path)))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            headers = {"authorization": basic("app", "app-secret")}
+            answer = await client.request(method, path, json=body, headers=headers)
+            found.extend([answer.status_code, answer.json(), engine.asked])
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    return found[0], found[1], found[2]
+
+
+def recall_handle(topic: str) -> str:
+    return encode_recall_handle(RecallHandle(topic, "broker-a", 1_772_964_090_000, "01AB"))
+
+
+def of(topic: str) -> list[tuple[str, str, object]]:
+    """What users ask of a topic: by PUB, by SUB, and by either."""
+    named = {"topic": topic, "message_id": "01AB", "deliver_at_ms": 1_772_964_090_000}
+    window = {"topic": topic, "from_ms": 1, "to_ms": 2}
+    lease = {"topic": topic, "group": "app-1"}
+    return [
+        ("POST", "/v1/messages", {"topic": topic, "body": "x"}),
+        ("POST", "/v1/recall", named),
+        ("POST", "/v1/recall", {"handle": recall_handle(topic)}),
+        ("POST", "/v1/recall/key", {"topic": topic, "key": "k"}),
+        ("POST", "/v1/recall/window", window),
+        ("POST", "/v1/reschedule", {**named, "in_ms": 9}),
+        ("POST", "/v1/receive", lease),
+        ("POST", "/v1/ack", {**lease, "receipt_handles": ["handle-1"]}),
+        ("GET", f"/v1/messages/find?topic={topic}&id=01AB", None),
+        ("GET", f"/v1/pending?topic={topic}", None),
+        ("GET", f"/v1/pending/messages?topic={topic}", None),
+    ]
+
+
+_PUBLISHES, _SUBSCRIBES = range(6), range(6, 9)
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_users_may_do_over_http_what_they_may_do_over_the_doors(
+    tmp_path: Path, number: int
+) -> None:
+    """And who lacks the right changes nothing: the engine is not asked."""
+
+    def may(topic: str) -> bool:
+        status, content, asked = request(tmp_path, *of(topic)[number])
+        assert (status < 300) == bool(asked)
+        assert status < 300 or (status, content["error"]["code"]) == (403, "forbidden")
+        return status < 300
+
+    assert may("orders")
+    assert not may("other")
+    assert not may("in-secret")
+    assert may("out-1") == (number not in _SUBSCRIBES)
+    assert may("in-1") == (number not in _PUBLISHES)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/pending", None),
+        ("GET", "/v1/pending?by=topic", None),
+        ("GET", "/v1/pending/messages", None),
+        ("GET", "/v1/messages/search", None),
+        ("GET", "/v1/topics", None),
+        ("GET", "/v1/topics/orders", None),
+        ("DELETE", "/v1/topics/orders", None),
+        ("GET", "/v1/groups", None),
+        ("GET", "/v1/clients", None),
+        ("POST", "/v1/groups/app-1/reset", {"topic": "orders", "to": "earliest"}),
+        ("GET", "/v1/overview", None),
+        ("GET", "/openapi.json", None),
+        ("GET", "/nothing", None),
+        ("POST", "/v1/receive", {"topic": "orders", "group": "other"}),
+        ("POST", "/v1/receive", {"topic": "", "group": "app-1"}),
+        ("POST", "/v1/receive", {"topic": "orders", "group": ""}),
+    ],
+)
+def test_all_else_is_for_administrators(
+    tmp_path: Path, method: str, path: str, body: object
+) -> None:
+    status, content, asked = request(tmp_path, method, path, body)
+    assert (status, content["error"]["code"]) == (403, "forbidden")
+    assert not asked
+
+
+def test_slashes_do_not_open_what_is_closed(tmp_path: Path) -> None:
     assert ask(tmp_path, "/healthz/").status_code == 401
 
 

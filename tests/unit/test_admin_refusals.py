@@ -51,6 +51,7 @@ def test_the_system_clock_is_not_moved() -> None:
         ("POST", "/v1/messages", {"topic": "a", "body": ""}, "body"),
         ("POST", "/v1/messages", {"topic": "a", "body": "x", "body_base64": "eA=="}, "body"),
         ("POST", "/v1/messages", {"topic": "a", "body_base64": "?"}, "body_base64"),
+        ("POST", "/v1/messages", {"topic": "a", "body_base64": "\u00e4"}, "body_base64"),
         ("POST", "/v1/messages", {"topic": "a", "body": "x", "in_ms": -1}, "in_ms"),
         (
             "POST",

@@ -32,6 +32,8 @@ class Right(IntEnum):
     SUB = 2  # take messages of it
 
 
+EITHER = Right.PUB | Right.SUB
+
 RIGHTS: dict[str, int] = {
     "DENY": Right.DENY,
     "PUB": Right.PUB,

@@ -1,6 +1,7 @@
-"""Who may call the admin API: administrators of the access file, by key and secret or by token.
+"""Who may call the admin API: by key and secret, or by token, of an identity of the access file.
 
-/healthz is told to everybody, for what watches a process has no key.  A process that the broker itself starts to
+Administrators may do everything.  Others may ask what is declared for users (`endpoints.Access`), with the rights that
+the function there asks for; all else is refused here.  Health is told to everybody, for what watches a process has no key.  A process that the broker itself starts to
 fetch what is late has a token of its own, which only they know (`OWN_TOKEN`).
 """
 
@@ -8,33 +9,40 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Sequence
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN
 from horolog.admin.answers import JSON
+from horolog.admin.endpoints import Access, Endpoint
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError
 
-OPEN_PATHS = frozenset({"/healthz"})
 OWN_TOKEN = secrets.token_urlsafe(32)
 """Of this process; in the environment of those that it starts."""
 
 
 class AccessCheck:
-    """ASGI middleware: UNAUTHORIZED or FORBIDDEN for whoever is no administrator."""
+    """ASGI middleware: UNAUTHORIZED for who is nobody, FORBIDDEN for who may not ask at all.
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    What is let pass has `request.state.identity`, unless it is of the broker itself.
+    """
+
+    def __init__(self, app: ASGIApp, guard: Guard, endpoints: Sequence[Endpoint]) -> None:
         self._app = app
         self._guard = guard
+        self._open = frozenset(each.path for each in endpoints if each.access is Access.OPEN)
+        self._of_users = [each.route() for each in endpoints if each.access is Access.USERS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and scope["path"] not in self._open:
             try:
                 self._check(scope)
             except HorologError as refusal:
@@ -54,4 +62,7 @@ class AccessCheck:
         if hmac.compare_digest(authorization.encode(), f"Bearer {OWN_TOKEN}".encode()):
             return
         client = scope.get("client")
-        self._guard.of_authorization(authorization, client[0] if client else "").check(ADMIN)
+        identity = self._guard.of_authorization(authorization, client[0] if client else "")
+        if not any(route.matches(scope)[0] is Match.FULL for route in self._of_users):
+            identity.check(ADMIN)
+        scope.setdefault("state", {})["identity"] = identity

@@ -100,7 +100,11 @@ def make_app(
         routes=list(ROUTES),
         middleware=[
             Middleware(HostCheck, names=hosts),
-            *([Middleware(AccessCheck, guard=guard)] if guard is not None else ()),
+            *(
+                [Middleware(AccessCheck, guard=guard, endpoints=ENDPOINTS)]
+                if guard is not None
+                else ()
+            ),
         ],
         exception_handlers={
             HorologError: _refused,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +11,7 @@ from horolog import __version__
 from horolog.admin.answers import answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.requests import AdvanceBody, query, read_body
-from horolog.admin.shapes import BrokerName, Clock, Health
+from horolog.admin.shapes import BrokerName, Check, Clock, Health, Status
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
@@ -29,11 +28,41 @@ async def health(request: Request) -> Response:
     return answer({"healthy": healthy, "checks": checks}, 200 if healthy else 503)
 
 
-async def _checks(engine: RunningEngine) -> list[dict[str, Any]]:
+@endpoint("GET", "/livez", answer=Status, status=(200, 503), access=Access.OPEN)
+async def show_alive(request: Request) -> Response:
+    """GET /livez: 200 while a restart would not help: the log takes writes; else 503."""
+    query(request)
+    engine = engine_of(request)
+    return _status([_check("log", _why_failed(engine))])
+
+
+@endpoint("GET", "/readyz", answer=Status, status=(200, 503), access=Access.OPEN)
+async def show_ready(request: Request) -> Response:
+    """GET /readyz: 200 when clients can be served: the log takes writes, the core answers, the doors are open."""
+    query(request)
+    log_and_core = (await _checks(engine_of(request)))[:2]
+    stopping = "stopping" if request.app.state.closing.is_set() else ""
+    return _status([*log_and_core, _check("doors", stopping)])
+
+
+def _status(checks: list[Check]) -> Response:
+    is_well = all(check["ok"] for check in checks)
+    view: Status = {"status": "ok" if is_well else "failing", "checks": checks}
+    return answer(view, 200 if is_well else 503)
+
+
+def _why_failed(engine: RunningEngine) -> str:
+    return str(engine.failed.exception() or "stopped") if engine.failed.done() else ""
+
+
+async def _checks(engine: RunningEngine) -> list[Check]:
     """log: the disk takes writes · core: it answers · store: no damage and space left."""
     if engine.failed.done():
-        why = str(engine.failed.exception() or "stopped")
-        return [_check("log", why), _check("core", "not asked"), _check("store", "not asked")]
+        return [
+            _check("log", _why_failed(engine)),
+            _check("core", "not asked"),
+            _check("store", "not asked"),
+        ]
     try:
         view: BrokerView = await asyncio.wait_for(engine.submit(DescribeBroker()), HEALTH_TIMEOUT_S)
     except TimeoutError:
@@ -41,11 +70,15 @@ async def _checks(engine: RunningEngine) -> list[dict[str, Any]]:
         return [_check("log"), _check("core", slow), _check("store", "not asked")]
     except HorologError as error:
         return [_check("log"), _check("core", error.message), _check("store", "not asked")]
-    counted = {"holes": view.holes, "repairs": view.repairs}
-    return [_check("log"), _check("core"), _check("store", "; ".join(view.problems)) | counted]
+    store: Check = {
+        **_check("store", "; ".join(view.problems)),
+        "holes": view.holes,
+        "repairs": view.repairs,
+    }
+    return [_check("log"), _check("core"), store]
 
 
-def _check(name: str, problem: str = "") -> dict[str, Any]:
+def _check(name: str, problem: str = "") -> Check:
     return {"name": name, "ok": not problem, "detail": problem}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer
+from horolog.admin.answers import answer, check_allowed
 from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.requests import query, query_int
 from horolog.admin.shapes import Client, Clients
@@ -60,6 +60,7 @@ def _place(client: ConnectedClient) -> str:
 
 def doors_of(request: Request) -> Sequence[KnowsClients]:
     """The doors of this broker."""
+    check_allowed(request)
     doors: Sequence[KnowsClients] = request.app.state.doors
     return doors
 

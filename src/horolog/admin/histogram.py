@@ -18,8 +18,9 @@ import numpy.typing as npt
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, text
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, engine_of
+from horolog.admin.endpoints import Access, endpoint, text
 from horolog.admin.page_shapes import Histogram
 from horolog.admin.requests import query
 from horolog.admin.views import iso
@@ -96,10 +97,12 @@ def _year_ms(year: int) -> int:
     ),
     answer=Histogram,
     codes=(ErrorCode.TOPIC_NOT_FOUND,),
+    access=Access.USERS,
 )
 async def show_histogram(request: Request) -> Response:
     """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=."""
     wanted = _wanted(request)
+    allow(request, rules.topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
     hours: PendingCounts = await engine.submit(
         CountPending(

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog import limits
-from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint, text, whole
 from horolog.admin.message_shapes import Copy, Event, FoundPage, FoundRow, GroupState, MessageStory
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import iso, message_view
@@ -51,6 +52,7 @@ _HEAD_BYTES = 32  # of a record, before its layout
     query=(text("topic", required=True),),
     answer=MessageStory,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+    access=Access.USERS,
 )
 async def show(request: Request) -> Response:
     """GET /v1/messages/{id}?topic= → the message whole and its history; 404 if nothing is known of it."""
@@ -58,6 +60,7 @@ async def show(request: Request) -> Response:
     if not parameters.get("topic"):
         raise refused("topic", "give the topic of the message")
     topic, message_id = check_topic(parameters["topic"]), request.path_params["id"]
+    allow(request, rules.topic(topic, rules.Right.SUB))
     known = await messages.show(engine_of(request), ShowMessage(topic, message_id))
     if not known.messages:
         raise HorologError(
@@ -179,6 +182,7 @@ _LISTED = (MessageState.PENDING, MessageState.DELIVERED)
     ),
     answer=FoundPage,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER, ErrorCode.DAMAGED),
+    access=Access.USERS,
 )
 async def search(request: Request) -> Response:
     """GET /v1/messages/search → rows without payloads: by id or key all, else those of a window a page at a time."""
@@ -190,6 +194,7 @@ async def search(request: Request) -> Response:
             raise refused(name, "is empty")
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
+    allow(request, rules.topic(topic, rules.Right.SUB))
     if "id" in parameters or "key" in parameters:
         return await _search_named(request, parameters, topic, limit)
     states = _states(parameters.get("state"), topic)

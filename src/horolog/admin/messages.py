@@ -12,8 +12,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.endpoints import endpoint, text
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint, text
 from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
 from horolog.admin.requests import (
     AckBody,
@@ -61,10 +62,12 @@ _IDS = MessageIds()
     answer=SentMessage,
     status=201,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.TYPE_CONFLICT),
+    access=Access.USERS,
 )
 async def send(request: Request) -> Response:
     """POST /v1/messages → 201 once the message is durable as `--flush` promises."""
     wanted = await read_body(request, MessageBody)
+    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     engine = engine_of(request)
     message = _new_message(wanted, engine.clock.wall_ms())
     sent: Sent = await engine.submit(SendMessages(wanted.topic, [message]))
@@ -122,6 +125,7 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
     query=(text("topic", required=True), text("id"), text("key")),
     answer=KnownMessages,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+    access=Access.USERS,
 )
 async def find(request: Request) -> Response:
     """GET /v1/messages/find?topic=&id= or &key=: what became of a message; 404 if nothing is known of it."""
@@ -132,6 +136,7 @@ async def find(request: Request) -> Response:
     if "topic" not in parameters or ("id" in parameters) == ("key" in parameters):
         raise refused("topic", "give topic, and either id or key")
     topic = check_topic(parameters["topic"])
+    allow(request, rules.topic(topic, rules.Right.SUB))
     message_id, key = parameters.get("id", ""), parameters.get("key", "")
     found = await find_anywhere(engine_of(request), FindMessages(topic, message_id, key))
     if not found:
@@ -159,6 +164,7 @@ def _handle(found: FoundMessage, broker: str) -> str:
     body=ReceiveBody,
     answer=LeasedMessages,
     codes=(ErrorCode.TOPIC_NOT_FOUND,),
+    access=Access.USERS,
 )
 async def receive(request: Request) -> Response:
     """POST /v1/receive → leased messages.
@@ -166,6 +172,7 @@ async def receive(request: Request) -> Response:
     They come again unless they are acked within `invisible_ms`.
     """
     wanted = await read_body(request, ReceiveBody)
+    allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     parse_tags(wanted.filter)
     engine = engine_of(request)
     parked: asyncio.Future[Received] = engine.submit(
@@ -216,10 +223,12 @@ async def _wait_for_messages(
     body=AckBody,
     answer=AckedHandles,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND),
+    access=Access.USERS,
 )
 async def ack(request: Request) -> Response:
     """POST /v1/ack → how many handles were good, and what was wrong with the others."""
     wanted = await read_body(request, AckBody)
+    allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     handles = wanted.receipt_handles
     acked: Acked = await engine_of(request).submit(
         Ack(check_group(wanted.group), check_topic(wanted.topic), handles)

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog import limits
-from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint, text, whole
 from horolog.admin.message_shapes import Counts, PendingPage
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
@@ -38,11 +39,13 @@ def _topic(parameters: dict[str, str]) -> str:
     query=(text("by", words=CountBy), text("hour"), text("topic")),
     answer=Counts,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+    access=Access.USERS,
 )
 async def count_pending(request: Request) -> Response:
     """GET /v1/pending?by=: per hour, day or topic, or with ?hour= per second of that hour."""
     parameters = query(request, "by", "hour", "topic")
     topic = _topic(parameters)
+    allow(request, rules.topic(topic, rules.EITHER))
     hour = parse_hour(parameters["hour"]) if "hour" in parameters else None
     by = _count_by(parameters.get("by"), hour)
     counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour, by))
@@ -65,11 +68,13 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     query=(text("from"), text("to"), text("topic"), whole("limit", 1, limits.ADMIN_LIST_MAX, 100)),
     answer=PendingPage,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
+    access=Access.USERS,
 )
 async def list_pending(request: Request) -> Response:
     """GET /v1/pending/messages?from=&to=&topic=&limit=: those due in [from, to)."""
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
+    allow(request, rules.topic(topic, rules.EITHER))
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)

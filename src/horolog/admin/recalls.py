@@ -7,8 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.endpoints import endpoint
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.message_shapes import Recalled, RecalledByKey, RecalledWindow, Rescheduled
 from horolog.admin.requests import (
     HandOverBody,
@@ -55,20 +56,31 @@ _REFUSED = (
 )
 
 
-@endpoint("POST", "/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED)
+@endpoint(
+    "POST", "/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED, access=Access.USERS
+)
 async def recall(request: Request) -> Response:
     """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
     handle = _message_of(await read_body(request, RecallBody))
+    allow(request, rules.topic(handle.topic, rules.Right.PUB))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
     found = await messages.recall(engine_of(request), command)
     _raise_unless_done(found.status.value, found.detail)
     return answer(recalled_view(found))
 
 
-@endpoint("POST", "/v1/recall/key", body=RecallKeyBody, answer=RecalledByKey, codes=_REFUSED)
+@endpoint(
+    "POST",
+    "/v1/recall/key",
+    body=RecallKeyBody,
+    answer=RecalledByKey,
+    codes=_REFUSED,
+    access=Access.USERS,
+)
 async def recall_by_key(request: Request) -> Response:
     """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
     wanted = await read_body(request, RecallKeyBody)
+    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     command = RecallByKey(check_topic(wanted.topic), wanted.key)
     found = await messages.recall_by_key(engine_of(request), command)
     if not found:
@@ -81,10 +93,18 @@ async def recall_by_key(request: Request) -> Response:
     return answer({"topic": wanted.topic, "cancelled": cancelled, "results": results})
 
 
-@endpoint("POST", "/v1/recall/window", body=RecallManyBody, answer=RecalledWindow, codes=_REFUSED)
+@endpoint(
+    "POST",
+    "/v1/recall/window",
+    body=RecallManyBody,
+    answer=RecalledWindow,
+    codes=_REFUSED,
+    access=Access.USERS,
+)
 async def recall_many(request: Request) -> Response:
     """POST /v1/recall/window → how many messages were meant and cancelled, when all of it is done."""
     wanted = await read_body(request, RecallManyBody)
+    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     command = RecallMany(
         check_topic(wanted.topic), wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run
     )
@@ -106,11 +126,13 @@ async def recall_many(request: Request) -> Response:
     body=RescheduleBody,
     answer=Rescheduled,
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
+    access=Access.USERS,
 )
 async def reschedule(request: Request) -> Response:
     """POST /v1/reschedule → 200 RESCHEDULED with the new handle; else as for a recall."""
     wanted = await read_body(request, RescheduleBody)
     handle = _message_of(wanted)
+    allow(request, rules.topic(handle.topic, rules.Right.PUB))
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
     return await _move(
         request,
@@ -131,11 +153,13 @@ async def reschedule(request: Request) -> Response:
     body=HandOverBody,
     answer=Rescheduled,
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
+    access=Access.USERS,
 )
 async def hand_over(request: Request) -> Response:
     """POST /v1/hand-over → 200 HANDED_OVER, with its place in a queue; else as for a reschedule."""
     wanted = await read_body(request, HandOverBody)
     handle = _message_of(wanted)
+    allow(request, rules.topic(handle.topic, rules.Right.PUB))
     return await _move(
         request,
         Reschedule(

@@ -6,7 +6,6 @@ Bodies and query parameters, strict, with every refusal naming its field.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -36,7 +35,7 @@ def payload_of(text: str | None, coded: str | None) -> bytes:
         return text.encode()
     try:
         return base64.b64decode(coded or "", validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise refused("body_base64", f"not base64: {error}") from None
 
 

@@ -130,6 +130,13 @@ class Health(TypedDict):
     checks: list[Check]
 
 
+class Status(TypedDict):
+    """`ok` when all checks are well, else `failing`."""
+
+    status: str
+    checks: list[Check]
+
+
 class Clock(TypedDict):
     """The broker's clock."""
 
