@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
+from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
@@ -77,3 +80,26 @@ def test_what_a_full_disk_leaves_is_filed_later(room: int) -> None:
     assert store.waiting == 10
     for hour in store.hours.values():
         hour.check_invariants()
+
+
+def test_the_next_second_in_which_something_waits() -> None:
+    """Whatever was asked before, and filed or settled since."""
+    store, random = made(FaultyDisk()), Random(7)
+    waiting: dict[int, int] = {}  # reference → second
+    for turn in range(200):
+        due = [BASE + random.randrange(2 * HOUR_MS) for _ in range(random.randrange(1, 4))]
+        filed, _ = store.file(unfiled(due, 100 * turn))
+        waiting |= dict(zip(filed.ref.tolist(), (filed.due_ms // 1000).tolist(), strict=True))
+        gone = random.sample(sorted(waiting, key=waiting.__getitem__)[:12], min(3, len(waiting)))
+        store.settle(np.array(gone), EntryState.HANDED_OVER)
+        for ref in gone:
+            del waiting[ref]
+        for second in (
+            0,
+            min(waiting.values(), default=0) + 1,
+            BASE // 1000 + random.randrange(7_200),
+        ):
+            wanted = min((at for at in waiting.values() if at >= second), default=None)
+            assert store.next_waiting(second) == wanted
+        for hour in store.hours.values():
+            hour.check_invariants()

@@ -30,7 +30,7 @@ from horolog.storage.api import Storage
 
 
 class Touched(NamedTuple):
-    """Seconds of an hour in which something was filed: how much, and the newest entry of each."""
+    """Seconds of an hour in which something was filed, in order: how much, and the newest entry of each."""
 
     seconds: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
@@ -57,6 +57,7 @@ class Hour(EntryFiles):
         self.recalled = 0
         self.version = 0
         self.changed = True
+        self._waits_from = 0  # nothing waits in the seconds before this one
 
     @property
     def waiting(self) -> int:
@@ -98,9 +99,24 @@ class Hour(EntryFiles):
         heads["newest"][touched.seconds] = touched.newest
         heads["filed"][touched.seconds] += touched.counts
         heads["waiting"][touched.seconds] += touched.counts
+        self._waits_from = min(self._waits_from, int(touched.seconds[0]))
         self._count_topics(topics, 1)
         self.changed = True
         return rows
+
+    def next_waiting(self, second: int) -> int | None:
+        """The first second (0 to 3 599), from `second` on, in which something waits."""
+        waiting = self.heads["waiting"]
+        at = max(second, self._waits_from)
+        if not waiting[at]:
+            waits = waiting[at:] != 0
+            step = int(waits.argmax())  # the first one, if any
+            if not waits[step]:
+                return None
+            at += step
+        if second <= self._waits_from:
+            self._waits_from = at
+        return at
 
     def _count_topics(self, counts: dict[int, int], sign: int) -> None:
         for topic, n in counts.items():
@@ -161,6 +177,7 @@ class Hour(EntryFiles):
     def _recount(self) -> None:
         """Count again what waits, when entries cannot be trusted; damaged ones that wait are quarantined."""
         self.heads["waiting"] = 0
+        self._waits_from = 0
         self.by_topic.clear()
         for first, entries in self.scan():
             states = self.states[first : first + len(entries)]
@@ -176,6 +193,7 @@ class Hour(EntryFiles):
         assert self.count <= len(self.states)
         assert all(n > 0 for n in self.by_topic.values()), self.by_topic
         assert int(self.heads["waiting"].sum()) == self.waiting
+        assert not self.heads["waiting"][: self._waits_from].any()
         assert int(self.heads["filed"].sum()) == self.count
         assert bool((self.heads["waiting"] <= self.heads["filed"]).all())
         assert int(self.heads["newest"].max()) < self.count or not self.count

@@ -95,11 +95,9 @@ class NearStore:
             hour = self.hours[hour_id]
             if (hour_id + 1) * SECONDS <= second or not hour.waiting:
                 continue
-            first = max(0, second - hour_id * SECONDS)
-            is_waiting = hour.heads["waiting"][first:] != 0
-            at = int(is_waiting.argmax())  # the first one, if any
-            if is_waiting[at]:
-                return hour_id * SECONDS + first + at
+            at = hour.next_waiting(max(0, second - hour_id * SECONDS))
+            if at is not None:
+                return hour_id * SECONDS + at
         return None
 
     def bytes_due_before(self, to_ms: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
@@ -15,6 +16,7 @@ from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX
 _ITEM = struct.Struct(">iiiii")
 _TAIL = struct.Struct(">H")
 ITEM_MIN = _ITEM.size + 1 + _TAIL.size
+_STORED_MAX = 0xFFFF  # bytes, as its length says
 
 
 class Items(NamedTuple):
@@ -37,6 +39,40 @@ class Items(NamedTuple):
 
 def cut(body: bytes) -> Items:
     """The messages up to the first one that cannot be cut out."""
+    return _cut_even(body) or _cut_each(body)
+
+
+def _cut_even(body: bytes) -> Items | None:
+    """The same with one call, if all messages have bodies of one size and properties of one size."""
+    if len(body) < ITEM_MIN:
+        return None
+    size, _, _, _, body_size = _ITEM.unpack_from(body)
+    stored_size = size - _ITEM.size - body_size - _TAIL.size
+    if min(size - ITEM_MIN, body_size, stored_size) < 0 or stored_size > _STORED_MAX:
+        return None
+    count, rest = divmod(len(body), size)
+    if rest or not 1 < count <= MESSAGES_PER_SEND_MAX:
+        return None
+    if _ITEM.unpack_from(body, len(body) - size)[::4] != (size, body_size):
+        return None  # as it is mostly seen here, if they differ
+    rows = _even(body_size, stored_size).iter_unpack(body)
+    sizes, _, _, flags, bodies_sizes, bodies, stored_sizes, texts = zip(*rows, strict=True)
+    for found, wanted in (
+        (sizes, size),
+        (bodies_sizes, body_size),
+        (stored_sizes, stored_size),
+    ):
+        if found.count(wanted) != count:
+            return None
+    return Items(flags, bodies, texts)
+
+
+@lru_cache(maxsize=256)
+def _even(body_size: int, stored_size: int) -> struct.Struct:
+    return struct.Struct(f"{_ITEM.format}{body_size}s{_TAIL.format[1:]}{stored_size}s")
+
+
+def _cut_each(body: bytes) -> Items:
     flags: list[int] = []
     bodies: list[bytes] = []
     texts: list[bytes] = []
