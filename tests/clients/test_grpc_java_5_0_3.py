@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, java_grpc
 from grpc_scenarios import GrpcScenarios
-from transaction_scenarios import GrpcTransactions
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 
@@ -18,8 +18,14 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava503(GrpcScenarios, GrpcTransactions):
-    """It speaks TLS only, and has no recall."""
+@pytest.fixture
+def other_driver(driver: Driver) -> Driver:
+    """Clients of a process have nothing in common."""
+    return driver
 
+
+class TestJava503(Conformance, GrpcScenarios):
+    """It speaks TLS only."""
+
+    client = "java-5.0.3"
     tls = True
-    can_recall = False

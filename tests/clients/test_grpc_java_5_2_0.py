@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, java_grpc
 from grpc_scenarios import GrpcScenarios
 from remoting_client import put_group
-from transaction_scenarios import GrpcTransactions
 
 from horolog.testing.broker import BrokerProcess
 
@@ -22,8 +22,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava520(GrpcScenarios, GrpcTransactions):
+@pytest.fixture
+def other_driver(driver: Driver) -> Driver:
+    """Clients of a process have nothing in common."""
+    return driver
+
+
+class TestJava520(Conformance, GrpcScenarios):
     """The newest."""
+
+    client = "java-5.2.0"
 
     def test_a_push_consumer_waits_as_its_group_says(
         self, driver: Driver, running: BrokerProcess

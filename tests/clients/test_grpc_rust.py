@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, rust
 from grpc_scenarios import SimpleScenarios, bodies
+from official import Polling
 
 from horolog.testing.broker import BrokerProcess
 
@@ -19,9 +21,23 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestRust(SimpleScenarios):
+@pytest.fixture
+def other_driver(driver: Driver) -> Driver:
+    """Clients of a process have nothing in common."""
+    return driver
+
+
+class Seconds(Polling):
+    """Its due times are whole seconds."""
+
+    due_unit_ms = 1_000
+
+
+class TestRust(Conformance, SimpleScenarios):
     """Version 5.0.0: producers and simple consumers; due times are whole seconds."""
 
+    client = "rust"
+    kind = Seconds
     due_unit_ms = 1_000
 
     def test_a_batch_is_one_request_and_its_messages_may_be_due(

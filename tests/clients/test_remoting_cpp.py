@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, cpp
+from official import Remoting
 from remoting_retry_scenarios import RetryScenarios
 from remoting_scenarios import RemotingScenarios
 
@@ -20,5 +22,14 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         yield started
 
 
-class TestCpp(RemotingScenarios, RetryScenarios):
+@pytest.fixture
+def other_driver(tmp_path: Path) -> Iterator[Driver]:
+    with cpp(tmp_path / "other") as started:
+        yield started
+
+
+class TestCpp(Conformance, RemotingScenarios, RetryScenarios):
     """The wrapper of PyPI."""
+
+    client = "cpp"
+    kind = Remoting

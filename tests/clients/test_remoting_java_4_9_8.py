@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, java_remoting
+from official import Remoting
 from remoting_java_scenarios import JavaScenarios
 from remoting_retry_scenarios import DeadLetterScenarios
-from transaction_scenarios import RemotingTransactions
 
 from horolog.testing.broker import BrokerProcess
 
@@ -21,8 +22,17 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava498(JavaScenarios, DeadLetterScenarios, RemotingTransactions):
+@pytest.fixture
+def other_driver(driver: Driver) -> Driver:
+    """Clients with instance names of their own have nothing in common."""
+    return driver
+
+
+class TestJava498(Conformance, JavaScenarios, DeadLetterScenarios):
     """The last of 4.x; later ones refuse delays in batches themselves."""
+
+    client = "java-4.9.8"
+    kind = Remoting
 
     def test_items_of_a_batch_have_due_times_of_their_own(
         self, driver: Driver, still: BrokerProcess

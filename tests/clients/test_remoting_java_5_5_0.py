@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from conformance import Conformance
 from drivers import Driver, Refused, java_remoting
+from official import Remoting
 from remoting_java_scenarios import JavaScenarios
 from remoting_retry_scenarios import DeadLetterScenarios
-from transaction_scenarios import RemotingTransactions
 
 from horolog.testing.broker import BrokerProcess
 
@@ -22,8 +23,17 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield started
 
 
-class TestJava550(JavaScenarios, DeadLetterScenarios, RemotingTransactions):
+@pytest.fixture
+def other_driver(driver: Driver) -> Driver:
+    """Clients with instance names of their own have nothing in common."""
+    return driver
+
+
+class TestJava550(Conformance, JavaScenarios, DeadLetterScenarios):
     """The newest."""
+
+    client = "java-5.5.0"
+    kind = Remoting
 
     def test_the_setters_of_5_x_and_a_recall(self, driver: Driver, still: BrokerProcess) -> None:
         self.producer(driver, still, "setters")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from access_files import access_file
+from conformance import STORY, TRANSACTION_MS
 from drivers import Driver, java
 from remoting_client import put_group
-from transaction_scenarios import STORY, checked, until_over
 
 from horolog.admin.client import AdminClient
 from horolog.testing.broker import BrokerProcess
@@ -125,9 +125,12 @@ def test_transactions_end_as_the_application_or_its_listener_says(
     topic = "spring-trades"
     for body, end in STORY:
         app.ask("transaction", topic=topic, body=body, end=end)
-    checked(app, still, "template")
-    until_over(app, still, topic, "template")
-    assert sum(still.admin.get(f"/v1/topics/{topic}")["queue_offsets"]) == 2
+    still.advance(TRANSACTION_MS)
+    asked = app.wait("template", lambda events: len(events) >= 2)
+    assert bodies(asked) == ["COMMIT c", "ROLLBACK d"]
+    view = f"/v1/topics/{topic}"
+    app.wait("template", lambda _: not still.admin.get(view)["open_transactions"])
+    assert sum(still.admin.get(view)["queue_offsets"]) == 2
 
 
 def test_credentials_come_from_properties(tmp_path: Path) -> None:

@@ -171,13 +171,22 @@ def java_grpc(version: str, home: Path) -> Driver:
     return java(f"grpc-{version}", "horolog.grpc.Driver", home)
 
 
-def node(home: Path) -> Driver:
+def python(home: Path, **environment: str) -> Driver:
+    """The official client of Python, in an environment of its own."""
+    place = ROOT / ".venv-client" / "bin" / "python"
+    assert place.exists(), "the client's environment is missing: make setup"
+    script = ROOT / "tests" / "clients" / "python" / "driver.py"
+    return Driver([str(place), str(script)], home, **environment)
+
+
+def node(home: Path, **environment: str) -> Driver:
     """The official client of Node.js, found from its environment."""
     assert (BUILD / "node" / "node_modules").is_dir(), "the Node.js client is missing: make clients"
     found = shutil.which("node")
     assert found is not None
     script = ROOT / "tests" / "clients" / "node" / "driver.js"
-    return Driver([found, str(script)], home, NODE_PATH=str(BUILD / "node" / "node_modules"))
+    modules = str(BUILD / "node" / "node_modules")
+    return Driver([found, str(script)], home, NODE_PATH=modules, **environment)
 
 
 def java_remoting(version: str, home: Path, *options: str) -> Driver:

@@ -1,4 +1,4 @@
-"""What every official 5.x client must see, whatever its language: a client's tests are a subclass of `GrpcScenarios`.
+"""What official 5.x clients must see beyond the suite (`conformance.py`): a client's tests are a subclass of `GrpcScenarios`.
 
 Its module gives the fixture `driver`, one client process for all its tests; tests/clients/conftest.py the brokers.
 """
@@ -26,7 +26,6 @@ class GrpcClient:
     """What is said to a client; a subclass says what it can."""
 
     tls = False
-    can_recall = True
     due_unit_ms = 1
 
     # --- what the client is told ------------------------------------------------------------------
@@ -101,17 +100,6 @@ class SimpleScenarios(GrpcClient):
         still.advance(INVISIBLE_MS + 1_000)
         assert self.none_left(driver, "whole")
 
-    def test_tags_of_one_hash_are_told_apart(self, driver: Driver, still: BrokerProcess) -> None:
-        self.producer(driver, still, "tags", "normal")
-        self.simple(driver, still, "tags", "Aa || C")
-        tags = ["Aa", "BB", "C", "aa", ""] * 3
-        sent = [{"body": f"{i} {t}", **({"tag": t} if t else {})} for i, t in enumerate(tags)]
-        self.send(driver, "tags", sent)
-        got = self.receive_all(driver, "tags", 6)
-        assert bodies(got) == sorted(f"{i} {t}" for i, t in enumerate(tags) if t in ("Aa", "C"))
-        self.ack(driver, "tags", got)
-        assert self.none_left(driver, "tags")
-
     def test_a_delayed_message_comes_at_its_millisecond_and_not_before(
         self, driver: Driver, still: BrokerProcess
     ) -> None:
@@ -149,7 +137,7 @@ class SimpleScenarios(GrpcClient):
 
 
 class GrpcScenarios(SimpleScenarios):
-    """For clients that change invisible durations, recall, and have push consumers."""
+    """For clients that change invisible durations and have push consumers."""
 
     def test_a_change_hides_a_message_and_gives_it_again(
         self, driver: Driver, still: BrokerProcess
@@ -191,30 +179,6 @@ class GrpcScenarios(SimpleScenarios):
         assert [each["attempt"] for each in again] == [2, 1, 1]
         self.ack(driver, "steps", again)
         assert self.none_left(driver, "steps")
-
-    def test_a_recall_cancels_and_tells_the_truth(
-        self, driver: Driver, still: BrokerProcess
-    ) -> None:
-        if not self.can_recall:
-            return
-        self.producer(driver, still, "recall", "delay")
-        self.simple(driver, still, "recall")
-        due_ms = still.now_ms() + 3_600_000
-        kept, gone = self.send(
-            driver, "recall", [{"body": body, "due_ms": due_ms} for body in ("kept", "gone")]
-        )
-
-        def recall(handle: str) -> str:
-            return driver.ask("recall", by="out-recall", topic="recall", handle=handle)
-
-        assert recall(gone["handle"]) == gone["id"]
-        still.advance(3_600_000)
-        got = self.receive_all(driver, "recall", 1)
-        assert bodies(got) == ["kept"]
-        self.ack(driver, "recall", got)
-        assert self.none_left(driver, "recall")
-        with pytest.raises(Refused, match="ALREADY_DELIVERED"):
-            recall(kept["handle"])
 
     def test_a_push_consumer_gets_each_message_once_and_failed_ones_again(
         self, driver: Driver, still: BrokerProcess

@@ -1,4 +1,4 @@
-"""What every official 4.x client must see, whatever its language: whole messages, tags, levels and timers, retries."""
+"""What official 4.x clients must see beyond the suite (`conformance.py`): levels and timers, batches, order, broadcast."""
 
 from __future__ import annotations
 
@@ -58,14 +58,6 @@ class RemotingScenarios(RemotingDriver):
             number = int(event["body"][1:])
             assert (event["offset"], event["tag"]) == (first + number, f"t{number}")
             assert event["keys"] == [f"k{number}"]
-
-    def test_tags_of_one_hash_are_told_apart(self, driver: Driver, running: BrokerProcess) -> None:
-        self.producer(driver, running, "tags")
-        name = self.push(driver, running, "tags", filter="Aa || C")
-        tags = ["Aa", "BB", "C", "aa", ""] * 4
-        sent = [{"body": f"{i} {t}", **({"tag": t} if t else {})} for i, t in enumerate(tags)]
-        self.send(driver, "tags", sent)
-        self.exactly(driver, [m["body"] for m in sent if m.get("tag") in ("Aa", "C")], name)
 
     def test_levels_are_due_to_the_millisecond_and_the_highest_is_the_last(
         self, driver: Driver, still: BrokerProcess
@@ -197,9 +189,3 @@ class RemotingScenarios(RemotingDriver):
         self.exactly(driver, second, "again-2")
         self.push(driver, running, "again", "again-3", group="other")
         self.exactly(driver, first + second, "again-3")
-
-    def test_signatures_are_accepted(self, driver: Driver, running: BrokerProcess) -> None:
-        self.producer(driver, running, "signed", key="key-1")
-        name = self.push(driver, running, "signed", key="key-1")
-        self.send(driver, "signed", [{"body": "signed"}])
-        assert bodies(self.exactly(driver, ["signed"], name)) == ["signed"]

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
 from rocketmq.ffi import MessageModel
 
 _writing = threading.Lock()  # consumers call from the client's own threads
@@ -122,12 +122,23 @@ def push(asked: dict[str, Any]) -> bool:
     return True
 
 
+def pull_all(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """What no call before this one has read of any queue of a topic; the class keeps where it is."""
+    name = asked["name"]
+    if name not in _clients:
+        made = PullConsumer(asked["group"])
+        made.set_namesrv_addr(asked["namesrv"])
+        made.start()
+        _clients[name] = made
+    return [fields_of(message) for message in _clients[name].pull(asked["topic"])]
+
+
 def close(asked: dict[str, Any]) -> bool:
     _clients[asked["name"]].shutdown()
     return True
 
 
-VERBS = {"producer": producer, "send": send, "push": push, "close": close}
+VERBS = {"producer": producer, "send": send, "push": push, "pull_all": pull_all, "close": close}
 
 
 def answer(asked: dict[str, Any]) -> None:

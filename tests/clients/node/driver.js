@@ -4,7 +4,7 @@
 // client does by itself is told by {"by": "its name", "event": ...}.  Ends when its input ends.
 'use strict';
 const readline = require('node:readline');
-const { Producer, SimpleConsumer, PushConsumer, ConsumeResult } = require('rocketmq-client-nodejs');
+const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, FilterExpression } = require('rocketmq-client-nodejs');
 
 const clients = new Map();
 const held = new Map();
@@ -48,6 +48,12 @@ function configuration(asked) {
     sslEnabled: asked.tls,
     ...(asked.key && { sessionCredentials: { accessKey: asked.key, accessSecret: asked.secret } }),
   };
+}
+
+const SQL = 2; // FilterType.SQL of the protocol, which the package does not export
+
+function subscriptions(asked) {
+  return new Map([[asked.topic, asked.sql ? new FilterExpression(asked.filter, SQL) : asked.filter]]);
 }
 
 // Says of a transaction what the first word of the body says.
@@ -102,7 +108,7 @@ const verbs = {
     start(asked.name, new SimpleConsumer({
       ...configuration(asked),
       consumerGroup: asked.group,
-      subscriptions: new Map([[asked.topic, asked.filter]]),
+      subscriptions: subscriptions(asked),
       awaitDuration: asked.await_ms,
     })),
 
@@ -130,7 +136,7 @@ const verbs = {
     start(asked.name, new PushConsumer({
       ...configuration(asked),
       consumerGroup: asked.group,
-      subscriptions: new Map([[asked.topic, asked.filter]]),
+      subscriptions: subscriptions(asked),
       messageListener: {
         async consume(view) {
           const fields = told(view);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::{MessageBuilder, MessageView};
+use rocketmq::model::transaction::{Transaction, TransactionResolution};
 use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -21,6 +22,7 @@ struct Consumer {
     client: SimpleConsumer,
     topic: String,
     filter: String,
+    sql: bool,
 }
 
 #[derive(Default)]
@@ -38,6 +40,10 @@ fn client_option(asked: &Value) -> ClientOption {
     let mut option = ClientOption::default();
     option.set_access_url(text(asked, "endpoint"));
     option.set_enable_tls(asked["tls"] == true);
+    if let (Some(key), Some(secret)) = (asked["key"].as_str(), asked["secret"].as_str()) {
+        option.set_access_key(key);
+        option.set_secret_key(secret);
+    }
     if let Some(await_ms) = asked["await_ms"].as_u64() {
         option.set_long_polling_timeout(Duration::from_millis(await_ms));
     }
@@ -63,6 +69,9 @@ fn builder(topic: &str, fields: &Value) -> MessageBuilder {
                 .collect::<HashMap<String, String>>(),
         );
     }
+    if let Some(group) = fields["group"].as_str() {
+        made = made.set_message_group(group);
+    }
     if let Some(due_ms) = fields["due_ms"].as_i64() {
         made = made.set_delivery_timestamp(due_ms / 1_000); // this client knows whole seconds
     }
@@ -83,11 +92,25 @@ fn told(view: &MessageView, token: &str) -> Value {
     })
 }
 
+/// Says of a transaction what the first word of its body says.
+fn checked(by: &str, view: &MessageView) -> TransactionResolution {
+    let mut line = told(view, "");
+    line["by"] = json!(by);
+    line["event"] = json!("checked");
+    println!("{line}");
+    match text(&line, "body").split(' ').next() {
+        Some("COMMIT") => TransactionResolution::COMMIT,
+        Some("ROLLBACK") => TransactionResolution::ROLLBACK,
+        _ => TransactionResolution::UNKNOWN,
+    }
+}
+
 impl Driver {
     async fn run(&self, asked: &Value) -> Gave {
         match text(asked, "do") {
             "producer" => self.producer(asked).await,
             "send" => self.send(asked).await,
+            "transaction" => self.transaction(asked).await,
             "simple" => self.simple(asked).await,
             "receive" => self.receive(asked).await,
             "ack" => self.ack(asked).await,
@@ -98,9 +121,16 @@ impl Driver {
     async fn producer(&self, asked: &Value) -> Gave {
         let mut option = ProducerOption::default();
         option.set_topics(vec![text(asked, "topic")]);
-        let mut made = Producer::new(option, client_option(asked)).map_err(|e| e.to_string())?;
-        made.start().await.map_err(|e| e.to_string())?;
         let name = text(asked, "name").to_string();
+        let by = name.clone();
+        let made = if asked["checks"] == true {
+            let checker = move |_, view: MessageView| checked(&by, &view);
+            Producer::new_transaction_producer(option, client_option(asked), Box::new(checker))
+        } else {
+            Producer::new(option, client_option(asked))
+        };
+        let mut made = made.map_err(|e| e.to_string())?;
+        made.start().await.map_err(|e| e.to_string())?;
         self.producers.lock().await.insert(name, Arc::new(made));
         Ok(json!(true))
     }
@@ -124,6 +154,21 @@ impl Driver {
         Ok(gave.collect())
     }
 
+    /// A message whose transaction ends as `end` says; "": it does not.
+    async fn transaction(&self, asked: &Value) -> Gave {
+        let producer = self.producers.lock().await[text(asked, "by")].clone();
+        let made = builder(text(asked, "topic"), &asked["message"]).enable_transaction();
+        let message = made.build().map_err(|e| e.to_string())?;
+        let begun = producer.send_transaction_message(message).await.map_err(|e| e.to_string())?;
+        let id = begun.message_id().to_string();
+        match text(asked, "end") {
+            "commit" => begun.commit().await.map_err(|e| e.to_string())?,
+            "rollback" => begun.rollback().await.map_err(|e| e.to_string())?,
+            _ => {}
+        }
+        Ok(json!(id))
+    }
+
     async fn simple(&self, asked: &Value) -> Gave {
         let mut option = SimpleConsumerOption::default();
         option.set_topics(vec![text(asked, "topic")]);
@@ -135,6 +180,7 @@ impl Driver {
             client,
             topic: text(asked, "topic").to_string(),
             filter: text(asked, "filter").to_string(),
+            sql: asked["sql"] == true,
         };
         let name = text(asked, "name").to_string();
         self.consumers.lock().await.insert(name, Arc::new(made));
@@ -147,7 +193,10 @@ impl Driver {
             .client
             .receive_with(
                 &consumer.topic,
-                &FilterExpression::new(FilterType::Tag, consumer.filter.clone()),
+                &FilterExpression::new(
+                    if consumer.sql { FilterType::Sql } else { FilterType::Tag },
+                    consumer.filter.clone(),
+                ),
                 asked["max"].as_i64().unwrap_or(32) as i32,
                 Duration::from_millis(asked["invisible_ms"].as_u64().unwrap_or(0)),
             )

@@ -21,6 +21,7 @@ import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -159,7 +160,9 @@ public final class Driver {
 
     private static Map<String, FilterExpression> subscriptions(JsonObject asked) {
         Map<String, FilterExpression> found = new HashMap<>();
-        found.put(asked.get("topic").getAsString(), new FilterExpression(asked.get("filter").getAsString()));
+        boolean sql = asked.has("sql") && asked.get("sql").getAsBoolean();
+        found.put(asked.get("topic").getAsString(), new FilterExpression(asked.get("filter").getAsString(),
+            sql ? FilterExpressionType.SQL92 : FilterExpressionType.TAG));
         return found;
     }
 

@@ -13,6 +13,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -29,6 +30,7 @@ final class Consumers {
     private final Map<String, DefaultMQPushConsumer> pushed = new ConcurrentHashMap<>();
     private final Map<String, DefaultLitePullConsumer> lites = new ConcurrentHashMap<>();
     private final Map<String, DefaultMQPullConsumer> pulls = new ConcurrentHashMap<>();
+    private final Map<MessageQueue, Long> read = new ConcurrentHashMap<>();
 
     Consumers(Lines lines) {
         this.lines = lines;
@@ -42,7 +44,11 @@ final class Consumers {
         Driver.configure(made, asked);
         made.setConsumeThreadMin(4);
         made.setConsumeThreadMax(4);
-        made.subscribe(text(asked, "topic"), text(asked, "filter"));
+        if (asked.has("sql")) {
+            made.subscribe(text(asked, "topic"), MessageSelector.bySql(text(asked, "filter")));
+        } else {
+            made.subscribe(text(asked, "topic"), text(asked, "filter"));
+        }
         if (asked.has("from")) {
             made.setConsumeFromWhere(ConsumeFromWhere.valueOf(text(asked, "from")));
         }
@@ -147,6 +153,24 @@ final class Consumers {
         fields.put("end", result.getMaxOffset());
         fields.put("messages", told(result.getMsgFoundList()));
         return fields;
+    }
+
+    /** What no call before this one has read of any queue of a topic. */
+    Object pullAll(JsonObject asked) throws Exception {
+        String name = text(asked, "name");
+        if (!pulls.containsKey(name)) {
+            pull(asked);
+        }
+        List<Object> found = new ArrayList<>();
+        for (MessageQueue queue : pulls.get(name).fetchSubscribeMessageQueues(text(asked, "topic"))) {
+            PullResult result;
+            do {
+                result = pulls.get(name).pull(queue, "*", read.getOrDefault(queue, 0L), 32);
+                read.put(queue, result.getNextBeginOffset());
+                found.addAll(told(result.getMsgFoundList()));
+            } while (result.getNextBeginOffset() < result.getMaxOffset());
+        }
+        return found;
     }
 
     private static MessageQueue queue(JsonObject asked) {

@@ -65,6 +65,7 @@ public final class Driver {
         lines.on("committed", consumers::committed);
         lines.on("pull", consumers::pull);
         lines.on("pulled", consumers::pulled);
+        lines.on("pull_all", consumers::pullAll);
         lines.on("mqadmin", new Admin()::run);
         lines.on("close", asked -> {
             DefaultMQProducer producer = producers.remove(text(asked, "name"));
@@ -104,6 +105,7 @@ public final class Driver {
         client.setNamesrvAddr(text(asked, "namesrv"));
         client.setInstanceName(text(asked, "name"));
         client.setUseTLS(asked.has("tls"));
+        client.setPersistConsumerOffsetInterval(500); // that of its own is five seconds
     }
 
     /** Signs what the client asks, when the test gives a key. */

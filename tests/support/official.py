@@ -1,0 +1,260 @@
+"""An official client as the conformance suite speaks to it, whatever its language and protocol.
+
+Steps have the same names and outcomes for all; a subclass says how the client is told (`drivers.py`), and what its
+messages look like.  A message that was taken is {"body", "tag", "keys", "properties", "attempt"}.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from drivers import Driver
+
+from horolog.testing.broker import BrokerProcess
+
+QUIET_S = 0.7
+"""What is not taken within it is not there: polls that wait are answered at once."""
+INVISIBLE_MS = 30_000
+AWAIT_MS = 1_000
+POLLS = 40
+Taken = dict[str, Any]
+
+
+def bodies(messages: list[Taken]) -> list[str]:
+    return sorted(message["body"] for message in messages)
+
+
+class Official:
+    """One client process at one broker; topics are named by the suite."""
+
+    due_unit_ms = 1
+
+    def __init__(self, driver: Driver, broker: BrokerProcess, *, tls: bool = False) -> None:
+        self.driver = driver
+        self.broker = broker
+        self.tls = tls
+        self.key: dict[str, str] = {}
+
+    def at(self, name: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def producer(self, topic: str, *, checks: bool = False) -> None:
+        raise NotImplementedError
+
+    def send(self, topic: str, messages: list[Taken]) -> list[Any]:
+        raise NotImplementedError
+
+    def consumer(
+        self, topic: str, *, name: str = "", group: str = "", filter: str = "*", **more: Any
+    ) -> str:
+        """One that takes and acknowledges everything but "fail N …", which it fails on N times; gives its name.
+
+        `sql` and `orderly` as they say; `retries`: what clients say that count attempts themselves.
+        """
+        raise NotImplementedError
+
+    def taken(self, name: str) -> list[Taken]:
+        """What this consumer got so far, again and again included."""
+        raise NotImplementedError
+
+    def transaction(self, topic: str, body: str, end: str) -> None:
+        """A message whose transaction ends as `end` says; "": it does not."""
+        asked = {"topic": topic, "message": {"body": body}, "end": end}
+        self.driver.ask("transaction", by=f"out-{topic}", **asked)
+
+    def checked(self, topic: str, count: int) -> list[str]:
+        """Wait until the producer was asked so often; gives the bodies."""
+        name = f"out-{topic}"
+        return bodies(self.driver.wait(name, lambda events: len(events) >= count))
+
+    def recall(self, topic: str, handle: str) -> str:
+        return self.driver.ask("recall", by=f"out-{topic}", topic=topic, handle=handle)
+
+    def leave(self, name: str) -> None:
+        """Close a consumer."""
+        self.driver.ask("close", name=name)
+
+    def wait(
+        self, name: str, count: int, meanwhile: Callable[[], object] | None = None
+    ) -> list[Taken]:
+        """Until a consumer has taken so many."""
+        self.driver.wait(name, lambda _: len(self.taken(name)) >= count, meanwhile)
+        return self.taken(name)
+
+    def exactly(self, name: str, wanted: list[str]) -> list[Taken]:
+        """Wait until a consumer has as many as wanted; then nothing else comes, and it is just those."""
+        self.wait(name, len(wanted))
+        self.driver.quiet(QUIET_S)
+        assert Counter(bodies(self.taken(name))) == Counter(wanted)
+        return self.taken(name)
+
+    def pull_all(self, topic: str) -> list[str]:
+        """The bodies of what a pull consumer has not read yet."""
+        raise NotImplementedError
+
+
+class Grpc(Official):
+    """5.x: push consumers for `consumer`, and simple ones."""
+
+    def at(self, name: str) -> dict[str, Any]:
+        where = {"endpoint": self.broker.grpc_endpoint, "tls": self.tls}
+        return {"name": name, **where, **self.key}
+
+    def producer(self, topic: str, *, checks: bool = False) -> None:
+        more = {"checks": True} if checks else {}
+        self.driver.ask("producer", topic=topic, **self.at(f"out-{topic}"), **more)
+
+    def send(self, topic: str, messages: list[Taken]) -> list[Any]:
+        return self.driver.ask("send", by=f"out-{topic}", topic=topic, messages=messages)
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        name: str = "",
+        group: str = "",
+        filter: str = "*",
+        sql: bool = False,
+        orderly: bool = False,
+        retries: int = 0,
+    ) -> str:
+        name = name or f"in-{topic}"
+        asked = {"topic": topic, "group": group or f"group-{topic}", "filter": filter, "sql": sql}
+        self.driver.ask("push", await_ms=AWAIT_MS, **asked, **self.at(name))
+        return name
+
+    def taken(self, name: str) -> list[Taken]:
+        return self.driver.events(name)
+
+    def leave(self, name: str) -> None:
+        """Without waiting: some clients let their polls end first, which takes 20 s."""
+        self.driver.start("close", name=name)
+
+    def simple(self, topic: str, name: str, *, filter: str = "*", sql: bool = False) -> None:
+        asked = {"topic": topic, "group": f"group-{topic}", "filter": filter, "sql": sql}
+        self.driver.ask("simple", await_ms=AWAIT_MS, **asked, **self.at(name))
+
+    def receive(self, name: str, most: int = 32) -> list[Taken]:
+        return self.driver.ask("receive", by=name, max=most, invisible_ms=INVISIBLE_MS)
+
+    def ack(self, name: str, message: Taken) -> None:
+        self.driver.ask("ack", by=name, token=message["token"])
+
+
+class Polling(Grpc):
+    """For a 5.x client without push consumers: a simple one that is polled; what fails it lets run out."""
+
+    def __init__(self, driver: Driver, broker: BrokerProcess, *, tls: bool = False) -> None:
+        super().__init__(driver, broker, tls=tls)
+        self._taken: dict[str, list[Taken]] = {}
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        name: str = "",
+        group: str = "",
+        filter: str = "*",
+        sql: bool = False,
+        orderly: bool = False,
+        retries: int = 0,
+    ) -> str:
+        name = name or f"in-{topic}"
+        asked = {"topic": topic, "group": group or f"group-{topic}", "filter": filter, "sql": sql}
+        self.driver.ask("simple", await_ms=AWAIT_MS, **asked, **self.at(name))
+        self._taken.setdefault(name, [])
+        return name
+
+    def taken(self, name: str) -> list[Taken]:
+        return self._taken[name]
+
+    def wait(
+        self, name: str, count: int, meanwhile: Callable[[], object] | None = None
+    ) -> list[Taken]:
+        for _ in range(POLLS):
+            self._poll(name)
+            if len(self._taken[name]) >= count:
+                return self._taken[name]
+            if meanwhile is not None:
+                meanwhile()
+        raise AssertionError((self._taken[name], self.driver.stderr()))
+
+    def exactly(self, name: str, wanted: list[str]) -> list[Taken]:
+        if wanted:
+            self.wait(name, len(wanted))
+        for _ in range(2):  # the client asks one of the two queues at a time
+            self._poll(name)
+        assert Counter(bodies(self._taken[name])) == Counter(wanted)
+        return self._taken[name]
+
+    def leave(self, name: str) -> None:
+        """Nobody polls it any more."""
+
+    def _poll(self, name: str) -> None:
+        for message in self.receive(name):
+            self._taken[name].append(message)
+            word, _, rest = message["body"].partition(" ")
+            if word != "fail" or message["attempt"] > int(rest.split()[0]):
+                self.ack(name, message)
+
+
+class Remoting(Official):
+    """4.x, and 5.x clients that speak its protocol."""
+
+    def at(self, name: str) -> dict[str, Any]:
+        more = {"tls": True} if self.tls else {}
+        return {"name": name, "namesrv": self.broker.namesrv_address, **more, **self.key}
+
+    def producer(self, topic: str, *, checks: bool = False) -> None:
+        out, more = f"out-{topic}", {"checks": True} if checks else {}
+        self.driver.ask("producer", group=out, **self.at(out), **more)
+
+    def send(self, topic: str, messages: list[Taken]) -> list[Any]:
+        """A due time is a property of newer brokers; a message group goes to one queue, with its name."""
+        gave = []
+        for message in messages:
+            asked, how = dict(message), {}
+            if due_ms := asked.pop("due_ms", 0):
+                asked["reserved"] = {"TIMER_DELIVER_MS": str(due_ms)}
+            if group := asked.pop("group", ""):
+                asked["reserved"] = {"__SHARDINGKEY": group}
+                how = {"how": "queue", "queue": ord(group[0]) % 2}
+            gave += self.driver.ask("send", by=f"out-{topic}", topic=topic, messages=[asked], **how)
+        return gave
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        name: str = "",
+        group: str = "",
+        filter: str = "*",
+        sql: bool = False,
+        orderly: bool = False,
+        retries: int = 0,
+    ) -> str:
+        name = name or f"in-{topic}"
+        more: dict[str, Any] = {"sql": True} if sql else {}
+        more |= {"orderly": True} if orderly else {}
+        more |= {"retries": retries} if retries else {}
+        self.driver.ask(
+            "push",
+            topic=topic,
+            group=group or f"group-{topic}",
+            filter=filter,
+            **{"from": "CONSUME_FROM_FIRST_OFFSET"},
+            **more,
+            **self.at(name),
+        )
+        return name
+
+    def taken(self, name: str) -> list[Taken]:
+        return [event | {"attempt": event["retries"] + 1} for event in self.driver.events(name)]
+
+    def pull_all(self, topic: str) -> list[str]:
+        return [message["body"] for message in self.driver.ask("pull_all", **self.at_pull(topic))]
+
+    def at_pull(self, topic: str) -> dict[str, Any]:
+        return {"topic": topic, "group": f"group-{topic}", **self.at(f"pull-{topic}")}
