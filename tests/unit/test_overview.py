@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
 from admin_api import exchange
 
-from horolog.admin.overview import FRESH_S, RATED_S, Overview
+from horolog.admin.overview import FRESH_S, HOT_S, RECENT_S, Overview
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.metrics.figures import Figures
+from horolog.protocol.commands import CreateTopic, DescribeBroker, SendMessages, TopicType
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.send_commands import MessageType
+from horolog.server.open_broker import open_engine
 from horolog.testing.engine import NOW_MS, PARKED, ScriptedEngine
 
 
@@ -38,17 +43,13 @@ def run(test: Callable[[Watched], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(all_of_it(), 10))
 
 
-def handed_over(n: int) -> BrokerView:
-    return BrokerView(3, 900, 900, 900, 500, pending=5, handed_over=n, recalled=1, topics=1, groups=1, parked_polls=0, loaded=2)  # fmt: skip
-
-
 def test_the_answer_has_what_the_page_shows() -> None:
     status, body, _ = exchange("GET", "/v1/overview")
     assert status == 200
     look = body["result"]
     assert (look["name"], look["epoch"], look["pending"]) == ("broker-a", 3, 5)
     assert look["now_ms"] == NOW_MS
-    assert look["next_due_ms"] == NOW_MS + 90_000
+    assert look["next_due_ms"] is None
     assert look["rates"] is None
     assert look["healthy"] is True
 
@@ -93,17 +94,51 @@ def test_a_failed_look_is_told_to_those_who_waited_and_not_kept() -> None:
     run(test)
 
 
-def test_rates_are_since_the_look_before() -> None:
-    async def test(watched: Watched) -> None:
-        for seen, rate in ((10, None), (210, 100.0), (210, 0.0)):
-            watched.engine.answers[DescribeBroker] = handed_over(seen)
-            rates = (await watched.look())["rates"]
-            assert (rates and rates["handed_over"]) == rate
-            watched.now_s += 2
-        watched.now_s += RATED_S
-        assert (await watched.look())["rates"] is None
+def test_rates_lateness_and_hot_seconds_are_those_of_the_broker(tmp_path: Path) -> None:
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated")
+        figures = Figures(engine, broker_name="b", data_dir=tmp_path)
+        now_s = [100.0]
 
-    run(test)
+        async def look(later_s: float) -> dict[str, Any]:
+            now_s[0] += later_s
+            figures._next_s = 0.0  # the numbers of now
+            return dict(orjson.loads(await overview.content())["result"])
+
+        overview = Overview(engine, "b", figures, now_s=lambda: now_s[0])
+        await engine.submit(CreateTopic("orders", TopicType.DELAY, 1))
+        assert (await look(0))["rates"] is None
+        due_ms = engine.clock.wall_ms() + 5_000
+        for at in range(20):
+            message = encode(
+                topic="orders",
+                body=b"x",
+                message_id=f"m{at}",
+                due_ms=due_ms,
+                type=MessageType.DELAY,
+            )
+            await engine.submit(SendMessages("orders", [message]))
+        found = await look(2)
+        assert found["rates"]["scheduled"] == 10
+        assert found["topics"][0]["topic"] == "orders"
+        assert found["topics"][0]["rates"]["scheduled"] == 10
+        assert found["next_due_ms"] == due_ms // 1000 * 1000
+        assert found["pending"] == sum(found["waiting"].values()) == 20
+        assert found["disk"]["free"] > 0
+        hot = (await look(HOT_S))["hot_seconds"]
+        assert hot == [{"at_ms": due_ms // 1000 * 1000, "count": 20}]
+        await engine.advance(6_000)
+        found = await look(4)
+        assert found["rates"]["handed_over"] == 5
+        assert sum(found["lateness"]["minute"]) == sum(found["lateness"]["counts"]) == 20
+        assert found["hot_seconds"] == []
+        found = await look(RECENT_S + 1)
+        assert found["rates"] is None
+        assert sum(found["lateness"]["minute"]) == 0
+        assert sum(found["lateness"]["counts"]) == 20
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
 
 
 def test_a_look_that_hangs_is_one_look() -> None:

@@ -122,7 +122,9 @@ def make_app(
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
     app.state.exposition = exposition
-    app.state.overview = overview.Overview(engine, broker_name)
+    app.state.overview = overview.Overview(
+        engine, broker_name, None if exposition is None else exposition.figures
+    )
     return app
 
 

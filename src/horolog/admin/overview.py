@@ -1,14 +1,15 @@
 """One look at the broker for all who watch it: GET /v1/overview.
 
 However many pages ask, the broker is looked at once a second at most, and only while somebody asks; whoever comes
-within that second gets the same answer, as bytes.
+within that second gets the same answer, as bytes.  The numbers are those of the metrics (`horolog.metrics`); what
+costs more than reading them is looked at less often.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -17,58 +18,72 @@ from starlette.responses import Response
 from horolog import __version__
 from horolog.admin.answers import JSON
 from horolog.admin.endpoints import endpoint
+from horolog.admin.page_shapes import Overview as OverviewShape
 from horolog.admin.requests import query
-from horolog.admin.shapes import Overview as OverviewShape
 from horolog.admin.views import iso
-from horolog.limits import OVERVIEW_TOPICS
+from horolog.broker.counters import LATENESS_BOUNDS_MS, Count
+from horolog.histogram import quantile
+from horolog.limits import HOT_SECONDS, HOUR_MS, OVERVIEW_TOPICS
+from horolog.metrics.figures import Figures
+from horolog.metrics.present import OTHER, Present
 from horolog.protocol.commands import (
     BrokerView,
-    CountBy,
     CountPending,
     DescribeBroker,
-    ListPending,
     PendingCounts,
-    PendingMessage,
 )
 from horolog.server.running import RunningEngine
-from horolog.units import TIME_MAX_MS
 
 FRESH_S = 1.0  # an answer is given again for so long
 RATED_S = 10.0  # a rate is that of at most so long ago; after a pause there is none
+RECENT_S = 60.0  # of lateness
+HOT_S = 10.0  # hot seconds are counted so seldom
+RATES = {
+    "sent": (Count.SENT,),
+    "scheduled": (Count.SCHEDULED,),
+    "handed_over": (Count.HANDED_OVER,),
+    "expired": (Count.EXPIRED,),
+    "received": (Count.LEASED, Count.PULLED),
+    "redelivered": (Count.REDELIVERED,),
+    "acked": (Count.ACKED,),
+}
+_Row = dict[str, Any]
 
 
-class _Totals(NamedTuple):
-    """What has happened since the data directory was made, at one moment."""
-
-    at_s: float
-    scheduled: int
-    handed_over: int
-    recalled: int
-    expired: int
+def _sums(counts: Sequence[int]) -> dict[str, int]:
+    return {name: sum(counts[count] for count in of) for name, of in RATES.items()}
 
 
-_COUNTED = _Totals._fields[1:]
+def _rates(before: Sequence[int], now: Sequence[int], span_s: float) -> dict[str, float]:
+    early, late = _sums(before), _sums(now)
+    return {name: max(late[name] - early[name], 0) / span_s for name in RATES}
 
 
 class Overview:
     """The look that everybody shares.
 
-    now_s  a monotonic clock; None: the event loop's
+    figures  of the running broker; None: there are none, and no rates
+
+    now_s    a monotonic clock; None: the event loop's
     """
 
     def __init__(
         self,
         engine: RunningEngine,
         broker_name: str,
+        figures: Figures | None = None,
         *,
         now_s: Callable[[], float] | None = None,
     ) -> None:
         self._engine = engine
         self._broker_name = broker_name
+        self._figures = figures
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._looking: asyncio.Task[bytes] | None = None
         self._made_s = 0.0
-        self._before: _Totals | None = None
+        self._before: tuple[float, Present] | None = None
+        self._lateness: list[tuple[float, tuple[int, ...]]] = []  # as it was, of the last minute
+        self._hot: tuple[float, list[_Row]] | None = None
 
     async def content(self) -> bytes:
         """The whole answer, at most `FRESH_S` old; who gives up waiting spoils it for nobody else."""
@@ -85,51 +100,112 @@ class Overview:
     async def _look(self) -> bytes:
         engine = self._engine
         view: BrokerView = await engine.submit(DescribeBroker())
-        counts: PendingCounts = await engine.submit(CountPending(by=CountBy.TOPIC))
-        first: list[PendingMessage] = await engine.submit(ListPending(0, TIME_MAX_MS, limit=1))
-        next_due_ms = first[0].due_ms if first else None
-        most = sorted(counts.topics, key=lambda topic: (-topic[1], topic[0]))[:OVERVIEW_TOPICS]
         now_ms = engine.clock.wall_ms()
-        totals = self._totals(view)
-        return orjson.dumps(
-            {
-                "result": {
-                    "now_ms": now_ms,
-                    "now": iso(now_ms),
-                    "clock": "simulated" if engine.clock.simulated else "system",
-                    "name": self._broker_name,
-                    "version": __version__,
-                    "epoch": view.epoch,
-                    "healthy": not view.problems and not engine.failed.done(),
-                    "problems": len(view.problems),
-                    "pending": view.pending,
-                    "next_due_ms": next_due_ms,
-                    "next_due": iso(next_due_ms) if next_due_ms else None,
-                    "totals": dict(zip(_COUNTED, totals[1:], strict=True)),
-                    "rates": self._rates(totals),
-                    "topics": [{"topic": name, "pending": n} for name, n in most],
-                    "topics_total": view.topics,
-                    "groups_total": view.groups,
-                    "parked_polls": view.parked_polls,
-                    "loaded": view.loaded,
-                }
-            }
-        )
+        look: dict[str, Any] = {
+            "now_ms": now_ms,
+            "now": iso(now_ms),
+            "clock": "simulated" if engine.clock.simulated else "system",
+            "name": self._broker_name,
+            "version": __version__,
+            "epoch": view.epoch,
+            "healthy": not view.problems and not engine.failed.done(),
+            "problems": len(view.problems),
+            "pending": view.pending,
+            "next_due_ms": None,
+            "next_due": None,
+            "hot_seconds": await self._hot_seconds(now_ms),
+            "topics_total": view.topics,
+            "groups_total": view.groups,
+            "parked_polls": view.parked_polls,
+            "loaded": view.loaded,
+            "rates": None,
+            "lateness": None,
+            "topics": [],
+            "leases": 0,
+            "overdue_ms": 0,
+            "connections": {},
+            "disk": None,
+            "waiting": {},
+        }
+        if self._figures is not None:
+            look |= self._counted(self._figures.read())
+        return orjson.dumps({"result": look})
 
-    def _totals(self, view: BrokerView) -> _Totals:
-        gone = view.handed_over + view.recalled + view.expired
-        return _Totals(
-            self._now_s(), view.pending + gone, view.handed_over, view.recalled, view.expired
-        )
+    def _counted(self, present: Present) -> dict[str, Any]:
+        now_s = self._now_s()
+        before, span_s = None, 0.0
+        if self._before is not None and 0 < now_s - self._before[0] <= RATED_S:
+            span_s, before = now_s - self._before[0], self._before[1]
+        self._before = (now_s, present)
+        disk = present.disk
+        return {
+            "rates": _rates(before.counts, present.counts, span_s) if before else None,
+            "lateness": self._lateness_view(now_s, present.lateness),
+            "topics": _topics(before, present, span_s),
+            "next_due_ms": present.core["next_due_ms"] or None,
+            "next_due": iso(present.core["next_due_ms"]),
+            "leases": present.core["leases"],
+            "overdue_ms": present.core["overdue_ms"],
+            "connections": {name: door.connections for name, door in present.doors.items()},
+            "disk": {
+                "size": disk.size,
+                "free": disk.free,
+                "headroom": disk.headroom,
+                "is_full": disk.is_full,
+                "used": sum(each.bytes for each in present.files.values()),
+            },
+            "waiting": dict(present.waiting),
+        }
 
-    def _rates(self, now: _Totals) -> dict[str, float] | None:
-        """So many a second since the look before this one; None if there was none of late."""
-        before, self._before = self._before, now
-        if before is None or not 0 < now.at_s - before.at_s <= RATED_S:
-            return None
-        span_s = now.at_s - before.at_s
-        grown = zip(_COUNTED, before[1:], now[1:], strict=True)
-        return {name: max(late - early, 0) / span_s for name, early, late in grown}
+    def _lateness_view(self, now_s: float, counts: tuple[int, ...]) -> dict[str, Any]:
+        """Of all hand-overs since the start, and of those since the oldest look of the last minute."""
+        self._lateness = [seen for seen in self._lateness if now_s - seen[0] <= RECENT_S]
+        oldest = self._lateness[0][1] if self._lateness else counts
+        self._lateness.append((now_s, counts))
+        recent = tuple(n - before for n, before in zip(counts, oldest, strict=True))
+        return {
+            "bounds_ms": list(LATENESS_BOUNDS_MS),
+            "counts": counts,
+            "minute": recent,
+            "p50_ms": _within(counts, 0.5),
+            "p99_ms": _within(counts, 0.99),
+            "minute_p50_ms": _within(recent, 0.5),
+            "minute_p99_ms": _within(recent, 0.99),
+        }
+
+    async def _hot_seconds(self, now_ms: int) -> list[_Row]:
+        """The seconds of this hour and the next for which the most waits."""
+        if self._hot is not None and self._now_s() - self._hot[0] < HOT_S:
+            return [row for row in self._hot[1] if row["at_ms"] > now_ms - 1000]
+        hour = now_ms // HOUR_MS
+        rows: list[tuple[int, int]] = []
+        for each in (hour, hour + 1):
+            counts: PendingCounts = await self._engine.submit(CountPending(hour=each, partly=True))
+            rows += counts.rows
+        most = sorted(rows, key=lambda row: (-row[1], row[0]))[:HOT_SECONDS]
+        found = [{"at_ms": at_ms, "count": count} for at_ms, count in most]
+        self._hot = (self._now_s(), found)
+        return found
+
+
+def _within(counts: Sequence[int], part: float) -> float | None:
+    """A bound that so many do not pass; None without any, and for what is later than all bounds."""
+    bound = quantile(LATENESS_BOUNDS_MS, counts, part)
+    return None if bound is None or bound == float("inf") else bound
+
+
+def _topics(before: Present | None, present: Present, span_s: float) -> list[_Row]:
+    """Those with the most pending, and then with the most to do."""
+    early = {topic.name: topic.counts for topic in before.topics} if before else {}
+    rows: list[_Row] = []
+    for topic in present.topics:
+        if topic.name == OTHER:
+            continue
+        known = early.get(topic.name)
+        rates = _rates(known, topic.counts, span_s) if known else None
+        rows.append({"topic": topic.name, "pending": topic.pending, "rates": rates})
+    rows.sort(key=lambda row: (-row["pending"], -sum((row["rates"] or {}).values()), row["topic"]))
+    return rows[:OVERVIEW_TOPICS]
 
 
 @endpoint("GET", "/v1/overview", answer=OverviewShape)

@@ -20,3 +20,72 @@ Histogram = TypedDict(
     },
 )
 """Counts of what waits in even steps: [start_ms, count]; each row ends where the next begins, the last at `to_ms`."""
+
+
+class HotSecond(TypedDict):
+    """A second for which much waits."""
+
+    at_ms: int
+    count: int
+
+
+class OverviewTopic(TypedDict):
+    """A topic in the overview; `rates` as there."""
+
+    topic: str
+    pending: int
+    rates: dict[str, float] | None
+
+
+class Lateness(TypedDict):
+    """How late hand-overs were: counts by bounds, one more than these, since the start and of the last minute.
+
+    A quantile is the bound that it does not pass; null: nothing was handed over, or later than all bounds.
+    """
+
+    bounds_ms: list[int]
+    counts: list[int]
+    minute: list[int]
+    p50_ms: int | None
+    p99_ms: int | None
+    minute_p50_ms: int | None
+    minute_p99_ms: int | None
+
+
+class OverviewDisk(TypedDict):
+    """Bytes; `used` by the broker's own files, `headroom` until sends are refused."""
+
+    size: int
+    free: int
+    headroom: int
+    used: int
+    is_full: bool
+
+
+class Overview(TypedDict):
+    """One look at the broker, at most a second old."""
+
+    now_ms: int
+    now: str | None
+    clock: str  # system or simulated
+    name: str
+    version: str
+    epoch: int
+    healthy: bool
+    problems: int
+    pending: int
+    waiting: dict[str, int]
+    next_due_ms: int | None
+    next_due: str | None
+    overdue_ms: int
+    hot_seconds: list[HotSecond]
+    rates: dict[str, float] | None
+    lateness: Lateness | None
+    topics: list[OverviewTopic]
+    topics_total: int
+    groups_total: int
+    leases: int
+    parked_polls: int
+    loaded: int
+    connections: dict[str, int]
+    disk: OverviewDisk | None

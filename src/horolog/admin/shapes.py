@@ -367,18 +367,3 @@ class RecalledRows(TypedDict):
 
     number: int
     recalled: list[tuple[int, int]]
-
-
-class Overview(TypedDict):
-    """One look at the broker, at most a second old; other fields may stand beside these."""
-
-    now_ms: int
-    now: str | None
-    name: str
-    version: str
-    epoch: int
-    healthy: bool
-    problems: int
-    pending: int
-    next_due_ms: int | None
-    next_due: str | None

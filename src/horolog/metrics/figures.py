@@ -227,6 +227,7 @@ class Figures:
             "leases": shard.ready.leased,
             "leases_max": shard.ready.leases_max,
             "loaded": shard.wheel.loaded,
+            "next_due_ms": (shard.delay.next_waiting(0) or 0) * 1000,  # to the second; 0: none
             "log_after_checkpoint": log.end - shard.checkpoint_position,
             "overdue_ms": shard.wheel.overdue_ms(wall_ms),
             "parked": shard.ready.parked,

@@ -58,5 +58,5 @@ export function facts(pairs) {
 
 /** A part of a view with a heading. */
 export function panel(title, ...content) {
-  return h("section", { class: "panel" }, h("h2", {}, title), content);
+  return h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), content);
 }
