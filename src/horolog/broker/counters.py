@@ -1,7 +1,7 @@
 """What a shard has done since its start, as plain numbers: for metrics, and for nothing else.
 
-Counted once a batch, beside what is done with it anyway; nothing of it is logged or kept, and a replay's is forgotten
-(`begin`).  Of every topic there is a row, up to `topics_max`; what comes after that counts together in row 0, so memory
+Noted once a batch, and counted as columns when enough is noted or somebody looks (`fold`); nothing of it is logged or
+kept, and a replay's is forgotten (`begin`).  Of every topic there is a row, up to `topics_max`; what comes after that counts together in row 0, so memory
 and the cost of a look do not grow with the number of topics.  A topic keeps its row until it is deleted: a counter of a
 topic never falls.
 
@@ -11,9 +11,8 @@ that moment by the broker's wall clock.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +35,11 @@ LATENESS_BOUNDS_MS = (
 OTHERS = 0  # the row of all topics that have none of their own
 _BUCKETS = len(LATENESS_BOUNDS_MS) + 1
 _BOUNDS = np.array(LATENESS_BOUNDS_MS, np.int64)
-_SENDS = frozenset({EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED})
+_FOLD = 8_192  # messages that are noted before they are counted
+_LEASED_AT = slice(KIND_AT, DUE_AT + 8)
+_LEASED = np.dtype([("kind", "u1"), ("rest", f"V{DUE_AT - KIND_AT - 1}"), ("due_ms", "<i8")])
+assert _LEASED.itemsize == _LEASED_AT.stop - _LEASED_AT.start
+_ENDS = frozenset({EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED})
 
 
 class Count(IntEnum):
@@ -61,8 +64,22 @@ class _Appended(NamedTuple):
     due_ms: npt.NDArray[Any]
 
 
+class _Seen(NamedTuple):
+    """A hand-over that is committed."""
+
+    topics: npt.NDArray[Any]
+    late_ms: npt.NDArray[np.int64]
+
+
+class _Leased(NamedTuple):
+    """Messages that were leased for the first time: a part of the head of each."""
+
+    heads: list[bytes]
+    wall_ms: int
+
+
 class Counters:
-    """One shard's.
+    """One shard's; `fold` before reading.
 
     rows              of each topic row a list of `Count`
     lateness          of each topic row how many were handed over how late, by LATENESS_BOUNDS_MS
@@ -86,9 +103,9 @@ class Counters:
         self.lateness = np.zeros((size, _BUCKETS), np.int64)
         self.lateness_ms = np.zeros(size, np.int64)
         self.gone = Gone([0] * len(Count), np.zeros(_BUCKETS, np.int64), 0)
-        self.lease_lateness = [0] * _BUCKETS
+        self.lease_lateness = np.zeros(_BUCKETS, np.int64)
         self.lease_lateness_ms = 0
-        self.settled = dict.fromkeys(sorted(_SENDS), 0)
+        self.settled = dict.fromkeys(sorted(_ENDS), 0)
         self.retries = self.dead_letters = 0
         self.firings = 0
         self.halves_begun = self.half_checks = 0
@@ -97,6 +114,10 @@ class Counters:
         self.tier_steps = 0
         self.refused_for_space = 0
         self._appended: deque[_Appended] = deque()
+        self._seen: list[_Seen] = []  # what is counted by the next `fold`
+        self._scheduled: list[npt.NDArray[Any]] = []  # topic ids; likewise
+        self._leased: list[_Leased] = []  # likewise
+        self._unfolded = 0
         self.know(topics)
 
     # --- rows -------------------------------------------------------------------------------------
@@ -114,8 +135,8 @@ class Counters:
         if not self._free:
             return OTHERS
         row = self.row_of[topic_id] = self._free.pop()
-        if topic_id >= len(self._column):
-            wider = np.zeros(2 * topic_id, np.int32)
+        if topic_id >= len(self._column) - 1:
+            wider = np.zeros(2 * topic_id + 2, np.int32)
             wider[: len(self._column)] = self._column
             self._column = wider
         self._column[topic_id] = row
@@ -127,9 +148,10 @@ class Counters:
 
     def drop(self, topic_id: int) -> None:
         """A topic is deleted: its row is for another one."""
-        row = self.row_of.pop(topic_id, None)
-        if row is None:
+        if topic_id not in self.row_of:
             return
+        self.fold()
+        row = self.row_of.pop(topic_id)
         self._column[topic_id] = OTHERS
         self.gone = Gone(
             [a + b for a, b in zip(self.gone.counts, self.rows[row], strict=True)],
@@ -151,25 +173,21 @@ class Counters:
         """So many more."""
         self.rows[self._row(topic_id)][count] += messages
 
-    def _add_column(self, topics: npt.NDArray[Any], count: Count) -> None:
-        first = int(topics[0])
-        if len(topics) == 1 or bool((topics == first).all()):
-            self.add(first, count, len(topics))
-            return
-        for topic_id, n in zip(*(c.tolist() for c in np.unique_counts(topics)), strict=True):
-            self.add(topic_id, count, n)
-
     def applied(self, change: Applied) -> None:
         """A frame is committed."""
         state = change.settled[0].state if change.settled else None
         if state is not EntryState.HANDED_OVER:
+            rows, row_of = self.rows, self.row_of
             for topic, _, units in change.units:
-                self.add(topic.id, Count.SENT, len(units))
+                row = row_of.get(topic.id)
+                rows[self._row_for(topic.id) if row is None else row][Count.SENT] += len(units)
         for refs, of, _ in change.settled:
-            if of in _SENDS:
+            if of in _ENDS:
                 self.settled[of] += len(refs)
         if change.unfiled is not None and change.adopted is None:
-            self._add_column(change.unfiled.heads["topic"], Count.SCHEDULED)
+            topics = change.unfiled.heads["topic"]
+            self._scheduled.append(topics)
+            self._noted(len(topics))
         if change.adopted is not None:
             self.adoptions += 1
             self.adopted += change.adopted.rows
@@ -187,42 +205,67 @@ class Counters:
         """What is appended below that log position can be seen from now on."""
         while self._appended and self._appended[0].end <= applied:
             _, topics, due_ms = self._appended.popleft()
-            late_ms = np.maximum(wall_ms - due_ms, 0)  # the clock may have been stepped since
-            buckets = np.searchsorted(_BOUNDS, late_ms)
-            self._add_column(topics, Count.HANDED_OVER)
-            first = int(topics[0])
-            if len(topics) == 1 or bool((topics == first).all()):
-                row = self._row(first)
-                self.lateness[row] += np.bincount(buckets, minlength=_BUCKETS)
-                self.lateness_ms[row] += int(late_ms.sum())
-            else:
-                rows = self._column[np.minimum(topics, len(self._column) - 1)]
-                np.add.at(self.lateness, (rows, buckets), 1)
-                np.add.at(self.lateness_ms, rows, late_ms)
+            self._seen.append(_Seen(topics, wall_ms - due_ms))
+            self._noted(len(topics))
 
     def leased(self, topic_id: int, picked: Sequence[Picked], wall_ms: int) -> None:
         """These messages are given out."""
-        again = 0
-        for offset_and_record in picked:
-            record = offset_and_record.record
-            if offset_and_record.attempt > 1:
-                again += 1
-            elif record[KIND_AT] == Kind.HANDED:
-                late_ms = wall_ms - int.from_bytes(record[DUE_AT : DUE_AT + 8], "little")
-                self.lease_lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
-                self.lease_lateness_ms += max(0, late_ms)
+        heads = [each.record[_LEASED_AT] for each in picked if each.attempt == 1]
         row = self.rows[self._row(topic_id)]
         row[Count.LEASED] += len(picked)
-        row[Count.REDELIVERED] += again
+        row[Count.REDELIVERED] += len(picked) - len(heads)
+        self._leased.append(_Leased(heads, wall_ms))
+        self._noted(len(heads))
+
+    def _noted(self, messages: int) -> None:
+        self._unfolded += messages
+        if self._unfolded >= _FOLD:
+            self.fold()
+
+    def fold(self) -> None:
+        """Count what was noted, as columns: many hand-overs and leases at once cost as much as one."""
+        self._unfolded = 0
+        size = len(self.rows)
+        if self._scheduled:
+            rows = self._rows_of(self._scheduled)
+            self._scheduled = []
+            for row, n in enumerate(np.bincount(rows, minlength=size).tolist()):
+                self.rows[row][Count.SCHEDULED] += n
+        if self._seen:
+            rows = self._rows_of([each.topics for each in self._seen])
+            late_ms = np.concatenate([each.late_ms for each in self._seen]).clip(0)
+            self._seen = []
+            places = rows * _BUCKETS + _BOUNDS.searchsorted(late_ms)
+            found = np.bincount(places, minlength=size * _BUCKETS).reshape(size, _BUCKETS)
+            self.lateness += found
+            self.lateness_ms += np.bincount(rows, late_ms, size).astype(np.int64)
+            for row, n in enumerate(found.sum(axis=1).tolist()):
+                self.rows[row][Count.HANDED_OVER] += n
+        if self._leased:
+            heads = b"".join([b"".join(each.heads) for each in self._leased])
+            walls = [each.wall_ms for each in self._leased]
+            walls_ms = np.array(walls).repeat([len(each.heads) for each in self._leased])
+            self._leased = []
+            columns = np.frombuffer(heads, _LEASED)
+            was_handed = columns["kind"] == Kind.HANDED
+            late_ms = (walls_ms - columns["due_ms"])[was_handed].clip(0)
+            self.lease_lateness += np.bincount(_BOUNDS.searchsorted(late_ms), minlength=_BUCKETS)
+            self.lease_lateness_ms += int(late_ms.sum())
+
+    def _rows_of(self, topics: list[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+        """The row of each; new topics get theirs."""
+        ids = np.concatenate(topics)
+        rows = self._column.take(ids, mode="clip")  # the last place is of no topic
+        if self._free and bool((without := rows == OTHERS).any()):
+            self.know(np.unique(ids[without]).tolist())
+            rows = self._column.take(ids, mode="clip")
+        return rows.astype(np.int64)
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def by_topic(self, names: Mapping[int, str]) -> dict[str, int]:
-        """Topic → row, of those that have one."""
-        return {names[topic_id]: row for topic_id, row in self.row_of.items()}
-
     def check_invariants(self) -> None:
         """Rows are free or of one topic; what was handed over was late in some bucket."""
+        assert 0 <= self._unfolded < _FOLD, self._unfolded
         rows = sorted([*self._free, *self.row_of.values()])
         assert rows == list(range(1, self._topics_max + 1)), "a row of no topic, or of two"
         for topic_id, row in self.row_of.items():

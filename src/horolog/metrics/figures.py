@@ -121,6 +121,7 @@ class Figures:
     def _read(self) -> Present:
         engine = self._engine
         shard, wall_ms = engine.broker.shard, engine.clock.wall_ms()
+        shard.counters.fold()
         shard.counters.know(shard.topics.by_id)
         self._marks.note(wall_ms, shard.log.end)
         groups, left_out = self._groups.result()
@@ -164,7 +165,7 @@ class Figures:
             "counts": tuple(counters.total(count) for count in Count),
             "lateness": tuple(lateness.tolist()),
             "lateness_ms": int(counters.lateness_ms.sum()) + counters.gone.lateness_ms,
-            "lease_lateness": tuple(counters.lease_lateness),
+            "lease_lateness": tuple(counters.lease_lateness.tolist()),
             "lease_lateness_ms": counters.lease_lateness_ms,
             "settled": {state.name.lower(): n for state, n in counters.settled.items()},
             "halves_ended": {each.name.lower(): n for each, n in counters.halves_ended.items()},
