@@ -68,6 +68,9 @@ COMMANDS = [
     ["config"],
     ["config", "check"],
     ["config", "example"],
+    ["monitor"],
+    ["monitor", "rules"],
+    ["monitor", "dashboard"],
     ["clock"],
     ["clock", "show"],
     ["clock", "advance"],
@@ -95,6 +98,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
     assert "Exit codes: 0 ok" in shown
     if command not in (
         ["topic"],
+        ["monitor"],
         ["group"],
         ["dlq"],
         ["schedule"],

@@ -23,6 +23,7 @@ from horolog.cli import (
     health,
     inspect,
     message,
+    monitor,
     pending,
     pipeline,
     recall,
@@ -96,6 +97,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(clock.app, name="clock")
 app.add_typer(config.app, name="config")
+app.add_typer(monitor.app, name="monitor")
 app.add_typer(pipeline.app, name="pipeline")
 
 

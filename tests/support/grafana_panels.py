@@ -1,0 +1,358 @@
+"""What the dashboard for Grafana shows: rows of panels, and the query of every line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ON = 'job="$job",instance=~"$instance"'
+_HALF, _THIRD = 12, 8
+
+
+class Query(NamedTuple):
+    """One line, or several, of a panel."""
+
+    expression: str  # ON stands for the labels that are chosen
+    legend: str
+
+
+class Panel(NamedTuple):
+    """A graph, or a number."""
+
+    title: str
+    help: str
+    unit: str
+    queries: Sequence[Query]
+    width: int = _HALF
+    kind: str = "lines"
+
+
+def _rate(name: str, by: str = "") -> str:
+    inner = f"rate(horolog_{name}{{ON}}[$__rate_interval])"
+    return f"sum by ({by or 'instance'}) ({inner})"
+
+
+def _quantile(part: float, name: str, by: str = "") -> str:
+    labels = "le, " + by if by else "le"
+    inner = f"sum by ({labels}) (rate(horolog_{name}_bucket{{ON}}[$__rate_interval]))"
+    return f"histogram_quantile({part}, {inner})"
+
+
+def _quantiles(name: str) -> list[Query]:
+    return [
+        Query(_quantile(0.5, name), "p50"),
+        Query(_quantile(0.99, name), "p99"),
+        Query(_quantile(0.999, name), "p99.9"),
+    ]
+
+
+def _gauge(name: str, legend: str = "{{instance}}", labels: str = "") -> Query:
+    return Query(f"horolog_{name}{{ON{labels}}}", legend)
+
+
+ROWS: dict[str, list[Panel]] = {
+    "Now": [
+        Panel("Up", "Brokers that answer.", "short", [Query("sum(up{ON})", "up")], 4, "number"),
+        Panel(
+            "Pending",
+            "Messages that wait for their due time.",
+            "short",
+            [Query("sum(horolog_waiting_messages{ON})", "pending")],
+            4,
+            "number",
+        ),
+        Panel(
+            "Hand-over late (p99)",
+            "From the due time to when consumers can see a message.",
+            "s",
+            [Query(_quantile(0.99, "handover_lateness_seconds"), "p99")],
+            4,
+            "number",
+        ),
+        Panel(
+            "Overdue",
+            "How long the first message that is due and not handed over waits already.",
+            "s",
+            [Query("max(horolog_overdue_seconds{ON})", "overdue")],
+            4,
+            "number",
+        ),
+        Panel(
+            "Problems",
+            "Named by /healthz.",
+            "short",
+            [Query("sum(horolog_problems{ON})", "problems")],
+            4,
+            "number",
+        ),
+        Panel(
+            "Head-room",
+            "What may be written before sends are refused.",
+            "bytes",
+            [Query("min(horolog_disk_headroom_bytes{ON})", "head-room")],
+            4,
+            "number",
+        ),
+    ],
+    "Messages": [
+        Panel(
+            "Taken in",
+            "Messages a second: visible at once, and scheduled.",
+            "ops",
+            [
+                Query(_rate("messages_sent_total"), "sent {{instance}}"),
+                Query(_rate("messages_scheduled_total"), "scheduled {{instance}}"),
+            ],
+        ),
+        Panel(
+            "Given out",
+            "Messages a second: handed over, leased, pulled, acknowledged, given out again.",
+            "ops",
+            [
+                Query(_rate("messages_handed_over_total"), "handed over"),
+                Query(_rate("messages_leased_total"), "leased"),
+                Query(_rate("messages_pulled_total"), "pulled"),
+                Query(_rate("messages_acked_total"), "acked"),
+                Query(_rate("messages_redelivered_total"), "redelivered"),
+            ],
+        ),
+        Panel(
+            "Scheduled by topic",
+            "Messages a second, of the ten busiest topics.",
+            "ops",
+            [Query(f"topk(10, {_rate('messages_scheduled_total', 'topic')})", "{{topic}}")],
+        ),
+        Panel(
+            "Pending by topic",
+            "Messages that wait for their due time.",
+            "short",
+            [Query("topk(10, sum by (topic) (horolog_pending_messages{ON}))", "{{topic}}")],
+        ),
+    ],
+    "Lateness": [
+        Panel(
+            "Hand-over lateness",
+            "Messages by how late they were handed over.",
+            "s",
+            [
+                Query(
+                    "sum by (le) (increase(horolog_handover_lateness_seconds_bucket{ON}[$__rate_interval]))",
+                    "{{le}}",
+                )
+            ],
+            _HALF,
+            "heat",
+        ),
+        Panel(
+            "Hand-over lateness, quantiles",
+            "An upper bound: that of the bucket.",
+            "s",
+            _quantiles("handover_lateness_seconds"),
+        ),
+        Panel(
+            "Hand-over lateness by topic (p99)",
+            "The ten latest topics.",
+            "s",
+            [
+                Query(
+                    f"topk(10, {_quantile(0.99, 'handover_lateness_seconds', 'topic')})",
+                    "{{topic}}",
+                )
+            ],
+        ),
+        Panel(
+            "Lateness at the first lease",
+            "From the due time to when a consumer has the message.",
+            "s",
+            _quantiles("lease_lateness_seconds"),
+        ),
+    ],
+    "Consumers": [
+        Panel(
+            "Lag",
+            "Messages that a group has not consumed.",
+            "short",
+            [Query("topk(10, horolog_group_lag_messages{ON})", "{{group}} · {{topic}}")],
+        ),
+        Panel(
+            "Oldest message",
+            "How long the oldest message that a group has not consumed is visible.",
+            "s",
+            [Query("topk(10, horolog_group_oldest_seconds{ON})", "{{group}} · {{topic}}")],
+        ),
+        Panel(
+            "Leases and polls",
+            "Live leases, and receives and pulls that wait.",
+            "short",
+            [_gauge("leases", "leases"), _gauge("parked_polls", "waiting polls")],
+            _THIRD,
+        ),
+        Panel(
+            "Failures",
+            "Messages a second: expired leases, retries, dead letters, too late.",
+            "ops",
+            [
+                Query(_rate("lease_expiries_total"), "expired leases"),
+                Query(_rate("retries_total"), "retries"),
+                Query(_rate("dead_letters_total"), "dead letters"),
+                Query(_rate("messages_expired_total"), "too late"),
+            ],
+            _THIRD,
+        ),
+        Panel(
+            "Recalled and moved",
+            "Scheduled messages a second that ended without a hand-over.",
+            "ops",
+            [Query(_rate("messages_settled_total", "outcome"), "{{outcome}}")],
+            _THIRD,
+        ),
+    ],
+    "Loop and log": [
+        Panel("Turn", "Time of one turn of the core.", "s", _quantiles("turn_seconds"), _THIRD),
+        Panel("Sync", "Time of one sync of the log.", "s", _quantiles("log_sync_seconds"), _THIRD),
+        Panel(
+            "Commands of a turn",
+            "How many commands share a turn, on average.",
+            "short",
+            [
+                Query(
+                    "sum by (instance) (rate(horolog_turn_commands_sum{ON}[$__rate_interval])) / "
+                    "sum by (instance) (rate(horolog_turn_commands_count{ON}[$__rate_interval]))",
+                    "{{instance}}",
+                )
+            ],
+            _THIRD,
+        ),
+        Panel(
+            "Log",
+            "Bytes a second.",
+            "Bps",
+            [Query(_rate("log_written_bytes_total"), "{{instance}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Waiting for a turn",
+            "Commands, and what was refused.",
+            "short",
+            [
+                _gauge("commands_waiting", "waiting"),
+                Query(_rate("commands_refused_total"), "refused a second"),
+            ],
+            _THIRD,
+        ),
+        Panel(
+            "Steps of the clock",
+            "Seconds by which the wall clock was stepped in five minutes.",
+            "s",
+            [
+                Query(
+                    "sum by (direction) (increase(horolog_clock_stepped_seconds_total{ON}[5m]))",
+                    "{{direction}}",
+                )
+            ],
+            _THIRD,
+        ),
+    ],
+    "Storage": [
+        Panel(
+            "Bytes",
+            "Files of the broker.",
+            "bytes",
+            [Query("sum by (kind) (horolog_store_bytes{ON})", "{{kind}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Disk",
+            "Free, needed for what was promised, and head-room.",
+            "bytes",
+            [
+                _gauge("disk_free_bytes", "free"),
+                _gauge("disk_needed_bytes", "needed"),
+                _gauge("disk_headroom_bytes", "head-room"),
+            ],
+            _THIRD,
+        ),
+        Panel(
+            "Where pending messages are",
+            "Near: due within a day. Far: later. Tier: offloaded.",
+            "short",
+            [Query("sum by (store) (horolog_waiting_messages{ON})", "{{store}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Checkpoint",
+            "Age of the newest one, and how long it took.",
+            "s",
+            [
+                _gauge("checkpoint_age_seconds", "age"),
+                _gauge("checkpoint_duration_seconds", "took"),
+            ],
+        ),
+        Panel(
+            "Log after the checkpoint",
+            "What a start replays.",
+            "bytes",
+            [_gauge("checkpoint_lag_bytes")],
+        ),
+    ],
+    "Doors and process": [
+        Panel("Connections", "Open ones.", "short", [_gauge("connections", "{{door}}")], _THIRD),
+        Panel(
+            "Bytes of clients",
+            "In and out, a second.",
+            "Bps",
+            [
+                Query(_rate("received_bytes_total", "door"), "in {{door}}"),
+                Query(_rate("transmitted_bytes_total", "door"), "out {{door}}"),
+            ],
+            _THIRD,
+        ),
+        Panel(
+            "Refused connections",
+            "A second.",
+            "ops",
+            [Query(_rate("connections_refused_total", "door"), "{{door}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Processor",
+            "Cores.",
+            "short",
+            [Query("rate(process_cpu_seconds_total{ON}[$__rate_interval])", "{{instance}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Memory",
+            "Resident.",
+            "bytes",
+            [Query("process_resident_memory_bytes{ON}", "{{instance}}")],
+            _THIRD,
+        ),
+        Panel(
+            "Transactions and schedules",
+            "Open transactions, and active recurring schedules.",
+            "short",
+            [
+                _gauge("transactions_open", "open transactions"),
+                _gauge("schedules", "schedules", ',state="active"'),
+            ],
+            _THIRD,
+        ),
+    ],
+}
+
+
+def expressions(**chosen: str) -> dict[str, list[str]]:
+    """Title → the queries of every panel, as Grafana asks them where `chosen` is chosen."""
+    found = {}
+    for panels in ROWS.values():
+        for panel in panels:
+            texts = [chosen_by(query.expression) for query in panel.queries]
+            for name, value in chosen.items():
+                texts = [text.replace(f"${name}", value) for text in texts]
+            found[panel.title] = texts
+    return found
+
+
+def chosen_by(expression: str) -> str:
+    return expression.replace("ON", _ON)
