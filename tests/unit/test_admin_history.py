@@ -219,3 +219,47 @@ def test_a_message_is_handed_over_by_request(tmp_path: Path) -> None:
         assert (await post("/v1/hand-over", handle="?"))["status"] == 400
 
     story(tmp_path, use)
+
+
+def test_windows_are_moved_and_handed_over(tmp_path: Path) -> None:
+    """A dry run, a shift that is repeated, one time for all, and hand-over; the answers count."""
+
+    async def use(get: Get, post: Get) -> None:
+        for n in range(10):
+            tag = "odd" if n % 2 else "even"
+            await post("/v1/messages", topic="t", body=str(n), tag=tag, in_ms=60_000 + n * 1_000)
+        window = {"topic": "t", "from_ms": T0 + 62_000, "to_ms": T0 + 66_000}
+        shift = {**window, "shift_ms": 2_000}
+        dry = await post("/v1/reschedule/window", **shift, dry_run=True)
+        assert (dry["matched"], dry["moved"], dry["left"], dry["dry_run"]) == (4, 0, 0, True)
+        done = await post("/v1/reschedule/window", **shift)
+        assert (done["matched"], done["moved"], done["size_bytes"]) == (4, 4, dry["size_bytes"])
+        named = await post("/v1/reschedule/window", **shift, operation_id=done["operation_id"])
+        assert named["moved"] == 0
+        rows = (await get("/v1/messages/search", topic="t", state="pending"))["messages"]
+        assert [(row["deliver_at_ms"] - T0) // 1_000 for row in rows] == [
+            60, 61, 64, 65, 66, 66, 67, 67, 68, 69,
+        ]  # fmt: skip
+        one = {"new_deliver_at_ms": T0 + 90_000, "tag": "odd"}
+        everything = {"topic": "t", "from_ms": 0, "to_ms": T0 + 100_000}
+        assert (await post("/v1/reschedule/window", **everything, **one))["moved"] == 5
+        assert (await post("/v1/reschedule/window", **everything, **one))["moved"] == 0
+        handed = await post("/v1/hand-over/window", **everything, tag="even")
+        assert (handed["matched"], handed["moved"], handed["operation_id"]) == (5, 5, "")
+        got = (await post("/v1/receive", topic="t", group="g", limit=32))["messages"]
+        assert {each["body"] for each in got} == {"0", "2", "4", "6", "8"}
+        assert all("__HOROLOG_MOVES" not in each["properties"] for each in got)
+        for body, field in (
+            ({**window}, "new_deliver_at_ms"),
+            ({**shift, "new_deliver_at_ms": 1}, "new_deliver_at_ms"),
+            ({**window, "shift_ms": 0}, "shift_ms"),
+            ({**shift, "operation_id": "a b"}, "operation_id"),
+            ({**window, "new_deliver_at_ms": 1, "operation_id": "a"}, "operation_id"),
+            ({**shift, "to_ms": 1}, "to"),
+            ({**shift, "x": 1}, "x"),
+        ):
+            refused = await post("/v1/reschedule/window", **body)
+            assert (refused["status"], refused["field"]) == (400, field), refused
+        assert (await post("/v1/hand-over/window", **{**window, "topic": "no"}))["status"] == 404
+
+    story(tmp_path, use)

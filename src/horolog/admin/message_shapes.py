@@ -156,6 +156,18 @@ class Rescheduled(SentMessage):
     copies: int
 
 
+class MovedWindow(TypedDict):
+    """How many messages were meant, and moved; of those `left` some have no room for what a new due time needs."""
+
+    topic: str
+    matched: int
+    moved: int
+    left: int
+    size_bytes: int
+    dry_run: bool
+    operation_id: str
+
+
 class RefusedHandle(TypedDict):
     """A receipt handle that was not good."""
 

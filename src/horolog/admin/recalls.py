@@ -10,13 +10,21 @@ from starlette.responses import Response
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint
-from horolog.admin.message_shapes import Recalled, RecalledByKey, RecalledWindow, Rescheduled
+from horolog.admin.message_shapes import (
+    MovedWindow,
+    Recalled,
+    RecalledByKey,
+    RecalledWindow,
+    Rescheduled,
+)
 from horolog.admin.requests import (
     HandOverBody,
+    HandOverManyBody,
     RecallBody,
     RecallKeyBody,
     RecallManyBody,
     RescheduleBody,
+    RescheduleManyBody,
     read_body,
 )
 from horolog.admin.views import iso, recalled_view
@@ -29,6 +37,7 @@ from horolog.protocol.commands import (
     Reschedule,
     RescheduleStatus,
 )
+from horolog.protocol.move_commands import MovedMany, MoveMany
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
@@ -36,7 +45,9 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handle,
 )
 from horolog.server import messages
+from horolog.server.message_id import MessageIds
 
+_IDS = MessageIds()  # of shifts that nobody has named
 _REFUSALS: dict[str, ErrorCode] = {
     RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,
     RecallStatus.NOT_FOUND.value: ErrorCode.NOT_FOUND,
@@ -172,6 +183,84 @@ async def hand_over(request: Request) -> Response:
             expected_due_ms=wanted.expected_deliver_at_ms,
         ),
     )
+
+
+_WINDOW_REFUSED = (
+    ErrorCode.TOPIC_NOT_FOUND,
+    ErrorCode.IN_TIER,
+    ErrorCode.ILLEGAL_DELIVERY_TIME,
+    ErrorCode.DISK_FULL,
+)
+
+
+@endpoint(
+    "POST",
+    "/v1/reschedule/window",
+    body=RescheduleManyBody,
+    answer=MovedWindow,
+    codes=_WINDOW_REFUSED,
+    access=Access.USERS,
+)
+async def reschedule_many(request: Request) -> Response:
+    """POST /v1/reschedule/window → how many messages were meant and moved, when all of it is done."""
+    wanted = await read_body(request, RescheduleManyBody)
+    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
+    if (wanted.new_deliver_at_ms is None) == (wanted.shift_ms is None):
+        raise refused("new_deliver_at_ms", "give either new_deliver_at_ms or shift_ms")
+    if wanted.shift_ms == 0:
+        raise refused("shift_ms", "0 moves nothing")
+    operation = wanted.operation_id
+    if wanted.shift_ms is None and operation:
+        raise refused("operation_id", "names a shift, and goes with shift_ms only")
+    if wanted.shift_ms is not None and not operation and not wanted.dry_run:
+        operation = _IDS.next(engine_of(request).clock.wall_ms())
+    return await _move_many(
+        request,
+        wanted,
+        MoveMany(
+            check_topic(wanted.topic),
+            wanted.from_ms,
+            wanted.to_ms,
+            wanted.tag,
+            new_due_ms=wanted.new_deliver_at_ms,
+            shift_ms=wanted.shift_ms,
+            operation=operation,
+            dry_run=wanted.dry_run,
+        ),
+    )
+
+
+@endpoint(
+    "POST",
+    "/v1/hand-over/window",
+    body=HandOverManyBody,
+    answer=MovedWindow,
+    codes=_WINDOW_REFUSED,
+    access=Access.USERS,
+)
+async def hand_over_many(request: Request) -> Response:
+    """POST /v1/hand-over/window → how many messages were meant and handed over, when all of it is done."""
+    wanted = await read_body(request, HandOverManyBody)
+    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
+    topic = check_topic(wanted.topic)
+    command = MoveMany(
+        topic, wanted.from_ms, wanted.to_ms, wanted.tag, now=True, dry_run=wanted.dry_run
+    )
+    return await _move_many(request, wanted, command)
+
+
+async def _move_many(request: Request, wanted: HandOverManyBody, command: MoveMany) -> Response:
+    done: MovedMany = await engine_of(request).submit(command)
+    view: MovedWindow = {
+        "topic": wanted.topic,
+        "matched": done.matched,
+        "moved": done.moved,
+        "left": done.left,
+        "size_bytes": done.bytes,
+        "dry_run": wanted.dry_run,
+        "operation_id": command.operation,
+    }
+    return answer(view)
 
 
 async def _move(request: Request, command: Reschedule) -> Response:

@@ -128,6 +128,27 @@ class HandOverBody(RecallBody):
     expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
 
 
+class HandOverManyBody(Body):
+    """POST /v1/hand-over/window: all messages of a topic that are due in [from_ms, to_ms), handed over now."""
+
+    topic: str
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    to_ms: int = Field(ge=1, le=TIME_MAX_MS)
+    tag: str = ""
+    dry_run: bool = False
+
+
+class RescheduleManyBody(HandOverManyBody):
+    """POST /v1/reschedule/window: the same, all of them due at one time, or each so much later or earlier.
+
+    `operation_id` names a shift: with the same name no message is shifted twice.
+    """
+
+    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    shift_ms: int | None = Field(None, ge=-DURATION_MAX_MS, le=DURATION_MAX_MS)
+    operation_id: str = Field("", max_length=limits.MOVE_NAME_MAX, pattern="^[A-Za-z0-9._-]*$")
+
+
 class GroupBody(Body):
     """PUT /v1/groups/{group}: what is left out stays as it is."""
 

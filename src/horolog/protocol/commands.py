@@ -18,6 +18,7 @@ from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.dead_letter_commands import DeadLetterCommand
 from horolog.protocol.history_commands import HistoryCommand
+from horolog.protocol.move_commands import MoveCommand
 from horolog.protocol.queue_commands import QueueCommand
 from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.schedules import ScheduleCommand
@@ -450,6 +451,7 @@ Command = (
     | AdoptionCommand
     | TierCommand
     | HistoryCommand
+    | MoveCommand
     | QueueCommand
     | RetryCommand
     | DeadLetterCommand

@@ -4,6 +4,7 @@
     recalls           one message, or all with a key: what is true of it, and its RECALL record
     reschedules       one message, in a frame with its copy
     bulk_recalls      a window, piece by piece
+    bulk_moves        the same, moved
     look_ups          what became of messages, by id or key
     past              the records that the log has of an id or key; nobody else here asks its key index
     histories         everything that has happened to the messages with an id

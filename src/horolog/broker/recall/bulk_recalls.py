@@ -1,8 +1,8 @@
-"""Bulk recall: everything of a topic that waits and is due in a window, a bounded piece in every turn.
+"""Bulk recalls and bulk moves: everything of a topic that waits and is due in a window, a bounded piece in every turn.
 
 A piece looks at BULK_ROWS index entries of one source after the other, marks what matches as being recalled, and
 names it in a RECALL_MANY record.  Hand-over and single recalls go on in between; whoever comes first takes a
-message, so each is counted once.
+message, so each is counted once.  A piece of a move copies fewer of them (`bulk_moves`).
 
 Meant is what was appended before the command came; so it begins when that is filed.  How far it is is kept for
 every source by its id.  If a job exchanges sources meanwhile, the new ones are looked at from their start:
@@ -21,16 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.effects import Reply
+from horolog.broker.recall.bulk_moves import move, was_moved_by
 from horolog.broker.shard import Settled, Shard
 from horolog.delay.entry import is_readable
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
 from horolog.delay.lanes import lanes_of
 from horolog.delay.near.hour import Hour
-from horolog.delay.source import Rows, refs_of
+from horolog.delay.source import ROW_MASK, Rows, refs_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BULK_ROWS, BULK_TAGGED_ROWS
+from horolog.limits import BULK_MOVED_BYTES, BULK_MOVED_ROWS, BULK_ROWS, BULK_TAGGED_ROWS
 from horolog.log.record import (
     HEAD_BYTES,
     LANE_BYTES,
@@ -39,6 +40,7 @@ from horolog.log.record import (
     encode_recall_many,
 )
 from horolog.protocol.commands import RecalledMany, RecallMany
+from horolog.protocol.move_commands import MovedMany, MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.tags import tags_code
 
@@ -49,13 +51,33 @@ _NO_REFS = np.empty(0, np.int64)
 @dataclass
 class _Task:
     token: object
-    command: RecallMany
+    command: RecallMany | MoveMany
     topic: int
     bound: int  # log end when it came
-    result: RecalledMany = field(default_factory=lambda: RecalledMany(0, 0, 0))
+    matched: int = 0
+    done: int = 0  # recalled, or moved
+    left: int = 0  # meant, and cannot be moved
+    bytes: int = 0  # of what was matched
     begun: bool = False
     at: dict[int, int] = field(default_factory=dict)  # source id → row to go on with, −1: done
     stops: dict[int, int] = field(default_factory=dict)  # rows of hours and buffers when it began
+
+    @property
+    def result(self) -> RecalledMany | MovedMany:
+        """The answer."""
+        if isinstance(self.command, MoveMany):
+            return MovedMany(self.matched, self.done, self.bytes, self.left)
+        return RecalledMany(self.matched, self.done, self.bytes)
+
+    @property
+    def copies(self) -> bool:
+        """Whether messages are copied, not only marked."""
+        return isinstance(self.command, MoveMany) and not self.command.dry_run
+
+    @property
+    def operation(self) -> str:
+        """Of a shift: what it has moved is not meant any more."""
+        return self.command.operation if isinstance(self.command, MoveMany) else ""
 
 
 class _Match(NamedTuple):
@@ -101,8 +123,8 @@ class BulkRecalls:
         """Whether a dry run is under way: sources must stay as they are."""
         return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
 
-    def add(self, token: object, command: RecallMany) -> None:
-        """Take up a command; BAD_REQUEST, TOPIC_NOT_FOUND."""
+    def add(self, token: object, command: RecallMany | MoveMany) -> None:
+        """Take up a command that was checked; BAD_REQUEST, TOPIC_NOT_FOUND."""
         topic = self._shard.topics.get(command.topic)
         if command.from_ms >= command.to_ms:
             raise HorologError(
@@ -110,8 +132,8 @@ class BulkRecalls:
             )
         self._tasks.append(_Task(token, command, topic.id, self._shard.log.end))
 
-    def work(self) -> Piece:
-        """Do one piece of the first one."""
+    def work(self, wall_ms: int) -> Piece:
+        """Do one piece of the first one; what is moved is appended at once."""
         piece = Piece([], [], [])
         self._can_go_on = False
         if not self._tasks:
@@ -119,7 +141,7 @@ class BulkRecalls:
         task = self._tasks[0]
         try:
             self._begin(task)
-            done = self._look_on(task, piece)
+            done = self._look_on(task, piece, wall_ms)
         except HorologError as error:
             if error.fatal:
                 raise
@@ -148,15 +170,19 @@ class BulkRecalls:
                 task.stops[source.source_id] = source.count
         task.begun = True
 
-    def _look_on(self, task: _Task, piece: Piece) -> bool:
+    def _look_on(self, task: _Task, piece: Piece, wall_ms: int) -> bool:
         """Look at the next rows of all sources; True when there are no more."""
         command = task.command
         found: list[_Match] = []
         postponed = False
         left = BULK_ROWS
-        if not command.dry_run:
-            check_space(self._shard, task.result.cancelled)
+        room = _Room(BULK_MOVED_ROWS, BULK_MOVED_BYTES)  # for copies
+        if task.copies:
+            left = 4 * BULK_MOVED_ROWS  # most of them may be of other topics
+        elif not command.dry_run:
             left = self._rows_of_a_record()
+        if not command.dry_run:
+            check_space(self._shard, task.done, copies=task.copies)
         for source in self._shard.delay.sources_between(command.from_ms, command.to_ms):
             first = self._first(task, source)
             is_read = not isinstance(source, Hour) and source.journal is not None
@@ -164,14 +190,19 @@ class BulkRecalls:
                 postponed = True
                 continue
             while first >= 0 and left > 0:
-                limit = min(left, BULK_TAGGED_ROWS) if command.tag else left
+                compares = bool(command.tag or task.operation)
+                limit = min(left, BULK_TAGGED_ROWS) if compares else left
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = _matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
+                if task.copies:
+                    match, cut = room.take(match)
+                    after = cut if cut >= 0 else after
+                    left = 0 if room.is_full else left
                 found.append(match)
                 first = task.at[source.source_id] = after
-        self._take(task, found, piece)
+        self._take(task, found, piece, wall_ms)
         self._can_go_on = left <= 0
         return left > 0 and not postponed
 
@@ -187,17 +218,24 @@ class BulkRecalls:
         most = BULK_TAGGED_ROWS if self._shard.lanes.waits else BULK_ROWS  # their records are read
         return max(1, min(most, (self._shard.log.frame_bytes_max - RECALL_MANY_BYTES) // row))
 
-    def _take(self, task: _Task, found: list[_Match], piece: Piece) -> None:
-        """Count what was found and, if it is no dry run, recall it."""
+    def _take(self, task: _Task, found: list[_Match], piece: Piece, wall_ms: int) -> None:
+        """Count what was found and, if it is no dry run, recall or move it."""
         refs = np.concatenate([match.refs for match in found]) if found else _NO_REFS
         if not len(refs):
             return
-        result = task.result
-        result.matched += len(refs)
-        result.bytes += sum(int(match.entries["size"].sum()) for match in found)
+        if isinstance(task.command, MoveMany) and not task.command.dry_run:
+            entries = np.concatenate([match.entries for match in found])
+            moved = move(self._shard, task.command, refs, entries, wall_ms)
+            task.matched += moved.moved + moved.left
+            task.done += moved.moved
+            task.left += moved.left
+            task.bytes += moved.bytes
+            return
+        task.matched += len(refs)
+        task.bytes += sum(int(match.entries["size"].sum()) for match in found)
         if task.command.dry_run:
             return
-        result.cancelled += len(refs)
+        task.done += len(refs)
         rows = np.empty(len(refs), RECALLED)
         for name, column in (("position", "origin"), ("row", "row"), ("due_ms", "due_ms")):
             rows[name] = np.concatenate([match.entries[column] for match in found])
@@ -211,13 +249,17 @@ class BulkRecalls:
         piece.settled.append(Settled(refs, EntryState.RECALLED, lanes))
 
 
-def check_space(shard: Shard, cancelled: int) -> None:
-    """A bulk recall takes space too, if less for each message than its hand-over; acks need the rest of the reserve."""
-    reserve = shard.settings.reserve_bytes // 2
+def check_space(shard: Shard, done: int, *, copies: bool = False) -> None:
+    """A bulk recall takes space too, if less for each message than its hand-over; acks need the rest of the reserve.
+
+    copies  a bulk move takes as much as sends, and has nothing of the reserve
+    """
+    reserve = shard.settings.reserve_bytes // (1 if copies else 2)
     if shard.storage.free_bytes() < reserve:
+        what = "moved" if copies else "cancelled"
         raise HorologError(
             ErrorCode.DISK_FULL,
-            f"disk: less than {reserve} bytes are free; {cancelled} messages were cancelled before",
+            f"disk: less than {reserve} bytes are free; {done} messages were {what} before",
             field="disk",
             limit=f"{reserve} bytes",
         )
@@ -228,6 +270,8 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
     entries = source.entries(rows)
     meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
     meant &= is_readable(entries)  # damage is found, and told, when it is due
+    if isinstance(task.command, MoveMany) and task.command.new_due_ms is not None:
+        meant &= entries["due_ms"] != task.command.new_due_ms  # it is there already
     rows, entries = rows[meant], entries[meant]
     compared = 0
     if task.command.tag and len(rows):
@@ -237,7 +281,37 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
         compared = len(rows)
         exact = np.array([has_tag(record, tag) for record in source.records(entries)], bool)
         rows, entries = rows[exact], entries[exact]
+    if task.operation and len(rows):
+        compared = max(compared, len(rows))
+        fresh = [not was_moved_by(record, task.operation) for record in source.records(entries)]
+        rows, entries = rows[np.array(fresh, bool)], entries[np.array(fresh, bool)]
     return _Match(refs_of(source.source_id, rows), entries), compared
+
+
+@dataclass
+class _Room:
+    """For how many more copies a turn has room."""
+
+    rows: int
+    bytes: int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is none."""
+        return self.rows <= 0 or self.bytes <= 0
+
+    def take(self, match: _Match) -> tuple[_Match, int]:
+        """What has room of this, at least one; and the row to go on with, −1: all of it has."""
+        ends = np.cumsum(match.entries["size"].astype(np.int64))
+        fits = min(self.rows, int(np.searchsorted(ends, self.bytes, side="right")))
+        fits = min(max(1, fits), len(ends))
+        self.rows -= fits
+        self.bytes -= int(ends[fits - 1]) if fits else 0
+        if fits == len(ends):
+            return match, -1
+        self.rows = 0
+        kept = _Match(match.refs[:fits], match.entries[:fits])
+        return kept, int(match.refs[fits]) & ROW_MASK
 
 
 def has_tag(record: memoryview, tag: str) -> bool:

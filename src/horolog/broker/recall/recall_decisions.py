@@ -8,6 +8,7 @@ from horolog.broker import queries
 from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
+from horolog.broker.recall.bulk_moves import check_move
 from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
 from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
@@ -25,6 +26,7 @@ from horolog.protocol.commands import (
     Reschedule,
 )
 from horolog.protocol.history_commands import ShowMessage
+from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
@@ -59,6 +61,7 @@ class RecallDecisions:
             FindMessages: self._find,
             ShowMessage: self._show,
             RecallMany: self._begin_recall_many,
+            MoveMany: self._begin_move_many,
             Reschedule: self._reschedule,
             RecallRows: self._recall_rows,
         }
@@ -77,6 +80,17 @@ class RecallDecisions:
         unseen = self._unseen(command)
         if unseen is not None:
             return LookElsewhere(unseen)
+        self.bulk.add(item.token, command)
+        return LATER
+
+    def _begin_move_many(self, item: Input, command: MoveMany, now: Now, _e: Effects) -> object:
+        if not command.dry_run:
+            self._disk.check(now.mono_ms, now.wall_ms, 0)
+        check_move(self._shard, command, now.wall_ms)
+        window = RecallMany(command.topic, command.from_ms, command.to_ms)
+        unseen = self._unseen(window)
+        if unseen is not None:
+            raise unseen
         self.bulk.add(item.token, command)
         return LATER
 
@@ -134,9 +148,9 @@ class RecallDecisions:
         self.searches.end(token)
         self.histories.end(token)
 
-    def recall_many(self, effects: Effects) -> None:
-        """A turn's worth of the bulk recalls that are under way."""
-        records, settled, replies = self.bulk.work()
+    def do_bulk(self, wall_ms: int, effects: Effects) -> None:
+        """A turn's worth of the bulk recalls and moves that are under way."""
+        records, settled, replies = self.bulk.work(wall_ms)
         self._records += records
         self.settled += settled
         effects.replies += replies

@@ -8,6 +8,7 @@ id, queue, body and born time stay.  What `recalls` says about truth holds here 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from horolog.log.record import (
     Kind,
     encode_offload,
     encode_recall,
+    heads_of,
     origins_of,
 )
 from horolog.protocol.commands import Reschedule, Rescheduled, RescheduleStatus
@@ -59,7 +61,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
     record = bytes(records[0]) if len(refs) else _verified(shard, command, copies)
-    made = _moved(record, new_due_ms, wall_ms)
+    made = moved_record(record, new_due_ms, wall_ms, {})
     origins = origins_of(entries["origin"], entries["row"])
     lanes = lanes_of(records)
     control = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes, moved=True)
@@ -68,9 +70,8 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     controls = [control]
     if step is not None:
         controls.append(encode_offload(*step))
-    origin, queue_id, offset = _append(
-        shard, controls, made, Settled(refs, EntryState.MOVED, lanes), step, wall_ms
-    )
+    settled = Settled(refs, EntryState.MOVED, lanes)
+    origin, queue_id, offset = append_copies(shard, [(controls, made)], settled, step, wall_ms)[0]
     status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
     if command.now:
         status, why = RescheduleStatus.HANDED_OVER, "was handed over as it was asked for"
@@ -127,12 +128,15 @@ def _refused(copies: Copies, status: RescheduleStatus, why: str) -> Rescheduled:
     return Rescheduled(status, _detail(copies, status, why), copies.message_id)
 
 
-def _moved(record: bytes, due_ms: int, wall_ms: int) -> bytes:
-    """The record of a scheduled message, now due at another time."""
+def moved_record(record: bytes, due_ms: int, wall_ms: int, marks: Mapping[str, str]) -> bytes:
+    """The record of a scheduled message, now due at another time; PROPERTIES_TOO_LARGE.
+
+    marks  properties that it gets beside that
+    """
     of_topic = record[HEAD_BYTES:]
-    stored = properties.replaced(
-        layout.topic_and_properties(of_topic)[1], properties.TIMER_DELIVER_MS, str(due_ms)
-    )
+    stored = layout.topic_and_properties(of_topic)[1]
+    for name, text in {properties.TIMER_DELIVER_MS: str(due_ms), **marks}.items():
+        stored = properties.replaced(stored, name, text)
     if len(stored) > STORED_PROPERTIES_MAX:
         raise HorologError(
             ErrorCode.PROPERTIES_TOO_LARGE,
@@ -150,44 +154,50 @@ def _moved(record: bytes, due_ms: int, wall_ms: int) -> bytes:
     return head.tobytes() + made
 
 
-def _append(
+def append_copies(
     shard: Shard,
-    controls: list[bytes],
-    record: bytes,
+    pairs: Sequence[tuple[Sequence[bytes], bytes]],
     settled: Settled,
     step: Step | None,
     wall_ms: int,
-) -> tuple[int, int, int]:
-    """Append the frame: (origin, queue id, queue offset or −1) of the new copy."""
-    before = b"".join(controls)
-    body = bytearray(before + record)
-    at = np.array([len(before)])
+) -> list[tuple[int, int, int]]:
+    """Append one frame: (origin, queue id, queue offset or −1) of each new copy.
+
+    pairs  the control records of a message, and its copy, which follows them
+    """
+    pieces = [piece for controls, copy in pairs for piece in (*controls, copy)]
+    ends = np.cumsum([len(piece) for piece in pieces])
+    copies = np.cumsum([len(controls) + 1 for controls, _ in pairs]) - 1
+    at = ends[copies] - np.array([len(copy) for _, copy in pairs])
+    body = bytearray(b"".join(pieces))
     base = shard.log.place(len(body))
     raw = np.frombuffer(body, np.uint8)
-    head = np.frombuffer(record, HEAD, 1).copy()
-    queue = queue_ids(raw, at)
-    offset = np.array([-1])
+    heads = heads_of(body, at)
+    queues = queue_ids(raw, at)
+    offsets = np.full(len(at), -1, np.int64)
     units: list[tuple[Any, int, npt.NDArray[Any]]] = []
-    if head["kind"][0] == Kind.MESSAGE:
-        offset, groups = shard.topics.assign(head["topic"], queue)
-        units = visible_units(body, at, base, head, groups)
+    visible = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
+    if len(visible):
+        offsets[visible], groups = shard.topics.assign(heads["topic"][visible], queues[visible])
+        rows_of = [(topic, queue, visible[rows]) for topic, queue, rows in groups]
+        units = visible_units(body, at, base, heads, rows_of)
     stamp(
         raw,
         at,
         base=base,
-        queue_offset=np.maximum(offset, 0),
+        queue_offset=np.maximum(offsets, 0),
         store_ms=shard.stamp_ms(wall_ms),
         store_host=shard.settings.store_host,
     )
-    shard.log.append(body, len(controls) + 1, wall_ms)
+    shard.log.append(body, len(pieces), wall_ms)
     shard.uncommitted.append(
         Applied(
             shard.log.end,
             units,
-            unfiled_of(head, at, base, body, wall_ms),
+            unfiled_of(heads, at, base, body, wall_ms),
             [settled],
-            key_columns(head, at, base, body),
+            key_columns(heads, at, base, body),
             step=step,
         )
     )
-    return int(at[0]) + base, int(queue[0]), int(offset[0])
+    return list(zip((at + base).tolist(), queues.tolist(), offsets.tolist(), strict=True))

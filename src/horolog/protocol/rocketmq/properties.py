@@ -99,6 +99,7 @@ HIDDEN = RESERVED | frozenset(
         "INNER_MULTI_DISPATCH",
         "PROPERTY_FORWARD_QUEUE_ID",
         "REDIRECT",
+        "__HOROLOG_MOVES",
     ]
 )
 """Names that a 5.x consumer does not see among the user's properties: so a user may not set them either."""
