@@ -26,7 +26,7 @@ def drain(sim: Simulation) -> None:
     sim.lake.finish(sim.clock.wall_ms())
     latest = max((max(row["dues"]) for row in sim.history.sends.values()), default=0)
     latest = max(latest, sim.giving_up.latest_ms, sim.in_order.latest_ms, sim.traders.latest_ms)
-    latest = max(latest, sim.late.latest_ms)
+    latest = max(latest, sim.late.latest_ms, sim.movers.latest_ms)
     sim.readers.check(sim.topics)
     sim.clock.advance(max(0, latest - sim.clock.wall_ms()) + 20_000)
     sim.broker.settle(2_000)
@@ -48,6 +48,7 @@ def drain(sim: Simulation) -> None:
     sim.in_order.finish(sim.clock, lost_allowed=sim.rot is not None)
     sim.traders.finish(lost_allowed=sim.rot is not None)
     sim.late.finish(lost_allowed=sim.rot is not None)
+    sim.movers.finish(lost_allowed=sim.rot is not None)
     sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)

@@ -39,6 +39,7 @@ from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_late import Perishables
 from horolog.testing.sim_levels import Levels, leveled
+from horolog.testing.sim_moves import Movers
 from horolog.testing.sim_order import InOrder
 from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_readers import Readers
@@ -87,6 +88,7 @@ class Simulation:
         self.levels = Levels(seed + 8)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.schedules = Schedules(seed + 17, self.broker)
+        self.movers = Movers(seed + 18, self.broker)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -201,6 +203,7 @@ class Simulation:
             self.in_order,
             self.traders,
             self.late,
+            self.movers,
             self.schedules,
             self.readers,
         )
@@ -443,20 +446,19 @@ class Simulation:
         waiting = [answer for answer in self.answers if not answer.done]
         self.answers = [answer for answer in waiting if not self.polls.is_given_up(answer)]
         for answer in done:
-            if self.retries.owns(answer):
-                self.retries.noted(answer)
-            elif self.schedules.owns(answer):
+            if self.schedules.owns(answer):
                 self.schedules.noted(answer, self.history.latest_ms)
-            elif self.giving_up.owns(answer):
-                self.giving_up.noted(answer)
+            elif self.movers.owns(answer):
+                self.movers.noted(answer, self.history.latest_ms)
             elif self.in_order.owns(answer):
                 self.in_order.noted(answer, self.clock.monotonic_ms())
-            elif self.traders.owns(answer):
-                self.traders.noted(answer)
-            elif self.late.owns(answer):
-                self.late.noted(answer)
             else:
-                self._note(answer)
+                others = (self.retries, self.giving_up, self.traders, self.late)
+                other = next((each for each in others if each.owns(answer)), None)
+                if other is None:
+                    self._note(answer)
+                else:
+                    other.noted(answer)
 
     def _note(self, answer: Answer) -> None:
         command, result = answer.command, answer.result
