@@ -341,3 +341,38 @@ def test_a_broker_that_ends_answers_a_parked_poll(number: signal.Signals) -> Non
         assert poll.result(timeout=15) == {"messages": []}
         assert broker.wait() == 0
         assert " error " not in broker.stderr()
+
+
+def test_messages_are_moved_handed_over_and_looked_at(run: Run) -> None:
+    """By window with a dry run, one now, and the history that says so."""
+    said(run("topic", "create", "jobs", "--type", "delay", "--queues", "1"))
+    for body in ("a", "b", "c"):
+        sent = json.loads(said(run("send", "jobs", body, "--in", "1h", "--tag", body, "--json")))
+    window = ["--topic", "jobs", "--from", "2000-01-01T00:00Z"]
+    planned = said(
+        run("reschedule", *window, "--before", "2100-01-01T00:00Z", "--by", "30m", "--dry-run")
+    )
+    assert planned.startswith("3 messages (")
+    assert planned.endswith("would be moved\n")
+    shift = ["--before", "2100-01-01T00:00Z", "--tag", "a", "--by", "30m", "--operation", "later"]
+    assert said(run("reschedule", *window, *shift)) == (
+        "RESCHEDULED: 1 message due at another time\n"
+    )
+    assert said(run("reschedule", *window, *shift)).startswith("RESCHEDULED: 0 messages")
+    listed = said(run("message", "search", "--topic", "jobs", "--tag", "a")).splitlines()
+    assert [line.split()[1:3] for line in listed[1:]] == [["jobs", "pending"]]
+    handle = sent["recall_handle"]
+    stale = run("reschedule", handle, "--to", "3h", "--if-due", "2000-01-01T00:00Z")
+    assert stale.returncode == 4
+    assert stale.stderr.startswith("horolog: --if-due: DUE_TIME_CHANGED: message ")
+    assert "queue          0, offset 0" in said(run("hand-over", handle))
+    again = run("hand-over", handle)
+    assert again.returncode == 3
+    shown = said(run("message", "show", sent["message_id"], "--topic", "jobs"))
+    assert [line.split()[1] for line in shown.splitlines()[-2:]] == ["accepted", "handed_over"]
+    assert "by_request=True" in shown.splitlines()[-1]
+    rest = ["--from", "2000-01-01T00:00Z", "--to", "2100-01-01T00:00Z"]
+    assert said(run("hand-over", "--topic", "jobs", *rest)).startswith("HANDED_OVER: 2 messages")
+    assert "pending" not in said(run("message", "search", "--topic", "jobs"))
+    nobody = run("message", "show", "nobody", "--topic", "jobs")
+    assert (nobody.returncode, nobody.stderr[:9]) == (3, "horolog: ")

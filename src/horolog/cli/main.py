@@ -20,6 +20,7 @@ from horolog.cli import (
     dlq,
     doctor,
     group,
+    hand_over,
     health,
     inspect,
     message,
@@ -80,9 +81,9 @@ register(app, "serve", serve.serve)
 register(app, "send", send.send)
 register(app, "receive", receive.receive)
 register(app, "pending", pending.pending)
-register(app, "message", message.message)
 register(app, "recall", recall.recall)
 register(app, "reschedule", reschedule.reschedule)
+register(app, "hand-over", hand_over.hand_over)
 register(app, "broker", broker.broker)
 register(app, "top", top.top)
 register(app, "health", health.health)
@@ -92,6 +93,7 @@ register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
 register(app, "inspect", inspect.inspect)
 app.add_typer(topic.app, name="topic")
+app.add_typer(message.app, name="message")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(schedule.app, name="schedule")

@@ -1,4 +1,4 @@
-"""horolog message."""
+"""horolog message find | show | search."""
 
 from __future__ import annotations
 
@@ -6,13 +6,31 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
-from horolog.cli.output import print_fields, print_json
+from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
+from horolog.cli.output import print_fields, print_json, print_table, printable
 
-_FLAGS = {"topic": "--topic", "id": "--id", "message_id": "--id", "key": "--key"}
+app = typer.Typer(
+    help="Find messages, list them, and show what has happened to one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+_PAGE = 1_000
+
+_FLAGS = {
+    "topic": "--topic",
+    "id": "--id",
+    "message_id": "--id",
+    "key": "--key",
+    "tag": "--tag",
+    "from": "--from",
+    "to": "--to",
+    "state": "--state",
+    "limit": "--limit",
+}
 
 
-def message(
+def find(
     *,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic.")],
     id_: Annotated[str, typer.Option("--id", metavar="ID", help="Its message id.")] = "",
@@ -25,8 +43,8 @@ def message(
     One that waits has a due time and a recall handle, a delivered one its place in a queue.
 
     Examples:
-      horolog message --topic reminders --id 01AB
-      horolog message --topic reminders --key UA1545
+      horolog message find --topic reminders --id 01AB
+      horolog message find --topic reminders --key UA1545
     """
     from horolog.errors import ErrorCode, HorologError
 
@@ -57,3 +75,121 @@ def _fields(found: dict[str, Any]) -> dict[str, object]:
         "origin": found["origin"],
         "recall handle": found["recall_handle"],
     }
+
+
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its message id.")],
+    *,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic.")],
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show one message whole: where it is, its payload, and everything that has happened to it.
+
+    Example:
+      horolog message show 01AB --topic reminders
+    """
+    from urllib.parse import quote
+
+    with typed_as({**_FLAGS, "id": "ID"}):
+        shown = connect(admin).get(f"/v1/messages/{quote(id_, safe='')}", {"topic": topic})
+    if as_json:
+        print_json(shown)
+        return
+    print_fields(
+        {
+            **_fields(shown),
+            "properties": " ".join(f"{name}={text}" for name, text in shown["properties"].items()),
+            "size": f"{shown['size_bytes']} bytes",
+            "body": printable(shown.get("body_text", f"base64 {shown['body']}"))[:_BODY_MAX],
+        }
+    )
+    for group in shown["groups"]:
+        lease = f", attempt {group['attempt']}" if group["attempt"] else ""
+        until = f" until {group['leased_until']}" if group["state"] == "leased" else ""
+        typer.echo(f"group {group['group']}: {group['state']}{lease}{until}")
+    typer.echo()
+    print_table(
+        ("AT", "EVENT", "DETAIL"),
+        [(row["at"] or "?", row["event"], _detail(row["detail"])) for row in shown["history"]],
+    )
+    if not shown["history_complete"]:
+        typer.echo(
+            "something may be missing: the log does not reach back, or is too long to be read"
+        )
+
+
+_BODY_MAX = 2_000  # characters of a body in a terminal; --json has all of it
+
+
+def _detail(detail: dict[str, Any]) -> str:
+    """`group=g attempt=2`, with times that people can read."""
+    from horolog.units import format_time_ms
+
+    shown = []
+    for name, value in detail.items():
+        if name.endswith("due_ms") or name == "deliver_at_ms":
+            value = format_time_ms(value) if value else "at once"
+            name = name.removesuffix("_ms")
+        shown.append(f"{name}={printable(value)}")
+    return " ".join(shown)
+
+
+def search(
+    *,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Only of this topic.")] = "",
+    tag: Annotated[str, typer.Option(help="Only with this tag.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Due (if visible: stored) at or after …")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="TIME", help="… and before.")] = "",
+    state: Annotated[
+        str,
+        typer.Option(metavar="STATE", help="pending or delivered; with a topic both if not given."),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List messages: what waits in the order of hand-over, then what is visible, queue by queue.
+
+    Examples:
+      horolog message search --topic reminders --tag desk
+      horolog message search --from 2026-03-08T10:00Z --to 2026-03-08T11:00Z --limit 20
+    """
+    asked = {"topic": topic, "tag": tag, "from": from_, "to": to, "state": state}
+    fields: dict[str, Any] = {name: text for name, text in asked.items() if text}
+    rows: list[dict[str, Any]] = []
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        while len(rows) < limit:
+            wanted = {**fields, "limit": min(limit - len(rows), _PAGE)}
+            page = client.get("/v1/messages/search", wanted)
+            rows += page["messages"]
+            if page["next"] is None:
+                break
+            fields["after"] = page["next"]
+    if as_json:
+        print_json({"messages": rows})
+        return
+    print_table(
+        ("MESSAGE ID", "TOPIC", "STATE", "DUE", "STORED", "TAG", "KEYS", "BYTES"),
+        [
+            (
+                printable(row["message_id"]),
+                row["topic"],
+                row["state"],
+                row["deliver_at"] or "",
+                row["store"] or "",
+                printable(row["tag"]),
+                printable(" ".join(row["keys"])),
+                row["size_bytes"],
+            )
+            for row in rows
+        ],
+    )
+
+
+register(app, "find", find)
+register(app, "show", show)
+register(app, "search", search)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_table
-from horolog.units import counted
-
-if TYPE_CHECKING:
-    from horolog.admin.client import AdminClient
+from horolog.cli.windows import Deed, act_on_window
 
 MESSAGE_FLAGS = {
     "recall_handle": "HANDLE",
@@ -29,7 +26,15 @@ _FLAGS = {
     "to": "--to",
     "tag": "--tag",
 }
-_BULK_TIMEOUT_S = 3_600.0  # at 200 000 a second that is more than anybody has
+_DEED = Deed(
+    "/v1/recall/window",
+    "Cancel",
+    "would be cancelled",
+    "CANCELLED",
+    "will not be handed over",
+    "nothing was recalled",
+    "cancelled",
+)
 _EXITS = {"CANCELLED": Exit.OK, "ALREADY_DELIVERED": Exit.REFUSED, "NOT_FOUND": Exit.NOT_FOUND}
 
 
@@ -77,19 +82,21 @@ def recall(
     client = connect(admin)
     with typed_as(_FLAGS):
         if from_ or to:
-            _only(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
-            window = {
-                "topic": _needed(topic, "--topic"),
-                "from_ms": parse_time_ms(_needed(from_, "--from"), field="--from"),
-                "to_ms": parse_time_ms(_needed(to, "--to"), field="--to"),
-                "tag": tag or None,
+            only(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
+            window: dict[str, Any] = {
+                "topic": needed(topic, "--topic"),
+                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
+                "to_ms": parse_time_ms(needed(to, "--to"), field="--to"),
+                "tag": tag,
             }
-            return _window(client, window, dry_run=dry_run, ask=not yes, as_json=as_json)
+            return act_on_window(
+                client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
+            )
         if key:
-            _only(flags, {"--key"}, handle)
-            wanted = {"topic": _needed(topic, "--topic"), "key": key}
+            only(flags, {"--key"}, handle)
+            wanted = {"topic": needed(topic, "--topic"), "key": key}
             return _by_key(client.post("/v1/recall/key", wanted), as_json=as_json)
-        _only(flags, {"--id", "--due"}, "")
+        only(flags, {"--id", "--due"}, "")
         result = client.post("/v1/recall", message_fields(handle, topic, id_, due))
     if as_json:
         print_json(result)
@@ -104,16 +111,16 @@ def message_fields(handle: str, topic: str, message_id: str, due: str) -> dict[s
 
     if handle:
         flags = {"--topic": topic, "--id": message_id, "--due": due}
-        _only({flag for flag, text in flags.items() if text}, set(), handle)
+        only({flag for flag, text in flags.items() if text}, set(), handle)
         return {"handle": handle}
     return {
-        "topic": _needed(topic, "HANDLE, or --topic"),
-        "message_id": _needed(message_id, "--id"),
-        "deliver_at_ms": parse_time_ms(_needed(due, "--due"), field="--due"),
+        "topic": needed(topic, "HANDLE, or --topic"),
+        "message_id": needed(message_id, "--id"),
+        "deliver_at_ms": parse_time_ms(needed(due, "--due"), field="--due"),
     }
 
 
-def _only(given: set[str], allowed: set[str], handle: str) -> None:
+def only(given: set[str], allowed: set[str], handle: str) -> None:
     """A usage error if other flags are given than go with the way that was chosen."""
     from horolog.errors import ErrorCode, HorologError
 
@@ -126,7 +133,8 @@ def _only(given: set[str], allowed: set[str], handle: str) -> None:
         )
 
 
-def _needed(text: str, flag: str) -> str:
+def needed(text: str, flag: str) -> str:
+    """The text of a flag; a usage error without any."""
     from horolog.errors import ErrorCode, HorologError
 
     if not text:
@@ -144,33 +152,3 @@ def _by_key(result: dict[str, Any], *, as_json: bool) -> int:
         )
     statuses = {row["status"] for row in result["results"]}
     return next(code for status, code in _EXITS.items() if status in statuses)
-
-
-def _window(
-    client: AdminClient, window: dict[str, Any], *, dry_run: bool, ask: bool, as_json: bool
-) -> int:
-    import sys
-
-    if ask and not dry_run and sys.stdin.isatty():
-        matched = _post_window(client, window, dry_run=True)["matched"]
-        if not typer.confirm(
-            f"Cancel {counted(matched, 'message')} of {window['topic']}?", err=True
-        ):
-            typer.echo("nothing was recalled", err=True)
-            return Exit.REFUSED
-    result = _post_window(client, window, dry_run=dry_run)
-    if as_json:
-        print_json(result)
-    elif dry_run:
-        typer.echo(
-            f"{counted(result['matched'], 'message')} ({counted(result['size_bytes'], 'byte')})"
-            " would be cancelled"
-        )
-    else:
-        typer.echo(f"CANCELLED: {counted(result['cancelled'], 'message')} will not be handed over")
-    return Exit.OK
-
-
-def _post_window(client: AdminClient, window: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    body = {**window, "dry_run": dry_run}
-    return client.post("/v1/recall/window", body, timeout_s=_BULK_TIMEOUT_S)

@@ -1,21 +1,42 @@
-"""horolog reschedule."""
+"""horolog reschedule: one message, or all of a window."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.exits import Exit
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, message_fields
+from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
+from horolog.cli.windows import Deed, act_on_window
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
 
 _FLAGS = {
     **MESSAGE_FLAGS,
     "new_deliver_at_ms": "--to",
     "in_ms": "--to",
     "delivery_timestamp": "--to",
+    "shift_ms": "--by",
+    "operation_id": "--operation",
+    "from_ms": "--from",
+    "to_ms": "--before",
+    "to": "--before",
+    "tag": "--tag",
+    "expected_deliver_at_ms": "--if-due",
 }
+_DEED = Deed(
+    "/v1/reschedule/window",
+    "Move",
+    "would be moved",
+    "RESCHEDULED",
+    "due at another time",
+    "nothing was moved",
+    "moved",
+)
 
 
 def reschedule(
@@ -29,29 +50,92 @@ def reschedule(
     to: Annotated[
         str,
         typer.Option(metavar="TIME|DURATION", help="The new due time, or how long from now."),
-    ],
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="With --from: each so much later, or -1h: earlier."),
+    ] = "",
     topic: Annotated[str, typer.Option(metavar="NAME", help="Without a HANDLE: its topic,")] = "",
     id_: Annotated[str, typer.Option("--id", metavar="ID", help="its id")] = "",
     due: Annotated[str, typer.Option(metavar="TIME", help="and its due time until now.")] = "",
+    if_due: Annotated[
+        str, typer.Option(metavar="TIME", help="Of one message: only if it is due then.")
+    ] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
+    ] = "",
+    before: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
+    tag: Annotated[str, typer.Option(help="With --from: only with this tag.")] = "",
+    operation: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="With --by: none is shifted twice under that name."),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.")] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
-) -> None:
-    """Let a scheduled message be due at another time; one that has come makes it visible at once.
+) -> int:
+    """Let scheduled messages be due at another time: one, or all of a window.
 
-    The old handle is void then; the new one cancels it, or moves it again. As for a recall the
-    answer is the truth: RESCHEDULED (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3).
+    A time that has come makes them visible at once. The old handle of a message is void then; the new
+    one cancels it, or moves it again. As for a recall the answer is the truth: RESCHEDULED (exit code
+    0), ALREADY_DELIVERED (4) or NOT_FOUND (3). A shift that is interrupted is finished by the same
+    command with the same --operation.
 
     Examples:
       horolog reschedule djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng== --to 2h
       horolog reschedule --topic t --id 01AB --due 2026-03-08T10:20Z --to 2026-03-09T10:20Z
+      horolog reschedule --topic t --from 2026-03-08T00:00Z --before 2026-03-09T00:00Z --by 1h --dry-run
     """
-    wanted = {**message_fields(handle, topic, id_, due), **_new_time(to)}
+    from horolog.units import parse_time_ms
+
+    window: dict[str, object] = {"--from": from_, "--before": before, "--by": by, "--tag": tag}
+    window |= {"--operation": operation, "--dry-run": dry_run, "--yes": yes}
+    flags = {flag for flag, is_given in window.items() if is_given}
+    client = connect(admin)
     with typed_as(_FLAGS):
-        moved = connect(admin).post("/v1/reschedule", wanted)
+        if from_ or before:
+            one = {"--id": id_, "--due": due, "--if-due": if_due}
+            only({flag for flag, text in one.items() if text}, {"--from", "--before"}, handle)
+            wanted: dict[str, Any] = {
+                "topic": needed(topic, "--topic"),
+                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
+                "to_ms": parse_time_ms(needed(before, "--before"), field="--before"),
+                "tag": tag,
+                **_new_times(client, to, by, operation),
+            }
+            return act_on_window(
+                client, _DEED, wanted, dry_run=dry_run, ask=not yes, as_json=as_json
+            )
+        only(flags, set(), handle)
+        wanted = {**message_fields(handle, topic, id_, due), **_new_time(needed(to, "--to"))}
+        if if_due:
+            wanted["expected_deliver_at_ms"] = parse_time_ms(if_due, field="--if-due")
+        moved = client.post("/v1/reschedule", wanted)
     if as_json:
         print_json(moved)
-        return
-    print_stored(moved)
+    else:
+        print_stored(moved)
+    return Exit.OK
+
+
+def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[str, Any]:
+    """When the messages of a window are due: at one time, or each so much later."""
+    from horolog.errors import refused
+    from horolog.units import parse_duration_ms
+
+    if bool(to) == bool(by):
+        raise refused("--to", "give either --to or --by")
+    if to:
+        only({"--operation"} if operation else set(), {"--to"}, "")
+        fields = _new_time(to)
+        at_ms = fields.get("new_deliver_at_ms")
+        if at_ms is None:  # from the clock of the broker
+            at_ms = client.get("/v1/clock")["wall_ms"] + fields["in_ms"]
+        return {"new_deliver_at_ms": at_ms}
+    sign = -1 if by.startswith("-") else 1
+    shift_ms = sign * parse_duration_ms(by.removeprefix("-"), field="--by")
+    return {"shift_ms": shift_ms, "operation_id": operation}
 
 
 def _new_time(text: str) -> dict[str, int]:

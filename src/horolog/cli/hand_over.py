@@ -1,0 +1,85 @@
+"""horolog hand-over: one message, or all of a window, before they are due."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.output import print_json, print_stored
+from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
+from horolog.cli.windows import Deed, act_on_window
+
+_FLAGS = {**MESSAGE_FLAGS, "from_ms": "--from", "to_ms": "--to", "to": "--to", "tag": "--tag"}
+_DEED = Deed(
+    "/v1/hand-over/window",
+    "Hand over",
+    "would be handed over",
+    "HANDED_OVER",
+    "in their queues",
+    "nothing was handed over",
+    "moved",
+)
+
+
+def hand_over(
+    handle: Annotated[
+        str,
+        typer.Argument(
+            metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."
+        ),
+    ] = "",
+    *,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic of what is meant.")] = "",
+    id_: Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")] = "",
+    due: Annotated[str, typer.Option(metavar="TIME", help="Its due time.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
+    tag: Annotated[str, typer.Option(help="With --from and --to: only with this tag.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --from and --to: only count.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --from and --to: do not ask.")
+    ] = False,
+    admin: Admin = ADMIN_DEFAULT,
+    as_json: AsJson = False,
+) -> int:
+    """Hand over scheduled messages now, before they are due: one, or all of a window.
+
+    The answer is the truth: HANDED_OVER (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3). None is
+    handed over twice.
+
+    Examples:
+      horolog hand-over djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng==
+      horolog hand-over --topic reminders --id 01AB --due 2026-03-08T10:20:00Z
+      horolog hand-over --topic reminders --from 2026-03-08T00:00Z --to 2026-03-09T00:00Z --dry-run
+    """
+    from horolog.units import parse_time_ms
+
+    client = connect(admin)
+    with typed_as(_FLAGS):
+        if from_ or to:
+            given = {"--id": id_, "--due": due}
+            only({flag for flag, text in given.items() if text}, {"--from", "--to"}, handle)
+            window = {
+                "topic": needed(topic, "--topic"),
+                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
+                "to_ms": parse_time_ms(needed(to, "--to"), field="--to"),
+                "tag": tag,
+            }
+            return act_on_window(
+                client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
+            )
+        rest = {"--tag": tag, "--dry-run": dry_run, "--yes": yes}
+        only({flag for flag, is_given in rest.items() if is_given}, set(), handle)
+        done = client.post("/v1/hand-over", message_fields(handle, topic, id_, due))
+    if as_json:
+        print_json(done)
+    else:
+        print_stored(done)
+    return Exit.OK

@@ -1,0 +1,71 @@
+"""What commands do that act on all messages of a window: a dry run and a question first, then all of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import LONG_S
+from horolog.cli.output import print_json
+from horolog.units import counted
+
+if TYPE_CHECKING:
+    from horolog.admin.client import AdminClient
+
+
+class Deed(NamedTuple):
+    """What is done to the messages of a window, in words.
+
+    verb   of the question: "Cancel"
+    would  of a dry run: "would be cancelled"
+    did    of what was done: "will not be handed over"
+    none   "nothing was recalled"
+    """
+
+    path: str
+    verb: str
+    would: str
+    status: str
+    did: str
+    none: str
+    done: str  # the field of the answer that counts what was done
+
+
+def act_on_window(
+    client: AdminClient,
+    deed: Deed,
+    window: dict[str, Any],
+    *,
+    dry_run: bool,
+    ask: bool,
+    as_json: bool,
+) -> int:
+    """Ask, unless nobody is there to answer; then do it, and say how many that were."""
+    if ask and not dry_run and sys.stdin.isatty():
+        matched = _post(client, deed, window, dry_run=True)["matched"]
+        if not typer.confirm(
+            f"{deed.verb} {counted(matched, 'message')} of {window['topic']}?", err=True
+        ):
+            typer.echo(deed.none, err=True)
+            return Exit.REFUSED
+    result = _post(client, deed, window, dry_run=dry_run)
+    if as_json:
+        print_json(result)
+        return Exit.OK
+    if dry_run:
+        size = counted(result["size_bytes"], "byte")
+        typer.echo(f"{counted(result['matched'], 'message')} ({size}) {deed.would}")
+        return Exit.OK
+    typer.echo(f"{deed.status}: {counted(result[deed.done], 'message')} {deed.did}")
+    if result.get("left"):
+        typer.echo(f"{counted(result['left'], 'message')} had no room for a new due time", err=True)
+    return Exit.OK
+
+
+def _post(
+    client: AdminClient, deed: Deed, window: dict[str, Any], *, dry_run: bool
+) -> dict[str, Any]:
+    return client.post(deed.path, {**window, "dry_run": dry_run}, timeout_s=LONG_S)
