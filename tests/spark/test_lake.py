@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from access_files import access_file
 from adopted_runs import stage
 from lake_world import TOPICS, fill, now_ms, receive_all, total
 
@@ -15,6 +16,7 @@ from horolog.pipeline.offload import offload
 from horolog.pipeline.promote import promote_due
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.broker import BrokerProcess
 
 
 def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_path) -> None:
@@ -85,6 +87,22 @@ def test_the_broker_fetches_what_nobody_has_promoted(broker, spark, tmp_path) ->
     proof = audit(spark, broker.data_dir)
     assert (proof.counts, proof.overdue) == ({}, 0)
     assert proof.total("scheduled") == proof.total("handed_over") == len(made)
+
+
+def test_it_does_so_with_access_control(spark, tmp_path, monkeypatch) -> None:
+    """By its own token: it is told no key."""
+    monkeypatch.setenv("HOROLOG_ACCESS_KEY", "operator")
+    monkeypatch.setenv("HOROLOG_SECRET_KEY", "operator-secret")
+    nobody = {"HOROLOG_ACCESS_KEY": "", "HOROLOG_SECRET_KEY": ""}
+    access = f"--access={access_file(tmp_path)}"
+    with BrokerProcess(arguments=[access], environment=nobody) as broker:
+        made = fill(broker)
+        uri = str(tmp_path / "lake")
+        assert offload(broker.admin, uri, now_ms(broker) + 48 * HOUR_MS).rows > 10
+        broker.advance(200 * HOUR_MS)
+        assert broker.admin.get("/healthz")["healthy"]
+        assert broker.admin.get("/v1/offloads")["waiting"] == 0
+        assert sorted(receive_all(broker)) == sorted(made)
 
 
 def test_a_lake_that_cannot_be_read_is_a_problem_and_loses_nothing(broker, spark, tmp_path) -> None:

@@ -20,6 +20,8 @@ Everything else is prose.  The vocabulary, on both doors:
     done "BODY" [group=g]                        is done with it
     letters [group=g]                            how many dead letters the group has
     redrive [group=g] [delay=10m] [rate=10] [to=TOPIC]    sends those that wait once more
+    reset TOPIC to=earliest [group=g] [dry_run=yes]       where the group goes on: earliest, latest, or a time
+    delete TOPIC [pending=recall]                the topic, and what waits in it
     leave TOPIC [group=g]                        the consumer goes away; another one takes its place
     recall "BODY"
     reschedule "BODY" to=+2h
@@ -51,6 +53,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from adopted_runs import stage
 from remoting_client import put_group
+from scenario_groups import GroupWords
 from scenario_schedules import ScheduleWords
 
 from horolog.admin.client import path_of
@@ -169,7 +172,7 @@ def doors_of(text: str, word: str) -> list[str]:
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
-class Scenario(ScheduleWords):
+class Scenario(ScheduleWords, GroupWords):
     """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
 
     def __init__(self, broker: ScenarioBroker, sender: Side, receiver: Side) -> None:
