@@ -115,7 +115,7 @@ function one(root, name, { signal, title }) {
 register({
   name: "groups",
   title: "Groups",
-  key: "c",
+  key: "g",
   order: 30,
   render: (root, context) => (context.params.length ? one(root, context.params[0], context) : all(root, context)),
 });
