@@ -26,6 +26,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.dead_letter_commands import CountDeadLetters, Redrive
+from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, parse_policy
 from horolog.protocol.rocketmq.message import encode
@@ -269,3 +270,40 @@ def test_a_directory_with_expired_messages_is_sound(tmp_path) -> None:
     asyncio.run(asyncio.wait_for(story(), 60))
     verdict = verify_directory(Disk(tmp_path, read_only=True))
     assert verdict.clean, verdict
+
+
+@pytest.mark.parametrize("policy", [DROP, DEAD])
+def test_what_has_expired_is_known_when_its_hour_is_forgotten(world, policy: TopicSettings) -> None:
+    """By id and by key, beside one that was recalled; the log says it, and how each ended."""
+    broker = world.broker
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1, policy))
+    due = world.clock.wall_ms() + 1_000
+    made = [
+        encode(
+            topic="t", body=b"x", message_id=name, type=MessageType.DELAY, due_ms=due, keys=["k"]
+        )
+        for name in ("late", "gone")
+    ]
+    broker.ask(SendMessages("t", made))
+    broker.ask(Recall("t", "gone", due))
+    world.clock.advance(600_000)
+    broker.settle()
+    for hours in range(6):
+        for name, state in (("late", MessageState.EXPIRED), ("gone", MessageState.RECALLED)):
+            assert [each.state for each in broker.ask(FindMessages("t", name))] == [state], hours
+            history = broker.ask(ShowMessage("t", name))
+            assert [each.state for each in history.messages] == [state], hours
+            ended = [each for each in history.events if each.event.value == state.value]
+            assert [each.at_ms is None for each in ended] == [False], hours
+        by_key = [each.state.value for each in broker.ask(FindMessages("t", key="k"))]
+        assert by_key == ["expired", "recalled"]
+        world.clock.advance(3_600_000)
+        broker.settle()
+        broker.want_checkpoint()
+        broker.settle()
+        world.reopen()
+        broker = world.broker
+    assert not broker.shard.delay.hours, "forgotten"
+    refused = broker.ask(Recall("t", "late", due))
+    assert refused.status is RecallStatus.NOT_FOUND
+    assert refused.detail.endswith("was recalled before, or has expired")

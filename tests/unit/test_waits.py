@@ -55,7 +55,7 @@ ROWS = [
     (Recall("t", "m", 1), {"tier step", "adoption", "unfiled"}),
     (Reschedule("t", "m", 1, 2), {"tier step", "adoption", "unfiled"}),
     (RecallByKey("t", "k"), {"key search", "tier step", "adoption", "unfiled"}),
-    (FindMessages("t", key="k"), {"key search"}),
+    (FindMessages("t", key="k"), {"key search", "history"}),
     (ShowMessage("t", "m"), {"history"}),
     (ChangeSchedule("s", Rule(), Content("t", b"x")), {"tier step", "unfiled"}),
     (PauseSchedule("s"), {"tier step", "unfiled"}),

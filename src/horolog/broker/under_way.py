@@ -45,7 +45,7 @@ class ShardUnderWay:
             Wait.BULK_COUNT: lambda _command, _token: recalls.bulk.counts,
             Wait.RECALLS: lambda _command, _token: shard.tier.is_contended(shard.delay),
             Wait.KEY_SEARCH: self._key_search,
-            Wait.HISTORY: lambda command, token: recalls.histories.is_looked_for(token, command),
+            Wait.HISTORY: recalls.is_ending_looked_for,
             Wait.CHECKPOINT: lambda _command, _token: checkpoints.is_decided,
         }
 

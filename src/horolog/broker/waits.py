@@ -11,7 +11,7 @@ AbortOffload, RecallRows               tier step
 CommitOffload                          tier step, bulk recall, recalls
 Recall, Reschedule                     tier step, adoption, unfiled
 RecallByKey                            key search, tier step, adoption, unfiled
-FindMessages                           key search
+FindMessages                           key search, history
 ShowMessage                            history
 ChangeSchedule, PauseSchedule          tier step, unfiled
 RemoveSchedule                         tier step, unfiled
@@ -55,7 +55,7 @@ class Wait(StrEnum):
     BULK_RECALL = "bulk recall"  # one has come and is not done
     BULK_COUNT = "bulk count"  # a dry run of one, which looks at the sources as they are
     RECALLS = "recalls"  # of what the tier is about to take, appended and not applied
-    HISTORY = "history"  # the log is looked at for what became of that message
+    HISTORY = "history"  # the log is looked at for what became of the messages that are meant
     KEY_SEARCH = "key search"  # adopted messages with that key are looked for
     CHECKPOINT = "checkpoint"  # one is half made
 
@@ -84,7 +84,7 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
     Recall: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     Reschedule: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     RecallByKey: (Wait.KEY_SEARCH, Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
-    FindMessages: (Wait.KEY_SEARCH,),
+    FindMessages: (Wait.KEY_SEARCH, Wait.HISTORY),
     ShowMessage: (Wait.HISTORY,),
     ChangeSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     PauseSchedule: (Wait.TIER_STEP, Wait.UNFILED),

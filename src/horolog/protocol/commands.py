@@ -329,6 +329,7 @@ class MessageState(StrEnum):
     DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
     RECALLED = "recalled"
     MOVED = "moved"  # rescheduled: a copy with another due time took its place
+    ENDED = "ended"  # recalled or expired long ago: the log is too long to be looked at for which
     EXPIRED = "expired"  # it was too late to be handed over: dropped, or a dead letter
     IN_TIER = "lake"  # it waits elsewhere, or was recalled before it went there
     QUARANTINED = "quarantined"  # its record does not verify, and is never handed over

@@ -17,7 +17,7 @@ from typing import Any
 from horolog.broker.recall import past
 from horolog.broker.recall.log_scans import LogScan
 from horolog.broker.recall.look_ups import find_messages
-from horolog.broker.recall.trails import ENDS, Place, Trail
+from horolog.broker.recall.trails import Place, Trail
 from horolog.broker.send.dead_letters import REDRIVING
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -88,6 +88,7 @@ class Histories:
                 return None
             trail.whole = False
         whole = trail.whole and (trail.scan is None or trail.scan.whole)
+        found = [_as_it_ended(each, trail) for each in found]
         groups = self._present(trail, found)
         trail.events.sort(key=lambda each: each.position)
         return MessageHistory(found, [each.event for each in trail.events], groups, whole)
@@ -222,7 +223,7 @@ class Histories:
         }
         for view in found:
             event = events.get(view.state)
-            if event is not None and not (trail.ended and event in ENDS.values()):
+            if event is not None and view.origin not in trail.ended:
                 trail.add(_LAST, event, None)
         views: list[GroupView] = []
         newest = max((view for view in found if view.queue_offset >= 0), key=_origin, default=None)
@@ -271,6 +272,13 @@ class Histories:
         elif group.attempt > trail.attempts.get(key, 0):
             detail |= {"attempt": group.attempt, "lease_ms": group.lease_ms}
             trail.add(_LAST, MessageEvent.LEASED, group.leased_ms, **detail)
+
+
+def _as_it_ended(view: FoundMessage, trail: Trail) -> FoundMessage:
+    """The delay store forgets how messages ended; the log does not."""
+    if view.state is MessageState.RECALLED and trail.ended.get(view.origin) is MessageEvent.EXPIRED:
+        return view._replace(state=MessageState.EXPIRED)
+    return view
 
 
 def _origin(view: FoundMessage) -> int:

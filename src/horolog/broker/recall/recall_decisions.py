@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from horolog.broker import queries
 from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_moves import check_move
 from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
+from horolog.broker.recall.endings import Endings
 from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
-from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
 from horolog.broker.recall.reschedules import reschedule
 from horolog.broker.shard import Settled, Shard
@@ -51,6 +50,7 @@ class RecallDecisions:
         self.bulk = BulkRecalls(shard)
         self.searches = KeySearches(shard)
         self.histories = Histories(shard)
+        self.endings = Endings(shard)
         self.settled: list[Settled] = []  # by records of this turn
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -102,12 +102,16 @@ class RecallDecisions:
         return reschedule(self._shard, command, now.wall_ms)
 
     def _find(self, item: Input, command: FindMessages, _: Now, _effects: Effects) -> object:
-        if command.message_id:
-            return queries.answer(self._shard, command)
-        adopted = self.searches.found(item.token, command)
-        assert adopted is not None, "it waits for that"
         self.searches.end(item.token)
-        return find_messages(self._shard, command, adopted)
+        return self.endings.take(item.token)
+
+    def is_ending_looked_for(self, command: FindMessages | ShowMessage, token: object) -> bool:
+        """Whether the log is looked at for what became of the messages that a look-up finds."""
+        if isinstance(command, ShowMessage):
+            return self.histories.is_looked_for(token, command)
+        adopted = [] if command.message_id else self.searches.found(token, command)
+        assert adopted is not None, "it waits for that before"
+        return self.endings.is_looked_for(token, command, adopted)
 
     def _show(self, item: Input, command: ShowMessage, _: Now, _effects: Effects) -> object:
         return self.histories.show(item.token, command) or WAIT
@@ -136,17 +140,20 @@ class RecallDecisions:
     @property
     def wants_turn(self) -> bool:
         """Whether something is looked for that is not found yet."""
-        return self.searches.wants_turn or self.histories.wants_turn
+        parts = (self.searches, self.histories, self.endings)
+        return any(part.wants_turn for part in parts)
 
     def look_on(self) -> None:
         """A turn's worth of what is looked for."""
         self.searches.work()
         self.histories.work()
+        self.endings.work()
 
     def forget(self, token: object) -> None:
         """The command with that token is answered, or refused."""
         self.searches.end(token)
         self.histories.end(token)
+        self.endings.end(token)
 
     def do_bulk(self, wall_ms: int, effects: Effects) -> None:
         """A turn's worth of the bulk recalls and moves that are under way."""

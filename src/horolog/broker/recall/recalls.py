@@ -92,6 +92,8 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
         if shard.halves.is_open(copies.key):
             return "belongs to a transaction that is open: roll it back"
         return "unknown or expired"
+    if newest is None and shard.expired:
+        return "was recalled before, or has expired"  # nobody remembers which
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
 
 

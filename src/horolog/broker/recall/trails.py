@@ -38,7 +38,7 @@ class Trail:
     places    where they, their attempts and dead letters became visible
     attempts  of the newest lease of each group in a place
     consumed  groups that have done with a place
-    ended     whether a record was found that recalls it, or says that it has expired
+    ended     by origin, what a record says that ended it: a recall, or that it was too late
     whole     whether every record that there ever was is still there
     """
 
@@ -52,7 +52,7 @@ class Trail:
     places: dict[Place, Topic] = field(default_factory=dict)
     attempts: dict[tuple[str, Place], int] = field(default_factory=dict)
     consumed: set[tuple[str, Place]] = field(default_factory=set)
-    ended: bool = False
+    ended: dict[int, MessageEvent] = field(default_factory=dict)
     scan: LogScan | None = None
 
     @property
@@ -152,7 +152,7 @@ class Trail:
             origin = int(ended.origins["position"][row]), int(ended.origins["row"][row])
             if origin in self.origins:
                 at_ms = logged.header.append_ms
-                self.ended = True
+                self.ended[origin[0]] = ENDS[ended.outcome]
                 self.add(logged.header.base, ENDS[ended.outcome], at_ms)
 
     def _group(self, group_id: int) -> str:

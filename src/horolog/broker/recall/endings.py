@@ -1,0 +1,107 @@
+"""How messages ended that the delay store has forgotten: recalled, or too late to be handed over.
+
+An hour is dropped some time after it has passed, and no index has the record that ended a message.  A look-up that finds
+such a message looks for one that says that it has expired, in the log from its due time on (`log_scans`): nothing expires
+before it is due.  If there is none it was recalled; if the log is too long to be looked at, nobody knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from horolog.broker.recall.log_scans import LogScan
+from horolog.broker.recall.look_ups import find_messages
+from horolog.broker.shard import Shard
+from horolog.log.controls import Outcome
+from horolog.log.record import Kind
+from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
+from horolog.protocol.rocketmq.message import key_hash
+
+
+@dataclass
+class _Task:
+    found: list[FoundMessage]
+    doubtful: set[int]  # origins of those that may have expired
+    scan: LogScan | None = None
+    expired: set[int] = field(default_factory=set)  # origins
+
+
+class Endings:
+    """Look-ups whose messages are looked for in the log, by the token of the command."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._tasks: dict[object, _Task] = {}
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether there is more to do at once."""
+        return any(task.scan is not None and not task.scan.done for task in self._tasks.values())
+
+    def is_looked_for(
+        self, token: object, command: FindMessages, adopted: Sequence[Recall]
+    ) -> bool:
+        """Whether the log is being looked at; begins with that, if it has to be.  As `find_messages` refuses."""
+        task = self._tasks.get(token)
+        if task is None:
+            task = self._tasks[token] = self._begin(command, adopted)
+        return task.scan is not None and not task.scan.done
+
+    def take(self, token: object) -> list[FoundMessage]:
+        """What was found, each as it ended."""
+        task = self._tasks.pop(token)
+        if task.scan is None:
+            return task.found
+        unknown = MessageState.RECALLED if task.scan.whole else MessageState.ENDED
+        return [
+            each._replace(state=MessageState.EXPIRED if each.origin in task.expired else unknown)
+            if each.origin in task.doubtful
+            else each
+            for each in task.found
+        ]
+
+    def end(self, token: object) -> None:
+        """The command is answered."""
+        self._tasks.pop(token, None)
+
+    def work(self) -> None:
+        """Look at a piece of the log for the first look-up that is not done."""
+        for task in self._tasks.values():
+            if task.scan is None or task.scan.done:
+                continue
+            for logged in task.scan.look_on():
+                if logged.control.kind is not Kind.RECALL_MANY:
+                    continue
+                ended = logged.control.ended()
+                if ended is not None and ended.outcome is Outcome.EXPIRED:
+                    task.expired.update(
+                        task.doubtful.intersection(ended.origins["position"].tolist())
+                    )
+            if task.expired == task.doubtful:
+                task.scan.end()
+            return
+
+    def _begin(self, command: FindMessages, adopted: Sequence[Recall]) -> _Task:
+        found = find_messages(self._shard, command, adopted)
+        doubtful = [each for each in found if self._is_doubtful(each)]
+        task = _Task(found, {each.origin for each in doubtful})
+        if doubtful:
+            log = self._shard.log
+            due_ms = min(each.due_ms for each in doubtful)
+            bases = [
+                base for base, newest_ms in sorted(log.newest_ms.items()) if newest_ms >= due_ms
+            ]
+            task.scan = LogScan(log, bases[0] if bases else log.end, log.commit_position)
+        return task
+
+    def _is_doubtful(self, view: FoundMessage) -> bool:
+        """Whether it ended, and nothing but the log can say how."""
+        shard = self._shard
+        if view.state is not MessageState.RECALLED or not shard.expired:
+            return False
+        topic = shard.topics.get(view.topic)
+        refs = shard.delay.find_key(key_hash(topic.name, view.message_id), topic.id, view.due_ms)
+        return not bool(np.isin(view.origin, shard.delay.entries(refs)["origin"]))
