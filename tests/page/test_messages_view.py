@@ -311,6 +311,49 @@ def test_many_are_counted_before_anything_is_done(view: Page, still: BrokerProce
     assert still.pending("campaign") == 4
 
 
+@pytest.mark.parametrize(
+    ("way", "text", "by_ms"),
+    [("shift by", "-15m", -900_000), ("new due time", "2031-05-06T07:08", None)],
+)
+def test_many_are_moved(
+    view: Page, still: BrokerProcess, way: str, text: str, by_ms: int | None
+) -> None:
+    topic = f"moved-{by_ms or 'all'}"
+    still.create_topic(topic)
+    sent = [send(still, topic=topic, in_ms=3_600_000 + at) for at in range(5)]
+    now_ms = still.now_ms()
+    view.goto(f"{still.admin_url}/#/many?topic={topic}&from={now_ms}&to={now_ms + 86_400_000}")
+    view.get_by_label("What").select_option("Move")
+    view.get_by_label(way).fill(text)
+    view.get_by_role("button", name="Dry run …").click()
+    box = view.get_by_role("dialog", name="Move 5 messages?")
+    box.get_by_label("type 5").fill("5")
+    box.get_by_role("button", name="Move").click()
+    expect(outcome(view)).to_have_text("5 messages were moved.")
+    waiting = still.admin.get("/v1/pending/messages", {"topic": topic})["messages"]
+    due = [each["deliver_at_ms"] for each in waiting]
+    if by_ms is None:
+        assert set(due) == {1_935_817_680_000}  # the browser of these tests lives by UTC
+    else:
+        assert due == [each["deliver_at_ms"] + by_ms for each in sent]
+
+
+def test_many_are_handed_over_now(view: Page, still: BrokerProcess) -> None:
+    still.create_topic("now")
+    for at in range(5):
+        send(still, topic="now", in_ms=3_600_000 + at)
+    now_ms = still.now_ms()
+    view.goto(f"{still.admin_url}/#/many?topic=now&from={now_ms}&to={now_ms + 86_400_000}")
+    view.get_by_label("What").select_option("Hand over now")
+    view.get_by_role("button", name="Dry run …").click()
+    box = view.get_by_role("dialog", name="Hand over now 5 messages?")
+    box.get_by_label("type 5").fill("5")
+    box.get_by_role("button", name="Hand over now").click()
+    expect(outcome(view)).to_have_text("5 messages were handed over.")
+    received = still.admin.post("/v1/receive", {"topic": "now", "group": "any", "limit": 32})
+    assert len(received["messages"]) == 5
+
+
 def test_it_fits_a_phone(chromium: Browser, still: BrokerProcess) -> None:
     sent = send(still, body=ORDER * 40, keys=["k" * 60], properties={"p" * 40: "v" * 300})
     context = chromium.new_context(viewport={"width": 360, "height": 740})

@@ -14,7 +14,7 @@ import pytest
 from access_files import access_file
 from other_site import ATTACKS, other_site
 from other_site import NAME as SITE
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from horolog.admin.client import AdminClient
 from horolog.testing.broker import BrokerProcess
@@ -222,3 +222,24 @@ def test_a_name_that_the_operator_allows_is_answered(chromium: Browser, tmp_path
         assert answer is not None
         assert answer.status == 200
         context.close()
+
+
+def test_a_link_of_another_site_opens_the_page_and_gives_nothing_away(
+    victim: BrowserContext, target: BrokerProcess, site: int
+) -> None:
+    """From a wiki or a chart; what the link prepares is done by nobody but the user."""
+    before = what_is_there(target)
+    page = victim.new_page()
+    page.goto(f"http://{SITE}:{site}/")
+    asked = f"/#/many?topic={TOPIC}&from=0&to={EVERYTHING['to_ms']}"
+    with victim.expect_page() as opened:
+        page.evaluate("url => { window.opened = window.open(url); }", target.admin_url + asked)
+    expect(opened.value.get_by_role("heading", level=1)).to_have_text("Many at once")
+    seen = page.evaluate(
+        """() => {
+            try { return window.opened.document.body.textContent; } catch { return 'nothing'; }
+        }"""
+    )
+    assert seen in ("nothing", "")
+    assert what_is_there(target) == before
+    page.close()

@@ -21,6 +21,7 @@ from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN
 from horolog.admin.answers import JSON
 from horolog.admin.endpoints import Access, Endpoint
+from horolog.admin.page import refusal_page
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError
 
@@ -50,9 +51,7 @@ class AccessCheck:
                 if refusal.code is ErrorCode.UNAUTHORIZED:
                     headers["www-authenticate"] = 'Basic realm="horolog", charset="UTF-8"'
                 headers["connection"] = "close"  # its body is not read
-                body = orjson.dumps(error_body(refusal))
-                answer = Response(body, http_status(refusal), headers, media_type=JSON)
-                await answer(scope, receive, send)
+                await _answer(scope["path"], refusal, headers)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -66,3 +65,11 @@ class AccessCheck:
         if not any(route.matches(scope)[0] is Match.FULL for route in self._of_users):
             identity.check(ADMIN)
         scope.setdefault("state", {})["identity"] = identity
+
+
+def _answer(path: str, refusal: HorologError, headers: dict[str, str]) -> Response:
+    """Words for whoever opens the page in a browser, the error shape for all others."""
+    if path == "/":
+        return refusal_page(refusal, http_status(refusal), headers)
+    body = orjson.dumps(error_body(refusal))
+    return Response(body, http_status(refusal), headers, media_type=JSON)

@@ -3,6 +3,8 @@
 The API has no passwords and listens on 127.0.0.1, so whoever can reach it may do everything.  A page in a browser on
 the same machine can reach it too: by a name that its owner lets point to 127.0.0.1 (DNS rebinding), which shows in
 `Host`, or by plain requests across origins, which show in `Origin` and `Sec-Fetch-Site`.  Neither is answered.
+A link that somebody follows to the page itself (`/`) is: it is the same for everybody, does nothing by being opened,
+and cannot be framed or read by the site that links to it.
 Programs send none of the latter two, and in `Host` the address that they were given.
 """
 
@@ -61,7 +63,7 @@ class HostCheck:
             if scheme not in _PORTS or not self._is_known(host, scheme, own):
                 return _forbidden("origin", f"{origin!r} is another site", own)
         for site in headers.getlist("sec-fetch-site"):
-            if site not in _OWN_SITES:
+            if site not in _OWN_SITES and not _is_link(scope, headers):
                 return _forbidden("sec-fetch-site", f"{site!r}: sent by another site's page", own)
         return None
 
@@ -77,6 +79,16 @@ class HostCheck:
     def _is_known(host: str, scheme: str, own: Sequence[str]) -> bool:
         name, port = _split(host, _PORTS[scheme])
         return name in own or f"{name}:{port}" in own
+
+
+def _is_link(scope: Scope, headers: Headers) -> bool:
+    """Whether a whole window goes to the page, and nothing else is sent."""
+    return (
+        scope["path"] == "/"
+        and scope["method"] == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
 
 
 def _forbidden(field: str, why: str, own: Sequence[str]) -> HorologError:

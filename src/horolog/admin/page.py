@@ -8,6 +8,7 @@ without a policy), and lets no other site frame it.
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -101,6 +102,31 @@ def _file(request: Request, name: str) -> Response:
     if found.etag in {each.strip() for each in request.headers.get("if-none-match", "").split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(found.content, headers=headers | {"content-type": found.media_type})
+
+
+_REFUSAL = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>horolog</title><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"></head>
+<body><main><h1>{title}</h1><p>{text}</p><p>{detail}</p></main></body>
+</html>
+"""
+
+
+def refusal_page(refusal: HorologError, status: int, headers: Mapping[str, str]) -> Response:
+    """What is shown in place of the page to those whom it is not for."""
+    if refusal.code is ErrorCode.UNAUTHORIZED:
+        title, text = (
+            "Nobody is logged in",
+            "Reload this page, and give an access key and its secret.",
+        )
+    else:
+        title, text = (
+            "You have no rights here",
+            "This page is for administrators of the access file.",
+        )
+    content = _REFUSAL.format(title=title, text=text, detail=html.escape(refusal.message))
+    return Response(content, status, {**HEADERS, **headers}, media_type=MEDIA_TYPES[".html"])
 
 
 ROUTES = (

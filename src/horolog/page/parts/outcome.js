@@ -17,18 +17,18 @@ const SENTENCES = {
   unreachable: "No answer came. Whether it was done is not known: look again before you repeat it.",
 };
 
-/** {kind, text} of a Failure. */
+/** {kind, text} of a Failure; `isUnknown` if it may have been done all the same. */
 export function refusalOf(error) {
   const unknown = error.code === "unreachable" || error.code === "garbled";
   const sentence = SENTENCES[error.code] ?? (unknown ? SENTENCES.unreachable : `Nothing was changed: ${error.message}`);
   const detail = SENTENCES[error.code] && error.code !== "unreachable" ? error.message : "";
-  return { kind: unknown ? "warn" : "bad", code: error.code, text: sentence, detail };
+  return { kind: unknown ? "warn" : "bad", code: error.code, text: sentence, detail, isUnknown: unknown };
 }
 
-/** A place for outcomes: {node, tell({kind, text, detail}), clear()}. */
+/** A place for outcomes: {node, tell({kind, text, detail}, ...buttons), clear()}. */
 export function outcomePlace() {
   const node = h("div", { class: "outcomes", role: "status", "aria-live": "polite" });
-  const tell = ({ kind, code = "", text, detail = "" }) => {
+  const tell = ({ kind, code = "", text, detail = "" }, ...buttons) => {
     const at = timeText(Date.now());
     show(
       node,
@@ -38,6 +38,7 @@ export function outcomePlace() {
         h("strong", {}, text),
         detail && h("p", {}, detail),
         h("p", { class: "faint" }, at),
+        buttons.length ? h("div", { class: "tools" }, buttons) : null,
       ),
     );
   };

@@ -14,14 +14,21 @@ export function loading(text = "Loading …") {
   return h("div", { class: "state loading", role: "status" }, text);
 }
 
+const TITLES = {
+  unreachable: "The broker does not answer",
+  unauthorized: "Nobody is logged in: reload the page",
+  forbidden: "You have no rights here",
+};
+
 /** It could not be got. `again` is called by the button. */
 export function errorState(error, again) {
   const where = [error.field && `field: ${error.field}`, error.limit && `limit: ${error.limit}`].filter(Boolean);
   return h(
     "div",
     { class: "state error", role: "alert" },
-    h("strong", {}, error.code === "unreachable" ? "The broker does not answer" : error.message),
+    h("strong", {}, TITLES[error.code] ?? error.message),
     error.code === "unreachable" ? h("p", {}, error.message, "; it is asked again by itself.") : null,
+    error.code === "unauthorized" || error.code === "forbidden" ? h("p", {}, error.message) : null,
     h("p", { class: "faint" }, h("code", {}, error.code), where.length ? ` · ${where.join(" · ")}` : ""),
     again && h("button", { type: "button", onclick: again }, "Try again"),
   );

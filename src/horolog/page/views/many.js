@@ -20,6 +20,9 @@ const ACTS = {
   "hand-over": { label: "Hand over now", done: "handed over", path: "/v1/hand-over/window", kind: "primary" },
 };
 
+/** What tells one shift from another, so that asking twice shifts once. */
+const operationId = () => `page-${[...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(36)).join("-")}`;
+
 const changedOf = (answer) => answer.cancelled ?? answer.handed_over ?? answer.moved ?? 0;
 
 function whatIsMeant(wanted, found) {
@@ -37,6 +40,7 @@ function whatIsMeant(wanted, found) {
 function doneText(act, before, after) {
   const changed = changedOf(after);
   const text = `${plural(changed, "message")} ${changed === 1 ? "was" : "were"} ${act.done}.`;
+  if (after.left) return { kind: "warn", text, detail: `${plural(after.left, "message")} had no room for another due time, and wait as before.` };
   const missing = before.matched - changed;
   if (missing === 0) return { kind: "good", text };
   if (missing > 0) {
@@ -46,11 +50,24 @@ function doneText(act, before, after) {
   return { kind: "warn", text, detail: `The dry run counted ${count(before.matched)}: ${count(-missing)} more were sent in between.` };
 }
 
+const post = (act, body) => api.post(act.path, body, { patienceMs: PATIENCE_MS });
+
+/** Do it; if no answer comes, the same may be asked once more: the broker finishes what is left, and does nothing twice. */
+async function carryOut(act, wanted, before, outcome) {
+  outcome.tell({ kind: "", text: "Under way …" });
+  try {
+    outcome.tell(doneText(act, before, await post(act, wanted)));
+  } catch (error) {
+    const refusal = refusalOf(error);
+    const again = h("button", { type: "button", onclick: () => carryOut(act, wanted, before, outcome) }, "Ask the same again");
+    outcome.tell(refusal, ...(refusal.isUnknown ? [again] : []));
+  }
+}
+
 async function run(act, wanted, outcome) {
-  const post = (body) => api.post(act.path, body, { patienceMs: PATIENCE_MS });
   let before;
   try {
-    before = await post({ ...wanted, dry_run: true });
+    before = await post(act, { ...wanted, dry_run: true });
   } catch (error) {
     outcome.tell(refusalOf(error));
     return;
@@ -66,12 +83,7 @@ async function run(act, wanted, outcome) {
     outcome.tell({ kind: "", text: `Left as it is: ${plural(before.matched, "message")}, ${bytes(before.size_bytes)}.` });
     return;
   }
-  outcome.tell({ kind: "", text: "Under way …" });
-  try {
-    outcome.tell(doneText(act, before, await post(wanted)));
-  } catch (error) {
-    outcome.tell(refusalOf(error));
-  }
+  await carryOut(act, wanted, before, outcome);
 }
 
 function fieldsOf(query) {
@@ -111,7 +123,7 @@ async function many(root, { query, signal }) {
       to_ms: fieldMs(fields.to.value),
       ...(fields.tag.value.trim() ? { tag: fields.tag.value.trim() } : {}),
       ...(to === undefined ? {} : { new_deliver_at_ms: to }),
-      ...(found.shiftMs === undefined ? {} : { shift_ms: found.shiftMs }),
+      ...(found.shiftMs === undefined ? {} : { shift_ms: found.shiftMs, operation_id: operationId() }),
     };
     button.disabled = true;
     outcome.clear();

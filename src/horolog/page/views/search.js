@@ -83,7 +83,9 @@ function makeForm(query, signal) {
   const fill = async () => {
     const { topics: known } = await api.get("/v1/topics", { signal });
     show(topics, known.map((each) => h("option", { value: each.name })));
-    if (!topic.value && known.length === 1) topic.value = known[0].name;
+    if (topic.value || known.length !== 1) return;
+    topic.value = known[0].name;
+    if (document.activeElement === topic) what.focus();
   };
   fill().catch(() => {}); // only suggestions: the search itself says what is wrong
   const values = () => {
