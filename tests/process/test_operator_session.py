@@ -106,7 +106,7 @@ class Terminal:
         """Read until the screen has shown this, from here on."""
         self.screen = ""
         end = time.monotonic() + DEADLINE_S
-        while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen).replace("\u00a0", " "):
+        while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen):
             ready, _, _ = select.select([self.descriptor], [], [], end - time.monotonic())
             assert ready, self.screen
             self.screen += os.read(self.descriptor, 65_536).decode()

@@ -15,7 +15,13 @@ from horolog.cli.checkup.local_process import LocalProcess, _address
 from horolog.cli.checkup.running import examine
 
 NOW_MS = 1_772_964_000_000
-OVERVIEW = {"now_ms": NOW_MS, "next_due_ms": NOW_MS + 5, "disk": {"free": 1 << 40, "used": 1}}
+LATENESS = {"bounds_ms": [1, 60_000], "minute": [5, 0, 0], "minute_p99_ms": 2}
+OVERVIEW = {
+    "now_ms": NOW_MS,
+    "overdue_ms": 0,
+    "lateness": LATENESS,
+    "disk": {"headroom": 1 << 40, "is_full": False},
+}
 WELL = Answers(
     health={"healthy": True, "checks": [{"name": "core", "ok": True, "detail": ""}]},
     broker={
@@ -83,15 +89,23 @@ LAGGING = {
         ),
         (broker(problems=["what nobody knows"]), "problem", "wrong", "what", "#health"),
         (
-            overview(next_due_ms=NOW_MS - 200_000),
-            "lateness", "wrong", "was due 3 minutes ago", "CPU and disk",
+            overview(overdue_ms=200_000),
+            "lateness", "wrong", "has been due for 3 minutes", "CPU and disk",
         ),
         (
-            overview(lateness={"p99_ms": 2_500.0}),
-            "lateness", "warning", "within 2,500 ms", "--by second",
+            overview(lateness={**LATENESS, "minute_p99_ms": 2_500}),
+            "lateness", "warning", "up to 2,500 ms late", "--by second",
         ),
-        (overview(lateness={"p99_ms": 2.0}), "lateness", "ok", "99 % within 2 ms", ""),
-        (overview(disk={"free": 1 << 20}), "disk", "warning", "1.0 MiB free", "make room"),
+        (
+            overview(lateness={**LATENESS, "minute_p99_ms": None}),
+            "lateness", "warning", "more than 60,000 ms late", "--by second",
+        ),
+        (overview(lateness=None), "lateness", "ok", "nothing is overdue", ""),
+        (
+            overview(disk={"headroom": 1 << 20, "is_full": False}),
+            "disk", "warning", "room for 1.0 MiB", "make room",
+        ),
+        (overview(disk={"headroom": 0, "is_full": True}), "disk", "wrong", "full", "make room"),
         (
             {"process": LocalProcess(4711, 900, 1_000, [])},
             "files", "warning", "900 of 1,000 open (process 4711)", "LimitNOFILE=",

@@ -13,6 +13,13 @@ from horolog.cli.live.look import Look
 
 NOW_MS = 1_772_964_000_000
 
+LATENESS = {
+    "bounds_ms": [1, 10, 5_000],
+    "minute": [0, 80, 1, 1],
+    "minute_p50_ms": 10,
+    "minute_p99_ms": 5_000,
+}
+
 
 def looked(topics: int = 3, groups: int = 2, **changes: Any) -> Look:
     overview = {
@@ -26,7 +33,11 @@ def looked(topics: int = 3, groups: int = 2, **changes: Any) -> Look:
         "problems": 0,
         "pending": 1_234_567,
         "next_due_ms": NOW_MS + 1_500,
-        "totals": {"scheduled": 9_000_000, "handed_over": 5, "recalled": 0, "expired": 0},
+        "overdue_ms": 0,
+        "leases": 7,
+        "connections": {"grpc": 3, "remoting": 0},
+        "disk": {"headroom": 1 << 40, "free": 1 << 41, "is_full": False},
+        "lateness": None,
         "rates": {"scheduled": 1_234.4, "handed_over": 0.5, "received": 12.0},
         "topics": [{"topic": f"t{i}", "pending": 10 * i} for i in range(topics)],
         "topics_total": topics,
@@ -48,8 +59,9 @@ def drawn(look: Look, width: int = 80, height: int = 24, sort: Sort = Sort.PENDI
 def test_eighty_columns() -> None:
     lines = drawn(looked())
     assert lines[0] == "healthy   broker-a, horolog 0.1.0, epoch 3   2026-03-08 10:00:00 UTC"
-    text = "\n".join(lines).replace("\u00a0", " ")
+    text = "\n".join(lines)
     assert "1,234,567 pending  next due in 1.5 s  3 topics  2 groups  4 polls waiting" in text
+    assert "7 leases  grpc 3  remoting 0  room 1.0 TiB" in text.replace("\n", "  ")
     rates = next(line for line in lines if line.startswith("a second"))
     assert rates.split() == ["a", "second", "1,234", "0.5", "12"]
     order = [line.split()[0] for line in lines if line[:1] in "tg" and line[1:2].isdigit()]
@@ -61,7 +73,7 @@ def test_eighty_columns() -> None:
 @pytest.mark.parametrize("height", [10, 24, 60])
 def test_it_fits(width: int, height: int) -> None:
     """No line is wider than the terminal; from 60 columns on all of it is as high at most."""
-    look = looked(topics=500, groups=500, disk={"free": 1 << 40}, leases=7)
+    look = looked(topics=500, groups=500, lateness=LATENESS)
     look.problems = ["x" * 500] * 9
     look.overview |= {"problems": 9, "healthy": False}
     lines = drawn(look, width, height)
@@ -85,11 +97,17 @@ def test_what_the_broker_does_not_tell_is_left_out() -> None:
 
 
 def test_lateness_as_a_line_of_bars() -> None:
-    lateness = {"bounds_ms": [1, 10, 5_000], "counts": [0, 8, 1], "p50_ms": 0.42, "p99_ms": 1_500}
-    (line,) = [each for each in drawn(looked(lateness=lateness)) if each.startswith("lateness")]
-    assert line == "lateness   p50 0.42 ms   p99 1.5 s    █▁   1 ms … 5.0 s".replace(
-        "    █▁", "    █▁"
-    )
+    (line,) = [each for each in drawn(looked(lateness=LATENESS)) if each.startswith("lateness")]
+    assert line == "lateness   p50 ≤ 10 ms   p99 ≤ 5.0 s   │ █▁▁│ to 5.0 s, and later"
+    still = {**LATENESS, "minute": [0, 0, 0, 0]}
+    (line,) = [each for each in drawn(looked(lateness=still)) if each.startswith("lateness")]
+    assert line == "lateness   nothing was handed over in the last minute"
+
+
+def test_what_is_overdue_is_said() -> None:
+    text = "\n".join(drawn(looked(overdue_ms=7_000)))
+    assert "overdue 7.0 s" in text
+    assert "next due" not in text
 
 
 def test_no_answer_is_said_and_figures_stay() -> None:

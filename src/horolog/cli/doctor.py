@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +63,7 @@ def _stopped(directory: Path, *, quiet: bool) -> list[Check]:
     from horolog.cli.checkup.stopped import check_stopped
     from horolog.cli.progress import progress
 
-    with progress("verifying", quiet=quiet or not sys.stderr.isatty()) as report:
+    with progress("verifying", quiet=quiet) as report:
         return check_stopped(directory, report)
 
 

@@ -1,22 +1,23 @@
-"""Progress of long commands, on stderr: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long commands, on stderr: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-LINE_EVERY_S = 5.0
+_LOOK_EVERY_S = 0.5
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_Result = TypeVar("_Result")
 
 
 class Report(Protocol):
     """Where a command says how far it is."""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """What it is at, and how many bytes of how many are done; may be called often."""
+        """What it is at, and how many bytes (or messages) of how many are done; may be called often."""
         ...
 
 
@@ -30,38 +31,50 @@ def size_text(count: int) -> str:
     raise AssertionError
 
 
+def is_shown() -> bool:
+    """Whether anybody sees progress: what only serves it need not be asked for otherwise."""
+    return sys.stderr.isatty()
+
+
 @contextmanager
-def progress(verb: str, *, quiet: bool = False) -> Iterator[Report]:
-    """A place to tell progress; `quiet` shows nothing."""
-    if quiet:
+def progress(verb: str, *, counts: str = "", quiet: bool = False) -> Iterator[Report]:
+    """A place to tell progress; `quiet` shows nothing.
+
+    counts  what is counted, "messages"; "": bytes
+    """
+    if quiet or not is_shown():
         yield lambda what, done, total: None
-    elif sys.stderr.isatty():
-        with _bar(verb) as report:
-            yield report
     else:
-        yield _Lines(verb)
+        with _bar(verb, counts) as report:
+            yield report
 
 
-class _Lines:
-    def __init__(self, verb: str) -> None:
-        self._verb = verb
-        self._at = time.monotonic()
+def watched(
+    ask: Callable[[], _Result], look: Callable[[], None], *, every_s: float = _LOOK_EVERY_S
+) -> _Result:
+    """The result, or the error, of a request that takes long; `look` is called now and then meanwhile."""
+    results: list[_Result] = []
+    errors: list[BaseException] = []
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._at < LINE_EVERY_S:
-            return
-        self._at = now
-        share = 100 * done // total if total else 100
-        print(
-            f"{self._verb} {share} % ({size_text(done)} of {size_text(total)}) {what}",
-            file=sys.stderr,
-            flush=True,
-        )
+    def run() -> None:
+        try:
+            results.append(ask())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+            errors.append(error)
+
+    asking = threading.Thread(target=run, name="horolog-ask", daemon=True)
+    asking.start()
+    asking.join(every_s)
+    while asking.is_alive():
+        look()
+        asking.join(every_s)
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @contextmanager
-def _bar(verb: str) -> Iterator[Report]:
+def _bar(verb: str, counts: str) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -72,13 +85,15 @@ def _bar(verb: str) -> Iterator[Report]:
         TransferSpeedColumn,
     )
 
+    done: tuple[Any, ...] = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    if counts:
+        done = (TextColumn("{task.completed:,.0f} " + counts),)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        *done,
         TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.fields[what]}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(verb, total=None, what="")

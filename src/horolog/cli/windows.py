@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -51,7 +52,10 @@ def act_on_window(
         ):
             typer.echo(deed.none, err=True)
             return Exit.REFUSED
-    result = _post(client, deed, window, dry_run=dry_run)
+    if dry_run or as_json:
+        result = _post(client, deed, window, dry_run=dry_run)
+    else:
+        result = _do(client, deed, window)
     if as_json:
         print_json(result)
         return Exit.OK
@@ -63,6 +67,30 @@ def act_on_window(
     if result.get("left"):
         typer.echo(f"{counted(result['left'], 'message')} had no room for a new due time", err=True)
     return Exit.OK
+
+
+def _do(client: AdminClient, deed: Deed, window: dict[str, Any]) -> dict[str, Any]:
+    """All of a window; on a terminal a bar says how many messages of the topic wait no more."""
+    from horolog.admin.status import UnreachableError
+    from horolog.cli.progress import is_shown, progress, watched
+    from horolog.errors import HorologError
+
+    if not is_shown():
+        return _post(client, deed, window, dry_run=False)
+    topic = {"topic": window["topic"], "by": "topic"}
+    matched = int(_post(client, deed, window, dry_run=True)["matched"])
+    before = int(client.get("/v1/pending", topic)["total"])
+    with progress(deed.path.split("/")[2], counts="messages") as report:
+
+        def look() -> None:
+            with suppress(HorologError, UnreachableError):  # the request itself says what is wrong
+                gone = before - int(client.get("/v1/pending", topic)["total"])
+                if (
+                    gone > 0
+                ):  # what is moved waits as before: there the bar only says that it goes on
+                    report("", min(gone, matched), matched)
+
+        return watched(lambda: _post(client, deed, window, dry_run=False), look)
 
 
 def _post(

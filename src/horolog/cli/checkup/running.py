@@ -120,38 +120,41 @@ def _lateness(answers: Answers) -> list[Check]:
     overview = answers.overview
     if overview is None:
         return []
-    next_due_ms = overview.get("next_due_ms")
-    over_ms = int(overview["now_ms"]) - int(next_due_ms) if next_due_ms else 0
-    if over_ms > LATE_MS:
-        seen = f"the oldest message that waits was due {_ago(over_ms)} ago"
+    overdue_ms = int(overview["overdue_ms"])
+    if overdue_ms > LATE_MS:
+        seen = f"a message has been due for {_ago(overdue_ms)}, and is not handed over"
         do = "look at CPU and disk; hand-over goes on in order as fast as they allow"
         return [Check("lateness", State.WRONG, seen, do)]
-    minute = overview.get("lateness") or {}
-    minute = minute.get("last_minute") or minute.get("minute") or minute
-    p99_ms = minute.get("p99_ms")
-    if p99_ms is None:
+    lateness = overview["lateness"]
+    if not lateness or not any(lateness["minute"]):
         return [Check("lateness", State.OK, "nothing is overdue")]
-    if p99_ms > LATE_MS:
-        seen = f"99 % are handed over within {p99_ms:,.0f} ms of their due time"
+    p99_ms = lateness["minute_p99_ms"]
+    if p99_ms is None or p99_ms > LATE_MS:
+        bound = p99_ms or lateness["bounds_ms"][-1]
+        seen = f"99 % of the last minute: {'more than' if p99_ms is None else 'up to'} {bound:,} ms late"
         do = "look at CPU and disk, and at the hottest seconds: horolog pending --by second"
         return [Check("lateness", State.WARNING, seen, do)]
-    return [Check("lateness", State.OK, f"99 % within {p99_ms:,.0f} ms")]
+    return [Check("lateness", State.OK, f"99 % of the last minute within {p99_ms:,} ms")]
 
 
 def _disk(answers: Answers) -> list[Check]:
     disk = (answers.overview or {}).get("disk")
     if not disk:
         return []
-    return [disk_check(int(disk["free"]))]
+    if disk["is_full"]:
+        return [Check("disk", State.WRONG, "full: sends are refused", _ROOM)]
+    return [disk_check(int(disk["headroom"]))]
 
 
-def disk_check(free: int) -> Check:
-    """Room for what comes."""
-    seen = f"{size_text(free)} free"
-    if free >= DISK_FREE_MIN:
+_ROOM = "make room, or lower --retention; nothing that waits is dropped, and sends are taken again by themselves"
+
+
+def disk_check(room: int) -> Check:
+    """Bytes until sends are refused."""
+    seen = f"room for {size_text(room)}"
+    if room >= DISK_FREE_MIN:
         return Check("disk", State.OK, seen)
-    do = "make room: below what is promised already, sends are refused; nothing that waits is dropped"
-    return Check("disk", State.WARNING, seen, do)
+    return Check("disk", State.WARNING, seen, _ROOM)
 
 
 def _files(answers: Answers) -> list[Check]:

@@ -20,14 +20,19 @@ from horolog.cli.progress import size_text
 from horolog.units import counted
 
 _RATES = {
+    "sent": "sent",
     "scheduled": "scheduled",
     "handed_over": "handed over",
     "received": "received",
     "acked": "acked",
-    "redelivered": "redelivered",
-    "recalled": "recalled",
+    "redelivered": "again",
+    "expired": "too late",
 }
+_TOPIC_RATES = {"scheduled": "in/s", "handed_over": "out/s"}
 _BARS = " ▁▂▃▄▅▆▇█"
+LATE_MS = 1_000  # of the last minute's 99 %: hand-over takes a few milliseconds
+_WIDE = 76  # columns that all rates need
+_NARROW_RATES = 5
 _FIXED_LINES = 16  # all but the rows of the two tables
 _SHOWN_PROBLEMS = 3
 
@@ -51,8 +56,10 @@ def frame(look: Look, *, width: int, height: int, sort: Sort, keys: bool) -> Ren
     """
     overview = look.overview
     parts: list[RenderableType] = [_head(look, width)]
-    parts.append(_line(f"as it was; {look.silent}", "red") if look.silent else _figures(overview))
-    parts += [Text(), _rates(overview)]
+    parts.append(
+        _line(f"as it was; {look.silent}", "red") if look.silent else _figures(overview, width)
+    )
+    parts += [Text(), _rates(overview, width)]
     lateness = overview.get("lateness")
     if lateness:
         parts.append(_lateness(lateness))
@@ -88,75 +95,64 @@ def _head(look: Look, width: int) -> Text:
     return line
 
 
-def _figures(overview: dict[str, Any]) -> Text:
+def _figures(overview: dict[str, Any], width: int) -> Text:
     facts = [f"{overview['pending']:,} pending"]
-    if overview["next_due_ms"] is not None:
+    if overview["overdue_ms"]:
+        facts.append(f"overdue {_ms(overview['overdue_ms'])}")
+    elif overview["next_due_ms"] is not None:
         facts.append(f"next due {_until(overview['next_due_ms'] - overview['now_ms'])}")
     facts.append(counted(int(overview["topics_total"]), "topic"))
     facts.append(counted(int(overview["groups_total"]), "group"))
     facts.append(f"{counted(int(overview['parked_polls']), 'poll')} waiting")
-    if isinstance(leases := overview.get("leases"), int):
-        facts.append(counted(leases, "lease"))
-    if connections := overview.get("connections"):
-        facts.append(_connections(connections))
-    if disk := overview.get("disk"):
-        facts.append(f"{size_text(int(disk['free']))} free")
-    text = Text(no_wrap=False)
-    text.append("  ".join(fact.replace(" ", "\u00a0") for fact in facts))
-    return text
+    facts.append(counted(int(overview["leases"]), "lease"))
+    facts += [f"{name} {count:,}" for name, count in overview["connections"].items()]
+    if disk := overview["disk"]:
+        facts.append(f"room {size_text(int(disk['headroom']))}")
+    lines = [facts[0]]
+    for fact in facts[1:]:
+        if len(lines[-1]) + 2 + len(fact) <= width:
+            lines[-1] += f"  {fact}"
+        else:
+            lines.append(fact)
+    return Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
 
 
-def _connections(connections: Any) -> str:
-    if isinstance(connections, dict):
-        return "connections " + ", ".join(f"{door} {n:,}" for door, n in connections.items())
-    return counted(int(connections), "connection")
-
-
-def _rates(overview: dict[str, Any]) -> Table:
-    """A line of rates and a line of totals."""
-    rates, totals = overview["rates"] or {}, overview["totals"]
-    shown = [name for name in _RATES if name in rates or name in totals]
+def _rates(overview: dict[str, Any], width: int) -> Table:
+    """What happens in a second; empty when nobody has looked of late."""
+    rates = overview["rates"] or {}
     table = _table(expand=False)
     table.add_column("")
+    shown = list(_RATES)[: None if width >= _WIDE else _NARROW_RATES]
     for name in shown:
-        table.add_column(_RATES[name], justify="right")
+        table.add_column(_RATES[name], justify="right", no_wrap=True)
     table.add_row("a second", *(_rate(rates.get(name)) for name in shown))
-    table.add_row("in total", *(_count(totals.get(name)) for name in shown))
     return table
 
 
 def _lateness(lateness: dict[str, Any]) -> Text:
-    recent = lateness.get("last_minute") or lateness.get("minute") or lateness
-    p50, p99 = recent.get("p50_ms"), recent.get("p99_ms")
-    text = f"lateness   p50 {_ms(p50)}   p99 {_ms(p99)}"
-    counts = recent.get("counts")
-    if counts and max(counts) > 0:
-        text += "   " + "".join(_bar(n, max(counts)) for n in counts)
-        bounds = lateness.get("bounds_ms") or recent.get("bounds_ms")
-        if bounds:
-            text += f"   {_ms(bounds[0])} … {_ms(bounds[-1])}"
-    return _line(text, "red" if isinstance(p99, int | float) and p99 > 1_000 else "")
+    """Of the last minute; the bars are the counts by bounds, the last one what is later than all."""
+    p50, p99 = lateness["minute_p50_ms"], lateness["minute_p99_ms"]
+    counts, bounds = lateness["minute"], lateness["bounds_ms"]
+    if not any(counts):
+        return _line("lateness   nothing was handed over in the last minute", "dim")
+    bars = "".join(_bar(count, max(counts)) for count in counts)
+    text = (
+        f"lateness   p50 ≤ {_ms(p50)}   p99 ≤ {_ms(p99)}   │{bars}│ to {_ms(bounds[-1])}, and later"
+    )
+    return _line(text, "red" if p99 is None or p99 > LATE_MS else "")
 
 
 def _topics(overview: dict[str, Any], sort: Sort, rows: int) -> list[RenderableType]:
     topics = _sorted(overview["topics"], sort, "topic", "pending")
-    rated = [
-        (name, heading)
-        for name, heading in (("scheduled", "in/s"), ("handed_over", "out/s"))
-        if any(name in (topic.get("rates") or {}) for topic in topics)
-    ]
     table = _table()
     table.add_column("topic", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("pending", justify="right")
-    for _, heading in rated:
+    for heading in _TOPIC_RATES.values():
         table.add_column(heading, justify="right")
     for topic in topics[:rows]:
-        own = topic.get("rates") or {}
-        table.add_row(
-            Text(printable(topic["topic"])),
-            _count(topic["pending"]),
-            *(_rate(own.get(n)) for n, _ in rated),
-        )
+        rates = topic.get("rates") or {}
+        figures = [_count(topic["pending"]), *(_rate(rates.get(name)) for name in _TOPIC_RATES)]
+        table.add_row(Text(printable(topic["topic"])), *figures)
     return [table, *_more(int(overview["topics_total"]) - min(len(topics), rows), "topic")]
 
 
