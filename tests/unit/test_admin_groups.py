@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.support.admin_api import exchange
 
 from horolog.admin.app import make_app
+from horolog.protocol.queue_commands import CountLags, GroupSettings, GroupView, ListGroups
 from horolog.server.open_broker import open_engine
+from horolog.testing.engine import ScriptedEngine
 
 
 def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
@@ -23,6 +26,20 @@ def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
             await engine.stop()
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_groups_of_our_own_are_not_listed() -> None:
+    """The page goes on after them all the same."""
+    own, other = (GroupView(name, GroupSettings(), []) for name in ("CID_RMQ_SYS_REDRIVE", "g"))
+
+    def script(engine: ScriptedEngine) -> None:
+        engine.answers |= {ListGroups: [own, other], CountLags: []}
+
+    status, answer, _ = exchange("GET", "/v1/groups", script=script)
+    assert status == 200
+    assert [row["group"] for row in answer["result"]["groups"]] == ["g"]
+    _, answer, _ = exchange("GET", "/v1/groups?limit=1", script=script)
+    assert answer["result"] == {"groups": [], "next": "CID_RMQ_SYS_REDRIVE"}
 
 
 async def use(client: httpx.AsyncClient) -> None:

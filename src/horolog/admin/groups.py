@@ -28,7 +28,7 @@ from horolog.protocol.queue_commands import (
     ListGroups,
     PutGroup,
 )
-from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.protocol.rocketmq.names import check_group, check_topic, is_system_group
 from horolog.server.connected import ConnectedClient, kind_of
 from horolog.server.listing import stored_ms
 from horolog.server.resets import End, QueueOffset, plan_reset, reset
@@ -50,7 +50,7 @@ async def list_groups(request: Request) -> Response:
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     engine, doors = engine_of(request), doors_of(request)
     page: list[GroupView] = await engine.submit(ListGroups(parameters.get("after", ""), limit + 1))
-    groups = page[:limit]
+    groups = [group for group in page[:limit] if not is_system_group(group.name)]
     lags: dict[str, list[Lag]] = {group.name: [] for group in groups}
     for lag in await _lags(engine, [(g.name, topic) for g in groups for topic in g.topics]):
         lags[lag.group].append(lag)
@@ -70,7 +70,7 @@ async def list_groups(request: Request) -> Response:
                 "retry_max": group.settings.retry_max,
             }
         )
-    return answer({"groups": rows, "next": groups[-1].name if len(page) > limit else None})
+    return answer({"groups": rows, "next": page[limit - 1].name if len(page) > limit else None})
 
 
 async def _lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
