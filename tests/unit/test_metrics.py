@@ -21,10 +21,10 @@ from horolog.access.guard import Guard
 from horolog.admin.app import make_app
 from horolog.broker.counters import LATENESS_BOUNDS_MS, Count
 from horolog.broker.shard import Settings
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.histogram import Histogram, quantile
 from horolog.metrics.exposition import Exposition, text_of, wants_openmetrics
-from horolog.metrics.figures import Figures
+from horolog.metrics.figures import Figures, Seldom
 from horolog.metrics.present import OTHER, Present
 from horolog.metrics.table import METRICS, OF_PROCESS, Type
 from horolog.protocol.commands import (
@@ -331,6 +331,25 @@ def test_values_are_read_once_a_second(tmp_path) -> None:
         assert first[0] is again[0]
 
     run(tmp_path, story)
+
+
+def test_what_cannot_be_read_stays_as_it_was() -> None:
+    answers: list[Any] = [{1: 5}, HorologError(ErrorCode.DAMAGED, "a run"), OSError("gone"), {1: 6}]
+
+    def compute() -> dict[int, int]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    seldom = Seldom(compute, {})
+    found = []
+    for _ in range(4):
+        seldom._next_s = 0.0
+        found.append(seldom.result())
+    assert found == [{1: 5}, {1: 5}, {1: 5}, {1: 6}]
+    assert seldom.result() == {1: 6}
+    assert not answers  # it is not asked again so soon
 
 
 def test_the_format_is_that_which_is_asked_for(tmp_path) -> None:

@@ -5,7 +5,7 @@
 
 Read between two turns, from what the parts know anyway: it waits for nothing, so it is there also while the disk hangs.
 Most of it costs nothing; what grows with topics or groups is bounded by their number that is counted by itself, or
-done so seldom that it takes at most a hundredth of the loop's time (`_Seldom`).
+done so seldom that it takes at most a hundredth of the loop's time (`Seldom`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -23,8 +24,9 @@ from horolog.broker.counters import OTHERS, Count
 from horolog.delay import pending
 from horolog.delay.entry import ENTRY_BYTES
 from horolog.delay.far.adopted import AdoptedRun
+from horolog.errors import HorologError
 from horolog.limits import COUNTED_GROUPS
-from horolog.metrics.group_figures import Marks, group_figures
+from horolog.metrics.group_figures import GroupFigures, Marks, group_figures
 from horolog.metrics.present import (
     OTHER,
     DiskFigures,
@@ -54,19 +56,23 @@ class Connected(Protocol):
         ...
 
 
-class _Seldom(Generic[_Result]):
-    """Something costly, remembered for a while: at least a hundred times as long as it took."""
+class Seldom(Generic[_Result]):
+    """Something costly, remembered for a while: at least a hundred times as long as it took.
 
-    def __init__(self, compute: Callable[[], _Result]) -> None:
+    What cannot be computed, because a file is damaged or gone, stays as it was: metrics are there when things are bad.
+    """
+
+    def __init__(self, compute: Callable[[], _Result], first: _Result) -> None:
         self._compute = compute
         self._next_s = 0.0
-        self._result: _Result | None = None
+        self._result = first
 
     def result(self) -> _Result:
         """As it was when it was computed last."""
         began = time.monotonic()
-        if self._result is None or began >= self._next_s:
-            self._result = self._compute()
+        if began >= self._next_s:
+            with suppress(HorologError, OSError):
+                self._result = self._compute()
             took = time.monotonic() - began
             self._next_s = began + max(_SELDOM_S, took * _PART)
         return self._result
@@ -96,9 +102,12 @@ class Figures:
         self._backup_ms = 0
         self._marks = Marks()
         shard = engine.broker.shard
-        self._pending = _Seldom(lambda: pending.by_topic(shard.delay))
-        self._groups = _Seldom(
-            lambda: group_figures(shard, self._marks, groups_max, engine.clock.wall_ms())
+        no_topics: dict[int, int] = {}
+        self._pending = Seldom(lambda: pending.by_topic(shard.delay), no_topics)
+        no_groups: list[GroupFigures] = []
+        self._groups = Seldom(
+            lambda: group_figures(shard, self._marks, groups_max, engine.clock.wall_ms()),
+            (no_groups, 0),
         )
         self._present: Present | None = None
         self._next_s = 0.0
