@@ -383,6 +383,8 @@ def test_metrics_are_for_administrators_where_access_is_controlled(tmp_path) -> 
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             assert (await client.get("/metrics")).status_code == 401
+            user = httpx.BasicAuth("app", "app-secret")
+            assert (await client.get("/metrics", auth=user)).status_code == 403
             token = {"authorization": "Bearer operator-token"}
             found = await client.get("/metrics", headers=token)
             assert found.json()["error"]["code"] == "not_found"  # it counts nothing
