@@ -240,6 +240,7 @@ class Conformance:
             if one.broker.admin.get(letters)["waiting"]:
                 break
             later()
+            one.poll(name)
             one.driver.quiet(0.1)
         assert one.broker.admin.get(letters)["waiting"] == 1
         one.broker.advance(24 * HOUR_MS)

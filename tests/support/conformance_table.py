@@ -87,6 +87,7 @@ CLIENTS = {
             "push": "this version has producers and simple consumers",
             "pull": NO_PULL,
             "recall": NO_RECALL,
+            "tls": "the option of this version asks for TLS and never sets it up, so no connection is made",
         },
     ),
     "java-4.9.8": Client(

@@ -76,6 +76,9 @@ class Official:
         """Close a consumer."""
         self.driver.ask("close", name=name)
 
+    def poll(self, name: str) -> None:
+        """Let a consumer ask that does not by itself."""
+
     def wait(
         self, name: str, count: int, meanwhile: Callable[[], object] | None = None
     ) -> list[Taken]:
@@ -149,6 +152,7 @@ class Polling(Grpc):
     def __init__(self, driver: Driver, broker: BrokerProcess, *, tls: bool = False) -> None:
         super().__init__(driver, broker, tls=tls)
         self._taken: dict[str, list[Taken]] = {}
+        self._most: dict[str, int] = {}
 
     def consumer(
         self,
@@ -165,6 +169,7 @@ class Polling(Grpc):
         asked = {"topic": topic, "group": group or f"group-{topic}", "filter": filter, "sql": sql}
         self.driver.ask("simple", await_ms=AWAIT_MS, **asked, **self.at(name))
         self._taken.setdefault(name, [])
+        self._most[name] = 1 if orderly else 32  # what comes after a failure is not to be taken
         return name
 
     def taken(self, name: str) -> list[Taken]:
@@ -174,7 +179,7 @@ class Polling(Grpc):
         self, name: str, count: int, meanwhile: Callable[[], object] | None = None
     ) -> list[Taken]:
         for _ in range(POLLS):
-            self._poll(name)
+            self.poll(name)
             if len(self._taken[name]) >= count:
                 return self._taken[name]
             if meanwhile is not None:
@@ -185,15 +190,15 @@ class Polling(Grpc):
         if wanted:
             self.wait(name, len(wanted))
         for _ in range(2):  # the client asks one of the two queues at a time
-            self._poll(name)
+            self.poll(name)
         assert Counter(bodies(self._taken[name])) == Counter(wanted)
         return self._taken[name]
 
     def leave(self, name: str) -> None:
         """Nobody polls it any more."""
 
-    def _poll(self, name: str) -> None:
-        for message in self.receive(name):
+    def poll(self, name: str) -> None:
+        for message in self.receive(name, self._most[name]):
             self._taken[name].append(message)
             word, _, rest = message["body"].partition(" ")
             if word != "fail" or message["attempt"] > int(rest.split()[0]):
