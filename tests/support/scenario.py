@@ -15,6 +15,8 @@ Everything else is prose.  The vocabulary, on both doors:
     ack TOPIC [group=g]                          everything that was shown to the group and was not failed
     fail "BODY" [group=g]                        wants it again in ten seconds
     bury "BODY" [group=g]                        wants it among the dead letters of the group
+    fail "BODY" [group=g] pause=group            wants it again when the group says
+    pauses 1s,3s [group=g]                       between the attempts of the group
     orderly [group=g]                            the group consumes in order
     take TOPIC [max=2] [group=g]                 one receive in order, and shows it
     done "BODY" [group=g]                        is done with it
@@ -326,7 +328,15 @@ class Scenario(ScheduleWords, GroupWords):
         return topic, group, self._held[topic, group].pop(words[0])
 
     def _fail(self, words: list[str]) -> list[str]:
-        self._receiver.fail(*self._taken(words), 10_000)
+        of_group = self._options(words[1:]).get("pause") == "group"
+        self._receiver.fail(*self._taken(words), 0 if of_group else 10_000)
+        return []
+
+    def _pauses(self, words: list[str]) -> list[str]:
+        group = self._name(self._options(words[1:]).get("group", "g"))
+        pauses = [parse_duration_ms(word, field="pauses") for word in words[0].split(",")]
+        policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": pauses}}
+        put_group(self._broker.broker_address, group, groupRetryPolicy=policy)
         return []
 
     def _orderly(self, words: list[str]) -> list[str]:

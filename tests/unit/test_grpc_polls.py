@@ -134,3 +134,26 @@ def test_a_poll_after_its_clients_good_bye_does_not_wait(tmp_path) -> None:
             assert (await again)[1].message.body == b"body"
 
     with_door(tmp_path, story)
+
+
+def test_without_room_for_a_lease_a_receive_says_too_many_requests(tmp_path) -> None:
+    """At once without an await time, at its end with one; and whoever acknowledges makes room."""
+
+    async def story(door: Door) -> None:
+        door.engine.broker.shard.ready.leases_max = 2
+        await door.call("SendMessage", sending(*(message(message_id=f"id-{i}") for i in range(3))))
+        taken = [each.message for each in await door.receive() if each.HasField("message")]
+        assert len(taken) == 2
+        for await_for in (Duration(), AWAIT):
+            frames = await door.receive(long_polling_timeout=await_for)
+            assert [each.status.code for each in frames] == [pb.TOO_MANY_REQUESTS]
+            assert "2 messages are leased" in frames[0].status.message
+        entry = pb.AckMessageEntry(
+            message_id="id-0", receipt_handle=taken[0].system_properties.receipt_handle
+        )
+        names = {"group": pb.Resource(name="g"), "topic": pb.Resource(name="mixed")}
+        await door.call("AckMessage", pb.AckMessageRequest(**names, entries=[entry]))
+        rest = [each.message for each in await door.receive() if each.HasField("message")]
+        assert len(rest) == 1
+
+    with_door(tmp_path, story)

@@ -312,3 +312,20 @@ def test_assignments_and_modes(door, client) -> None:
     assert assigned(topic="%RETRY%g") == [(0, "PULL")]
     wrong = client.call(Code.SET_MESSAGE_REQUEST_MODE, body={**mode, "mode": "PUSH"})
     assert (wrong.code, wrong.remark[:5]) == (Status.INVALID_PARAMETER, "mode:")
+
+
+def test_without_room_for_a_lease_a_pop_says_that_it_is_full(
+    door: RemotingDoor, client: RemotingClient
+) -> None:
+    """Java clients take it for a queue of polls that is full, and ask again later."""
+
+    def few() -> None:
+        door.engine.broker.shard.ready.leases_max = 2
+
+    door.within(few)
+    send(client, "one", "two", "three")
+    first, _ = pop(client)
+    refused = client.call(Code.POP_MESSAGE, popping())
+    assert (refused.code, "2 messages are leased" in refused.remark) == (Status.POLLING_FULL, True)
+    client.done(Code.ACK_MESSAGE, of(first))
+    assert [message.body for message in pop(client)] == [b"three"]
