@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -163,6 +164,8 @@ def test_what_is_installed_serves(
         words = ["receive", "orders", "--group", "g", "--wait", "20s", "--ack"]
         assert run([horolog, *words], env=admin).endswith("\nnow\n")
         assert "core   ok" in run([horolog, "health"], env=admin)
+        with urllib.request.urlopen(broker.admin_url, timeout=30) as page:
+            assert (page.status, page.headers.get_content_type()) == (200, "text/html")
         os.kill(broker.pid, signal.SIGHUP)
         listener.until("RELOADING")
         listener.until("READY")

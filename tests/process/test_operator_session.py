@@ -58,7 +58,7 @@ def test_doctor_and_one_frame() -> None:
         assert "1 group (shop 1) with messages" in found["groups"]["seen"]
         shown = run(["top", "--once"], broker.admin_url)
         assert shown.returncode == 0
-        assert re.search(r"^orders +1$", shown.stdout, re.MULTILINE)
+        assert re.search(r"^orders +1\b", shown.stdout, re.MULTILINE)
         assert re.search(r"^shop +1 +1 +0$", shown.stdout, re.MULTILINE)
         assert re.search(r"^a second +[\d.]", shown.stdout, re.MULTILINE)
         assert max(map(len, shown.stdout.splitlines())) <= 80
