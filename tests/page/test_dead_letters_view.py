@@ -82,7 +82,7 @@ def test_a_dead_letter_leads_to_its_message(page: Page, still: BrokerProcess) ->
     page.goto(f"{still.admin_url}/#/dead-letters/readers")
     page.get_by_role("link", name=letter).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(letter)
-    expect(page.get_by_label("Body", exact=True)).to_have_text("m0")
+    expect(page.get_by_label("The body", exact=True)).to_have_text("m0")
 
 
 def test_a_group_without_any_says_so(page: Page, still: BrokerProcess) -> None:

@@ -83,7 +83,7 @@ def look(page: Page, broker: BrokerProcess, address: str) -> str:
 
 def check(page: Page) -> None:
     assert page.evaluate("window.ran") is None
-    alive = "main script, main iframe, main svg[onload], main img, main [onerror], main [onfocus], main [autofocus], main b"
+    alive = "main script, main iframe, main svg[onload], main img, main [onerror], main [onfocus], main [autofocus], main b:text-is('bold')"
     assert page.locator(alive).count() == 0
     hrefs = page.eval_on_selector_all("main a", "all => all.map(each => each.getAttribute('href'))")
     assert not [href for href in hrefs if not href.startswith(("#", "/"))]
@@ -118,7 +118,7 @@ def test_a_message_shows_every_letter_of_it(
     shown = look(page, still, f"messages/{name}/{hostile['waiting']}")
     for text in (IMAGE, ATTRIBUTE, URL, TEMPLATE, SCRIPT, "<b>bold</b>", "__proto__"):
         assert text in shown, text
-    expect(page.get_by_label("Body", exact=True)).to_have_text(BODY, use_inner_text=True)
+    expect(page.get_by_label("The body", exact=True)).to_have_text(BODY, use_inner_text=True)
     page.get_by_role("button", name="Hex").click()
     for button in ("Move …", "Hand over now …", "Recall …"):
         page.get_by_role("button", name=button).click()

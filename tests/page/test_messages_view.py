@@ -175,7 +175,7 @@ def test_a_broker_that_was_down_is_named_as_the_reason(page: Page, tmp_path: Pat
 
 def test_a_body_is_shown_as_text_json_and_hex(view: Page, still: BrokerProcess) -> None:
     open_message(view, still, send(still, body=ORDER))
-    body = view.get_by_label("Body", exact=True)
+    body = view.get_by_label("The body", exact=True)
     expect(body).to_contain_text('"total": 12345678901234567890,')
     assert json.loads(body.inner_text()) == json.loads(ORDER)
     view.get_by_role("button", name="Text").click()
@@ -200,7 +200,7 @@ def test_a_large_body_is_cut_and_can_be_saved_whole(view: Page, still: BrokerPro
         ),
     )
     shown = text.encode()[:45_000]
-    body = view.get_by_label("Body", exact=True)
+    body = view.get_by_label("The body", exact=True)
     view.get_by_role("button", name="Hex").click()
     expect(view.get_by_text("The first 8.0 KiB are shown; the download has all.")).to_be_visible()
     assert len(body.inner_text().splitlines()) == 512

@@ -48,7 +48,7 @@ export function waysToShow(bytes) {
 export function content(bytes, name) {
   if (!bytes.length) return [empty("The body is empty")];
   const ways = waysToShow(bytes);
-  const body = h("pre", { class: "body", tabindex: 0, "aria-label": "Body" });
+  const body = h("pre", { class: "body", tabindex: 0, "aria-label": "The body" });
   const note = h("p", { class: "faint" });
   let chosen = ways[0];
   const buttons = ways.map((way) => h("button", { type: "button", onclick: () => choose(way) }, way.label));
