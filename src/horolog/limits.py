@@ -253,6 +253,7 @@ ADMIN_REQUEST_MAX = (
 )  # the largest body as JSON, where a byte may be written as six characters
 ADMIN_LIST_MAX = 1_000  # pending messages in one answer; clients page with `from`
 HISTOGRAM_ROWS = 10_000  # of GET /v1/pending/histogram: a year by hour, a week by minute
+SHARED_ANSWERS = 64  # kept for a second, for others who ask the same; the largest has 250 kB
 HOT_SECONDS = 10  # in GET /v1/overview: the fullest of this hour and the next
 OVERVIEW_TOPICS = 50  # with the most pending, in GET /v1/overview, which is asked every second
 SEARCH_TURNS = 64  # of the core that one page of a search takes; then it says where to go on

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from admin_api import exchange
+from admin_api import exchange, serve
 from offloads import begin, exported, hour_after, open_world, schedule
 
 from horolog.admin.app import make_app
@@ -204,3 +204,15 @@ def test_what_waits_in_the_lake_is_counted_beside_the_seconds(make_world: Any) -
     first, last = before[0][0], before[-1][0]
     part = world.broker.ask(CountPending(from_ms=first + 1, to_ms=last)).rows
     assert part == before[1:-1]
+
+
+def test_those_who_ask_the_same_within_a_second_share_an_answer() -> None:
+    async def use(client: httpx.AsyncClient, engine: Any) -> None:
+        same = "/v1/pending/histogram?step=hour"
+        answers = await asyncio.gather(*(client.get(same) for _ in range(10)))
+        assert len({answer.content for answer in answers}) == 1
+        assert len(engine.asked) == 1
+        await client.get(f"{same}&topic=reminders")
+        assert len(engine.asked) == 2
+
+    serve(use)

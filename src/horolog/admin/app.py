@@ -43,6 +43,7 @@ from horolog.admin.answers import JSON
 from horolog.admin.bodies import Bodies
 from horolog.admin.endpoints import endpoints_of
 from horolog.admin.hosts import HostCheck
+from horolog.admin.shared import Shared
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.metrics.exposition import Exposition
@@ -122,6 +123,7 @@ def make_app(
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
     app.state.exposition = exposition
+    app.state.histograms = Shared(1.0)
     app.state.overview = overview.Overview(
         engine, broker_name, None if exposition is None else exposition.figures
     )

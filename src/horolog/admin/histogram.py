@@ -15,14 +15,16 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, engine_of
+from horolog.admin.answers import JSON, allow, engine_of
 from horolog.admin.endpoints import Access, endpoint, text
 from horolog.admin.page_shapes import Histogram
 from horolog.admin.requests import query
+from horolog.admin.shared import Shared
 from horolog.admin.views import iso
 from horolog.calendar.zones import zone
 from horolog.errors import ErrorCode, refused
@@ -104,6 +106,12 @@ async def show_histogram(request: Request) -> Response:
     wanted = _wanted(request)
     allow(request, rules.topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
+    shared: Shared = request.app.state.histograms
+    content = await shared.answer(wanted, lambda: _count(engine, wanted))
+    return Response(content, media_type=JSON)
+
+
+async def _count(engine: RunningEngine, wanted: _Wanted) -> bytes:
     hours: PendingCounts = await engine.submit(
         CountPending(
             wanted.topic,
@@ -118,18 +126,20 @@ async def show_histogram(request: Request) -> Response:
         counted, in_tier = await _by_second(engine, wanted.topic, hours, starts)
     rows = _binned(counted.rows, starts)
     from_ms, to_ms = (int(starts[0]), int(starts[-1])) if len(starts) else (0, 0)
-    return answer(
+    return orjson.dumps(
         {
-            "topic": wanted.topic,
-            "step": wanted.step.value,
-            "zone": wanted.zone.key,
-            "from_ms": from_ms,
-            "from": iso(from_ms),
-            "to_ms": to_ms,
-            "to": iso(to_ms),
-            "total": sum(n for _, n in rows),
-            "in_tier": in_tier,
-            "rows": rows,
+            "result": {
+                "topic": wanted.topic,
+                "step": wanted.step.value,
+                "zone": wanted.zone.key,
+                "from_ms": from_ms,
+                "from": iso(from_ms),
+                "to_ms": to_ms,
+                "to": iso(to_ms),
+                "total": sum(n for _, n in rows),
+                "in_tier": in_tier,
+                "rows": rows,
+            }
         }
     )
 

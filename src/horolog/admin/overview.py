@@ -20,6 +20,7 @@ from horolog.admin.answers import JSON
 from horolog.admin.endpoints import endpoint
 from horolog.admin.page_shapes import Overview as OverviewShape
 from horolog.admin.requests import query
+from horolog.admin.shared import Shared
 from horolog.admin.views import iso
 from horolog.broker.counters import LATENESS_BOUNDS_MS, Count
 from horolog.histogram import quantile
@@ -79,23 +80,14 @@ class Overview:
         self._broker_name = broker_name
         self._figures = figures
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
-        self._looking: asyncio.Task[bytes] | None = None
-        self._made_s = 0.0
+        self._shared = Shared(FRESH_S, self._now_s)
         self._before: tuple[float, Present] | None = None
         self._lateness: list[tuple[float, tuple[int, ...]]] = []  # as it was, of the last minute
         self._hot: tuple[float, list[_Row]] | None = None
 
     async def content(self) -> bytes:
         """The whole answer, at most `FRESH_S` old; who gives up waiting spoils it for nobody else."""
-        looking = self._looking
-        if looking is None or (looking.done() and self._is_old(looking)):
-            self._made_s = self._now_s()
-            looking = self._looking = asyncio.get_running_loop().create_task(self._look())
-        return await asyncio.shield(looking)
-
-    def _is_old(self, looked: asyncio.Task[bytes]) -> bool:
-        failed = looked.cancelled() or looked.exception() is not None
-        return failed or self._now_s() - self._made_s >= FRESH_S
+        return await self._shared.answer("", self._look)
 
     async def _look(self) -> bytes:
         engine = self._engine

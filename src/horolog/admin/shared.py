@@ -1,0 +1,49 @@
+"""Answers that everybody who asks the same within a moment shares: ten dashboards cost the broker what one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+
+from horolog.limits import SHARED_ANSWERS
+
+
+class Shared:
+    """Answers as bytes, by what was asked.
+
+    fresh_s  an answer is given again for so long
+    now_s    a monotonic clock; None: the event loop's
+    """
+
+    def __init__(self, fresh_s: float, now_s: Callable[[], float] | None = None) -> None:
+        self._fresh_s = fresh_s
+        self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
+        self._made: dict[Hashable, tuple[float, asyncio.Task[bytes]]] = {}  # the oldest first
+
+    async def answer(
+        self, asked: Hashable, make: Callable[[], Coroutine[None, None, bytes]]
+    ) -> bytes:
+        """What `make` gives, once for all who ask; who gives up waiting spoils it for nobody else.
+
+        A failure goes to those who waited for it, and is not kept.
+        """
+        known = self._made.get(asked)
+        if known is None or self._is_old(*known):
+            self._made.pop(asked, None)
+            self._forget()
+            made = asyncio.get_running_loop().create_task(make())
+            known = self._made[asked] = (self._now_s(), made)
+        return await asyncio.shield(known[1])
+
+    def _is_old(self, made_s: float, made: asyncio.Task[bytes]) -> bool:
+        if not made.done():
+            return False
+        failed = made.cancelled() or made.exception() is not None
+        return failed or self._now_s() - made_s >= self._fresh_s
+
+    def _forget(self) -> None:
+        """Make room for one more, and keep nothing that nobody is given again."""
+        old = [asked for asked, known in self._made.items() if self._is_old(*known)]
+        full = len(self._made) - len(old) >= SHARED_ANSWERS
+        for asked in old or ([next(iter(self._made))] if full else []):
+            del self._made[asked]
