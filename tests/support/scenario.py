@@ -27,6 +27,9 @@ Everything else is prose.  The vocabulary, on both doors:
     leave TOPIC [group=g]                        the consumer goes away; another one takes its place
     recall "BODY"
     reschedule "BODY" to=+2h
+    handover "BODY" [due=+1h]                    now; only if it is due then
+    window TOPIC from=+1h before=+2h [tag=T] [dry=yes] [to=+3h | by=+1h as=NAME]    moves all of it, or hands it over
+    history "BODY"                               what has happened to the message
     pending TOPIC
     adopt TOPIC "BODY" due=+1h …                 as a bulk load: files of messages, adopted in one transaction
     crash                                        kill -9, and a start on the same data
@@ -56,10 +59,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 from adopted_runs import stage
 from remoting_client import put_group
 from scenario_groups import GroupWords
+from scenario_moves import MoveWords
 from scenario_schedules import ScheduleWords
 
 from horolog.admin.client import path_of
-from horolog.errors import HorologError
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.broker import BrokerProcess, installed_command
@@ -174,7 +177,7 @@ def doors_of(text: str, word: str) -> list[str]:
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
-class Scenario(ScheduleWords, GroupWords):
+class Scenario(ScheduleWords, GroupWords, MoveWords):
     """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
 
     def __init__(self, broker: ScenarioBroker, sender: Side, receiver: Side) -> None:
@@ -380,18 +383,6 @@ class Scenario(ScheduleWords, GroupWords):
         recalled = self._sender.recall(topic, sent.recall_handle)
         assert recalled == sent.message_id
         return ["recalled"]
-
-    def _reschedule(self, words: list[str]) -> list[str]:
-        """Through the admin API: neither protocol has a word for it."""
-        body, at_ms = words[0], self._at(self._options(words[1:])["to"])
-        topic, sent = self._sent[body]
-        wanted = {"handle": sent.recall_handle, "new_deliver_at_ms": at_ms}
-        try:
-            moved = self._broker.admin.post("/v1/reschedule", wanted)
-        except HorologError as refusal:
-            raise Refused(str(refusal)) from None
-        self._sent[body] = topic, Sent(moved["message_id"], moved["recall_handle"])
-        return ["rescheduled"]
 
     def _adopt(self, words: list[str]) -> list[str]:
         topic, messages = self._name(words[0]), []
