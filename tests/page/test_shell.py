@@ -19,14 +19,16 @@ def test_the_page_opens_on_the_overview(page: Page, still: BrokerProcess) -> Non
 
 def test_every_view_is_reached_by_keys_alone(page: Page, still: BrokerProcess) -> None:
     page.goto(still.admin_url)
-    links = page.get_by_role("navigation").get_by_role("link")
+    links = page.get_by_role("navigation", name="Views").get_by_role("link")
     expect(links.first).to_be_visible()
     for at in range(links.count()):
         title = links.nth(at).get_attribute("title") or ""
         name = links.nth(at).text_content()
         for key in title.split():
             page.keyboard.press(key)
-        expect(page.get_by_role("navigation").locator("[aria-current]")).to_have_text(name or "")
+        expect(page.get_by_role("navigation", name="Views").locator("[aria-current]")).to_have_text(
+            name or ""
+        )
         expect(page.get_by_role("main").get_by_role("heading").first).to_be_visible()
 
 
@@ -64,7 +66,7 @@ def test_it_fits_a_phone(chromium: Browser, still: BrokerProcess, scheme: str) -
     context = chromium.new_context(viewport={"width": 360, "height": 740}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(still.admin_url)
-    links = page.get_by_role("navigation").get_by_role("link")
+    links = page.get_by_role("navigation", name="Views").get_by_role("link")
     expect(links.first).to_be_visible()
     for at in range(links.count()):
         links.nth(at).click()
