@@ -143,6 +143,19 @@ def test_a_policy_that_cannot_be_read_is_refused(world, text: str) -> None:
     assert world.broker.ask(DescribeTopic("t")).pending == 0
 
 
+def test_nor_is_a_half_message_with_one(world) -> None:
+    """Else nobody would hear of it: its commit has no way to refuse a message."""
+    make(world)
+    made = encode(topic="t", body=b"a", message_id="a", type=MessageType.TRANSACTION,
+                  due_ms=world.clock.wall_ms() + MINUTE_MS,
+                  system_properties=properties.encode({properties.TRANSACTION: "true"}),
+                  user_properties={"HOROLOG_LATE": "soon"})  # fmt: skip
+    sent = world.broker.ask(SendHalf("t", [made]))
+    (error,) = sent.refused.values()
+    assert (error.code, error.field) == (ErrorCode.BAD_REQUEST, "HOROLOG_LATE")
+    assert world.broker.ask(DescribeTopic("t")).open_transactions == 0
+
+
 @pytest.mark.parametrize(
     ("late", "after_ms"), [("later", 0), ("drop", 0), ("drop", 1 << 40), ("hand-over", 5)]
 )

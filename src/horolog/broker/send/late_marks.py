@@ -32,17 +32,25 @@ def mark(
     for row in _rows_with(records, at):
         start = int(at[row]) + HEAD_BYTES
         stored = records[start : int(at[row]) + int(heads["size"][row])]
-        topic, of_message = layout.topic_and_properties(stored)
-        text = properties.value_of(of_message, PROPERTY)
-        if text is None:
-            continue  # its body has the words
         try:
-            check_has_room(topic, parse_policy(text), PROPERTY)
+            has_policy = check_policy(stored)
         except HorologError as error:
             refused[row] = error
-            continue
-        heads["flags"][row] |= HAS_LATE
+        else:
+            heads["flags"][row] |= HAS_LATE * has_policy
     return refused
+
+
+def check_policy(stored: bytes) -> bool:
+    """Whether a message has a policy of its own, by its stored layout; BAD_REQUEST if that cannot be read."""
+    if _NEEDLE not in stored:
+        return False
+    topic, of_message = layout.topic_and_properties(stored)
+    text = properties.value_of(of_message, PROPERTY)
+    if text is None:
+        return False  # its body has the words
+    check_has_room(topic, parse_policy(text), PROPERTY)
+    return True
 
 
 def _rows_with(records: bytes, at: npt.NDArray[np.int64]) -> Iterator[int]:

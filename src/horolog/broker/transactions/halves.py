@@ -6,14 +6,16 @@ scheduled.  A half message that is sent again, with its id and within the window
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.broker.columns import stamp
 from horolog.broker.effects import Now, Reply
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.send.group_queues import draw_queues
+from horolog.broker.send.late_marks import check_policy
 from horolog.broker.send.repeats import is_repeat
 from horolog.broker.send.sends import check_count, too_late
 from horolog.broker.shard import Shard
@@ -75,7 +77,7 @@ class Halves:
     ) -> None:
         head = np.frombuffer(record, HEAD, 1).copy()
         queue = _queue_of(record)
-        found = self._refusal(topic, int(head["kind"][0]), int(head["due_ms"][0]), queue, now)
+        found = self._refusal(topic, head, record[HEAD_BYTES:], queue, now)
         if found is not None:
             sent.refused[row], sent.queue_ids[row] = found, -1
             return
@@ -95,12 +97,18 @@ class Halves:
             self._shard.halves.under_way[topic.id] += 1
 
     def _refusal(
-        self, topic: Topic, kind: int, due_ms: int, queue: int, now: Now
+        self, topic: Topic, head: npt.NDArray[Any], stored: bytes, queue: int, now: Now
     ) -> HorologError | None:
+        kind, due_ms = int(head["kind"][0]), int(head["due_ms"][0])
         found = refusal(topic.name, topic.type, MessageType(kind))
         if found is not None or queue >= topic.write_queues:
             return found or topic.no_such_queue(queue)
         due_ms = now.wall_ms - due_ms if due_ms < 0 else due_ms
+        if due_ms > now.wall_ms:
+            try:
+                check_policy(stored)
+            except HorologError as error:
+                return error
         return too_late(due_ms, now.wall_ms, self._shard.settings.max_delay_ms)
 
     def _patience_ms(self, made: bytes) -> int:
