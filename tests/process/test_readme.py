@@ -22,6 +22,7 @@ SHAPES = (
     (re.compile(r"\b0[0-9A-F]{33}\b"), "<id>"),
     (re.compile(r"\d{4}-\d{2}-\d{2}T[0-9:.]+Z"), "<time>"),
 )
+MESSAGE_ID = re.compile(r'"message_id":"([0-9A-F]+)"')
 HANDLE = re.compile(r"\bdjEg[A-Za-z0-9_=-]+")
 
 
@@ -97,7 +98,7 @@ def test_python_blocks_compile(page: str) -> None:
 def test_http_examples_of_the_reference(horolog_broker: BrokerProcess) -> None:
     """Every curl line of docs/reference/http.md, in order, as a shell runs it; each one must succeed.
 
-    $HANDLE is the recall handle of the message that was sent last.
+    $HANDLE is the recall handle of the message that was sent last, $ID its id.
     """
     page = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(curl .*?)\n```", page)
@@ -112,6 +113,9 @@ def test_http_examples_of_the_reference(horolog_broker: BrokerProcess) -> None:
             check=True,
             env=environment,
         )
-        assert ended.stdout.startswith(('{"result":', "HLQR")), block + "\n" + ended.stdout
+        answers = ('{"result":', "HLQR", '{"openapi":')
+        assert ended.stdout.startswith(answers), block + "\n" + ended.stdout[:500]
+        for message_id in MESSAGE_ID.findall(ended.stdout):
+            environment["ID"] = message_id
         for handle in HANDLE.findall(ended.stdout):
             environment["HANDLE"] = handle
