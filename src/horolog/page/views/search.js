@@ -15,7 +15,7 @@ import { fieldMs, instantField, instantOf, isoText } from "../parts/when.js";
 
 const PAGE = 100;
 const FIELDS = ["topic", "id", "key", "tag", "from", "to", "state", "after"];
-const STATES = ["pending", "delivered", "recalled", "moved", "expired", "lake", "quarantined"];
+const STATES = ["pending", "delivered", "recalled", "moved", "expired", "lake", "quarantined", "ended"];
 const DAY_MS = 86_400_000;
 
 /** A due time as a cell: in the chosen zone, how far away, and in UTC below. */
