@@ -21,7 +21,11 @@ function isTyping(target) {
 
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (isTyping(event.target)) {
+    if (event.key === "Escape") event.target.blur(); // keys go to the page again
+    return;
+  }
   const both = first && event.timeStamp - firstAt < PAUSE_MS ? `${first} ${event.key}` : "";
   const found = known.findLast((each) => each.keys === both) ?? known.findLast((each) => each.keys === event.key);
   first = "";
@@ -43,7 +47,7 @@ export function showHelp() {
     ["Tab", "to the next link or field"],
     ["↑ ↓ j k", "to another row of a table"],
     ["Enter", "open what is chosen"],
-    ["Esc", "close a dialog"],
+    ["Esc", "leave a field, close a dialog"],
   ].map(([keys, text]) =>
     h("tr", {}, h("td", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "])), h("td", {}, text)),
   );
