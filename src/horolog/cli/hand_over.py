@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from horolog.cli.exits import Exit
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.options import (
+    ADMIN_DEFAULT,
+    Admin,
+    AsJson,
+    DryRun,
+    DueFrom,
+    DueTo,
+    Handle,
+    OfDue,
+    OfId,
+    OfTag,
+    OfTopic,
+    Yes,
+    connect,
+    typed_as,
+)
 from horolog.cli.output import print_json, print_stored
 from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
 from horolog.cli.windows import Deed, act_on_window
@@ -25,27 +36,16 @@ _DEED = Deed(
 
 
 def hand_over(
-    handle: Annotated[
-        str,
-        typer.Argument(
-            metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."
-        ),
-    ] = "",
+    handle: Handle = "",
     *,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic of what is meant.")] = "",
-    id_: Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")] = "",
-    due: Annotated[str, typer.Option(metavar="TIME", help="Its due time.")] = "",
-    from_: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
-    ] = "",
-    to: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
-    tag: Annotated[str, typer.Option(help="With --from and --to: only with this tag.")] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --from and --to: only count.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --from and --to: do not ask.")
-    ] = False,
+    topic: OfTopic = "",
+    id_: OfId = "",
+    due: OfDue = "",
+    from_: DueFrom = "",
+    to: DueTo = "",
+    tag: OfTag = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:

@@ -32,6 +32,22 @@ ADMIN_DEFAULT = "http://127.0.0.1:8090"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
+# What a command acts on: one message, or all of a window.
+Handle = Annotated[
+    str,
+    typer.Argument(metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."),
+]
+OfTopic = Annotated[str, typer.Option("--topic", metavar="NAME", help="Topic of what is meant.")]
+OfId = Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")]
+OfDue = Annotated[str, typer.Option("--due", metavar="TIME", help="Its due time.")]
+DueFrom = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
+]
+DueTo = Annotated[str, typer.Option("--to", metavar="TIME", help="… and due before.")]
+OfTag = Annotated[str, typer.Option("--tag", help="With --from: only with this tag.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --from: only count.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.")]
+
 
 def register(
     app: typer.Typer, name: str, command: Callable[..., object], *, hidden: bool = False

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horolog.cli.exits import Exit
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.options import (
+    ADMIN_DEFAULT,
+    Admin,
+    AsJson,
+    DryRun,
+    DueFrom,
+    Handle,
+    OfDue,
+    OfId,
+    OfTag,
+    OfTopic,
+    Yes,
+    connect,
+    typed_as,
+)
 from horolog.cli.output import print_json, print_stored
 from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
 from horolog.cli.windows import Deed, act_on_window
@@ -40,12 +54,7 @@ _DEED = Deed(
 
 
 def reschedule(
-    handle: Annotated[
-        str,
-        typer.Argument(
-            metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."
-        ),
-    ] = "",
+    handle: Handle = "",
     *,
     to: Annotated[
         str,
@@ -55,23 +64,21 @@ def reschedule(
         str,
         typer.Option(metavar="DURATION", help="With --from: each so much later, or -1h: earlier."),
     ] = "",
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Without a HANDLE: its topic,")] = "",
-    id_: Annotated[str, typer.Option("--id", metavar="ID", help="its id")] = "",
-    due: Annotated[str, typer.Option(metavar="TIME", help="and its due time until now.")] = "",
+    topic: OfTopic = "",
+    id_: OfId = "",
+    due: OfDue = "",
     if_due: Annotated[
         str, typer.Option(metavar="TIME", help="Of one message: only if it is due then.")
     ] = "",
-    from_: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
-    ] = "",
+    from_: DueFrom = "",
     before: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
-    tag: Annotated[str, typer.Option(help="With --from: only with this tag.")] = "",
+    tag: OfTag = "",
     operation: Annotated[
         str,
         typer.Option(metavar="NAME", help="With --by: none is shifted twice under that name."),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
