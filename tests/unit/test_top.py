@@ -98,7 +98,7 @@ def test_what_the_broker_does_not_tell_is_left_out() -> None:
 
 def test_lateness_as_a_line_of_bars() -> None:
     (line,) = [each for each in drawn(looked(lateness=LATENESS)) if each.startswith("lateness")]
-    assert line == "lateness   p50 ≤ 10 ms   p99 ≤ 5.0 s   │ █▁▁│ to 5.0 s, and later"
+    assert line == "lateness   p50 ≤ 10 ms   p99 ≤ 5.0 s   1 ms │ █▁▁│ > 5.0 s"
     still = {**LATENESS, "minute": [0, 0, 0, 0]}
     (line,) = [each for each in drawn(looked(lateness=still)) if each.startswith("lateness")]
     assert line == "lateness   nothing was handed over in the last minute"

@@ -154,7 +154,7 @@ def test_permissions_over_http() -> None:
     status, _, engine = exchange("PATCH", "/v1/topics/reminders", {"perm": 2})
     assert (status, engine.asked[-1]) == (200, ChangeTopic("reminders", 0, TopicSettings(2)))
     status, answer, engine = exchange("DELETE", "/v1/topics/reminders")
-    assert (status, answer["result"]) == (200, {"deleted": "reminders"})
+    assert (status, answer["result"]) == (200, {"deleted": "reminders", "recalled": 0})
     assert engine.asked == [DeleteTopic("reminders")]
     status, answer, engine = exchange("PATCH", "/v1/topics/reminders", {})
     assert (status, answer["error"]["field"], engine.asked) == (400, "queues", [])

@@ -40,7 +40,6 @@ from horolog.server.loop import Engine
 
 _FINEST_S = 1.0  # looks that follow each other more quickly are one
 _PART = 100  # what is done seldom takes at most one part in so many of the time
-_SELDOM_S = 5.0
 _Result = TypeVar("_Result")
 
 
@@ -74,7 +73,7 @@ class Seldom(Generic[_Result]):
             with suppress(HorologError, OSError):
                 self._result = self._compute()
             took = time.monotonic() - began
-            self._next_s = began + max(_SELDOM_S, took * _PART)
+            self._next_s = began + took * _PART
         return self._result
 
 
