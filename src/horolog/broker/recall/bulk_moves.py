@@ -21,7 +21,7 @@ from horolog.delay import pending
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FRAME_BYTES_MAX, HOUR_MS, MOVES_KEPT
+from horolog.limits import HOUR_MS, MOVES_KEPT
 from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
 from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
@@ -66,7 +66,7 @@ def move(
     order = np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
     refs, entries, records = shard.delay.verified(refs[order], entries[order])
     lanes = lanes_of(records)
-    limit = min(FRAME_BYTES_MAX, shard.log.segment_bytes // 4)
+    limit = shard.log.frame_bytes_max
     frame = _Frame(shard, wall_ms)
     moved = 0
     for i, (record, due_ms) in enumerate(zip(records, entries["due_ms"].tolist(), strict=True)):
