@@ -72,7 +72,7 @@ SAY_LAKE = {
     "admin/shapes.py",
     "broker/shard.py",
     "delay/tier.py",
-    "protocol/commands.py",
+    "protocol/pending_commands.py",
     "protocol/tier_commands.py",
     "server/open_broker.py",
 }

@@ -10,16 +10,40 @@ Times are UTC epoch milliseconds (`_ms` of a wall clock) or durations in millise
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
 
-from horolog.errors import HorologError
-from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.adoption_commands import AdoptionCommand
 from horolog.protocol.dead_letter_commands import DeadLetterCommand
 from horolog.protocol.history_commands import HistoryCommand
+from horolog.protocol.lease_commands import Ack as Ack
+from horolog.protocol.lease_commands import Acked as Acked
+from horolog.protocol.lease_commands import CancelReceive as CancelReceive
+from horolog.protocol.lease_commands import Changed as Changed
+from horolog.protocol.lease_commands import ChangeInvisible as ChangeInvisible
+from horolog.protocol.lease_commands import Delivered as Delivered
+from horolog.protocol.lease_commands import LeaseCommand
+from horolog.protocol.lease_commands import Receive as Receive
+from horolog.protocol.lease_commands import Received as Received
 from horolog.protocol.move_commands import MoveCommand
+from horolog.protocol.pending_commands import CountBy as CountBy
+from horolog.protocol.pending_commands import CountPending as CountPending
+from horolog.protocol.pending_commands import FindMessages as FindMessages
+from horolog.protocol.pending_commands import FoundMessage as FoundMessage
+from horolog.protocol.pending_commands import ListPending as ListPending
+from horolog.protocol.pending_commands import MessageState as MessageState
+from horolog.protocol.pending_commands import PendingCommand
+from horolog.protocol.pending_commands import PendingCounts as PendingCounts
+from horolog.protocol.pending_commands import PendingMessage as PendingMessage
 from horolog.protocol.queue_commands import QueueCommand
+from horolog.protocol.recall_commands import Recall as Recall
+from horolog.protocol.recall_commands import RecallByKey as RecallByKey
+from horolog.protocol.recall_commands import RecallCommand
+from horolog.protocol.recall_commands import Recalled as Recalled
+from horolog.protocol.recall_commands import RecalledMany as RecalledMany
+from horolog.protocol.recall_commands import RecallMany as RecallMany
+from horolog.protocol.recall_commands import RecallStatus as RecallStatus
+from horolog.protocol.recall_commands import Reschedule as Reschedule
+from horolog.protocol.recall_commands import Rescheduled as Rescheduled
+from horolog.protocol.recall_commands import RescheduleStatus as RescheduleStatus
 from horolog.protocol.retry_commands import RetryCommand
 from horolog.protocol.schedules import ScheduleCommand
 from horolog.protocol.send_commands import DescribeLanes as DescribeLanes
@@ -29,7 +53,7 @@ from horolog.protocol.send_commands import NewMessage as NewMessage
 from horolog.protocol.send_commands import NewRecords as NewRecords
 from horolog.protocol.send_commands import SendMessages as SendMessages
 from horolog.protocol.send_commands import Sent as Sent
-from horolog.protocol.tier_commands import Elsewhere, TierCommand
+from horolog.protocol.tier_commands import TierCommand
 from horolog.protocol.topic_commands import NOT_COUNTED as NOT_COUNTED
 from horolog.protocol.topic_commands import ChangeTopic as ChangeTopic
 from horolog.protocol.topic_commands import CreateTopic as CreateTopic
@@ -41,206 +65,6 @@ from horolog.protocol.topic_commands import TopicSettings as TopicSettings
 from horolog.protocol.topic_commands import TopicType as TopicType
 from horolog.protocol.topic_commands import TopicView as TopicView
 from horolog.protocol.transaction_commands import TransactionCommand
-
-
-@dataclass(slots=True, frozen=True)
-class Receive:
-    """Lease up to `batch` messages; gives `Received`, at the latest after `poll_ms`, then empty."""
-
-    group: str
-    topic: str
-    queue_id: int  # the queue to begin with; −1: any.  All queues are looked at
-    filter_expression: str  # TAG expression: "*" or "TagA || TagB"; or SQL92
-    batch: int
-    invisible_ms: int  # duration of the lease; ignored with auto_renew
-    auto_renew: bool
-    poll_ms: int  # how long to wait for a first message; 0: answer at once
-    client_id: str
-    attempt_id: str = ""  # in order: who comes again with the same one gets the same messages
-    bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
-    is_sql: bool = False  # the filter is a SQL92 expression
-    gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
-    in_order: bool = False  # as a group whose settings say so
-    from_end: bool = False  # where a new group begins: `broker.consume.offsets.Offsets.begin`
-    counts_rest: bool = False  # the answer says how many more there are
-
-
-class Delivered(NamedTuple):
-    """One leased message."""
-
-    layout: bytes  # the stored layout (`protocol.rocketmq.layout.decode`)
-    queue_id: int
-    queue_offset: int
-    attempt: int  # 1 at the first delivery
-    receipt_handle: str
-
-
-@dataclass(slots=True)
-class Received:
-    """The leased messages, none when the poll ended without any.
-
-    rest  how many of the topic were never leased to the group, if the receive wants to know
-    """
-
-    messages: list[Delivered]
-    rest: int = 0
-
-
-@dataclass(slots=True, frozen=True)
-class CancelReceive:
-    """The caller of a parked Receive or Pull has gone; gives None.
-
-    token   the future given for it
-    answer  answer it first, as if its time were over
-    """
-
-    token: object
-    answer: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class Ack:
-    """Consumed; gives `Acked`."""
-
-    group: str
-    topic: str
-    receipt_handles: list[str]
-
-
-@dataclass(slots=True)
-class Acked:
-    """Per handle: None, or why it was refused (INVALID_RECEIPT_HANDLE)."""
-
-    refused: list[HorologError | None]
-
-
-@dataclass(slots=True, frozen=True)
-class ChangeInvisible:
-    """Make a leased message visible again after `invisible_ms` from now (renew or nack); gives `Changed`."""
-
-    group: str
-    topic: str
-    receipt_handle: str
-    invisible_ms: int
-    by_group: bool = False  # the pause is that of the group's back-off instead
-
-
-@dataclass(slots=True)
-class Changed:
-    """The handle that replaces the old one."""
-
-    receipt_handle: str
-
-
-class RecallStatus(StrEnum):
-    """The truth about a recall (P8), decided by log order."""
-
-    CANCELLED = "CANCELLED"
-    ALREADY_DELIVERED = "ALREADY_DELIVERED"
-    NOT_FOUND = "NOT_FOUND"
-
-
-@dataclass(slots=True, frozen=True)
-class Recall:
-    """Cancel every pending copy of (topic, message id, due time); gives `Recalled`.
-
-    Or `LookElsewhere`, if copies may be there and nobody has looked: so do the three below.
-    """
-
-    topic: str
-    message_id: str
-    due_ms: int
-    origin: int = -1  # −1: unknown (handle of five fields, or by id)
-    elsewhere: Elsewhere | None = None  # what was found there; None: nobody has looked
-
-
-@dataclass(slots=True)
-class Recalled:
-    """What became of it; `detail` is a sentence that begins with the status word."""
-
-    status: RecallStatus
-    detail: str
-    message_id: str
-    due_ms: int = 0  # of the message that was meant
-
-
-@dataclass(slots=True, frozen=True)
-class RecallByKey:
-    """`Recall` of every message of the topic that has this key; gives list[Recalled], oldest first.
-
-    Only messages whose records the log still holds are found by key.
-    """
-
-    topic: str
-    key: str
-
-
-@dataclass(slots=True, frozen=True)
-class RecallMany:
-    """Cancel all messages of a topic that wait and are due in [from_ms, to_ms); gives `RecalledMany`.
-
-    What is sent after the command has come is left alone.  The answer comes when all is done.
-    """
-
-    topic: str
-    from_ms: int
-    to_ms: int
-    tag: str = ""  # "": any
-    dry_run: bool = False  # only count
-    looked: tuple[int, ...] = ()  # offloads whose rows elsewhere are recalled, or counted
-
-
-@dataclass(slots=True)
-class RecalledMany:
-    """How many messages were meant, and how many of them are cancelled: all, or none in a dry run."""
-
-    matched: int
-    cancelled: int
-    bytes: int  # of the records of those that were meant
-
-
-class RescheduleStatus(StrEnum):
-    """The truth about a reschedule, decided by log order as for a recall."""
-
-    RESCHEDULED = "RESCHEDULED"
-    HANDED_OVER = "HANDED_OVER"  # as it was asked for, now
-    DUE_TIME_CHANGED = "DUE_TIME_CHANGED"  # it is due at another time than the caller expects
-    ALREADY_DELIVERED = "ALREADY_DELIVERED"
-    NOT_FOUND = "NOT_FOUND"
-
-
-@dataclass(slots=True, frozen=True)
-class Reschedule:
-    """Let a scheduled message be due at `new_due_ms` instead; gives `Rescheduled`.
-
-    All waiting copies of (topic, message id, due time) go on as one.  A time that has come makes it visible.
-    With `now` it is handed over now, by the clock of the step that decides it, and `new_due_ms` is 0.
-    """
-
-    topic: str
-    message_id: str
-    due_ms: int
-    new_due_ms: int
-    origin: int = -1  # as of `Recall`
-    elsewhere: Elsewhere | None = None  # likewise
-    now: bool = False
-    expected_due_ms: int | None = (
-        None  # DUE_TIME_CHANGED if it is due at another time; None: whenever
-    )
-
-
-@dataclass(slots=True)
-class Rescheduled:
-    """What became of it; the rest describes the new copy, if there is one, as `Sent` does."""
-
-    status: RescheduleStatus
-    detail: str  # a sentence that begins with the status word
-    message_id: str
-    due_ms: int = 0  # also of one whose due time has changed
-    origin: int = -1
-    queue_id: int = -1
-    queue_offset: int = -1
-    copies: int = 0  # waiting copies that it replaces
 
 
 @dataclass(slots=True, frozen=True)
@@ -261,105 +85,6 @@ class GroupQueueView:
     leased: int
     max_offset: int
     min_offset: int = 0  # lowest one still kept
-
-
-class CountBy(StrEnum):
-    """What a row of `PendingCounts` stands for; days are UTC days."""
-
-    DAY = "day"
-    HOUR = "hour"
-    SECOND = "second"
-    TOPIC = "topic"
-
-
-@dataclass(slots=True, frozen=True)
-class CountPending:
-    """Exact counts of scheduled messages; gives `PendingCounts`."""
-
-    topic: str = ""
-    hour: int | None = (
-        None  # number (epoch ms // 3 600 000): by second of that hour, whatever `by` is
-    )
-    by: CountBy = CountBy.HOUR  # SECOND needs `hour`
-    # By hour: only hours that begin in [from_ms, to_ms).
-    from_ms: int = 0
-    to_ms: int = 1 << 62
-    # By second, of an hour of which something is in a tier: count the rest (`PendingCounts.in_tier`) in place of IN_TIER.
-    partly: bool = False
-
-
-@dataclass(slots=True)
-class PendingCounts:
-    """Rows (start of the day, hour or second in epoch ms, count), only those above zero, in order.
-
-    By topic there are `topics` instead: (name, count).
-    """
-
-    total: int
-    rows: list[tuple[int, int]]
-    topics: list[tuple[str, int]] = field(default_factory=list)
-    in_tier: int = 0  # of that hour, whose seconds only the tier knows; not in `total`
-
-
-@dataclass(slots=True, frozen=True)
-class ListPending:
-    """Messages due in [from_ms, to_ms), in hand-over order; gives list[PendingMessage], at most `limit`."""
-
-    from_ms: int
-    to_ms: int
-    topic: str = ""
-    limit: int = 100
-
-
-class PendingMessage(NamedTuple):
-    """One scheduled message that waits."""
-
-    due_ms: int
-    topic: str
-    message_id: str
-    origin: int
-    size: int  # bytes of its record
-    layout: bytes
-
-
-class MessageState(StrEnum):
-    """What has become of a message."""
-
-    PENDING = "pending"
-    DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
-    RECALLED = "recalled"
-    MOVED = "moved"  # rescheduled: a copy with another due time took its place
-    ENDED = "ended"  # recalled or expired long ago: the log is too long to be looked at for which
-    EXPIRED = "expired"  # it was too late to be handed over: dropped, or a dead letter
-    IN_TIER = "lake"  # it waits elsewhere, or was recalled before it went there
-    QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
-
-
-@dataclass(slots=True, frozen=True)
-class FindMessages:
-    """Messages of a topic by id, or by one word of their keys; gives list[FoundMessage], by origin.
-
-    By key only messages are found whose records the log still holds, and adopted ones that wait.
-    """
-
-    topic: str
-    message_id: str = ""
-    key: str = ""
-
-
-class FoundMessage(NamedTuple):
-    """One message that was found."""
-
-    state: MessageState
-    topic: str
-    message_id: str
-    keys: list[str]
-    due_ms: int  # 0: it was never scheduled
-    origin: int
-    queue_id: int
-    queue_offset: int  # −1 unless it is visible
-    store_ms: int  # when it became visible; of others, when it was sent
-    layout: bytes
 
 
 @dataclass(slots=True, frozen=True)
@@ -432,19 +157,11 @@ class BrokerView:
 Command = (
     SendMessages
     | DescribeLanes
-    | Receive
-    | CancelReceive
-    | Ack
-    | ChangeInvisible
-    | Recall
-    | RecallByKey
-    | RecallMany
-    | Reschedule
+    | LeaseCommand
+    | RecallCommand
     | TopicCommand
     | DescribeGroup
-    | CountPending
-    | ListPending
-    | FindMessages
+    | PendingCommand
     | ReadQueue
     | ClientSeen
     | ClientGone
