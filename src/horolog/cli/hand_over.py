@@ -20,7 +20,7 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
+from horolog.cli.recall import MESSAGE_FLAGS, message_fields, only, window_fields
 from horolog.cli.windows import Deed, act_on_window
 
 _FLAGS = {**MESSAGE_FLAGS, "from_ms": "--from", "to_ms": "--to", "to": "--to", "tag": "--tag"}
@@ -59,19 +59,12 @@ def hand_over(
       horolog hand-over --topic reminders --id 01AB --due 2026-03-08T10:20:00Z
       horolog hand-over --topic reminders --from 2026-03-08T00:00Z --to 2026-03-09T00:00Z --dry-run
     """
-    from horolog.units import parse_time_ms
-
     client = connect(admin)
     with typed_as(_FLAGS):
         if from_ or to:
             given = {"--id": id_, "--due": due}
             only({flag for flag, text in given.items() if text}, {"--from", "--to"}, handle)
-            window = {
-                "topic": needed(topic, "--topic"),
-                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
-                "to_ms": parse_time_ms(needed(to, "--to"), field="--to"),
-                "tag": tag,
-            }
+            window = window_fields(topic, from_, to, tag)
             return act_on_window(
                 client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
             )

@@ -78,8 +78,6 @@ def recall(
       horolog recall --topic reminders --key UA1545
       horolog recall --topic reminders --from 2026-03-08T00:00Z --to 2026-03-09T00:00Z --dry-run
     """
-    from horolog.units import parse_time_ms
-
     given = {"--id": id_, "--due": due, "--key": key, "--from": from_, "--to": to, "--tag": tag}
     given |= {"--dry-run": "yes" if dry_run else "", "--yes": "yes" if yes else ""}
     flags = {flag for flag, text in given.items() if text}
@@ -87,12 +85,7 @@ def recall(
     with typed_as(_FLAGS):
         if from_ or to:
             only(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
-            window: dict[str, Any] = {
-                "topic": needed(topic, "--topic"),
-                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
-                "to_ms": parse_time_ms(needed(to, "--to"), field="--to"),
-                "tag": tag,
-            }
+            window = window_fields(topic, from_, to, tag)
             return act_on_window(
                 client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
             )
@@ -121,6 +114,20 @@ def message_fields(handle: str, topic: str, message_id: str, due: str) -> dict[s
         "topic": needed(topic, "HANDLE, or --topic"),
         "message_id": needed(message_id, "--id"),
         "deliver_at_ms": parse_time_ms(needed(due, "--due"), field="--due"),
+    }
+
+
+def window_fields(
+    topic: str, from_: str, to: str, tag: str, *, to_flag: str = "--to"
+) -> dict[str, Any]:
+    """Fields of the admin API that name all messages of a window; `to_flag` is what its end was typed as."""
+    from horolog.units import parse_time_ms
+
+    return {
+        "topic": needed(topic, "--topic"),
+        "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
+        "to_ms": parse_time_ms(needed(to, to_flag), field=to_flag),
+        "tag": tag,
     }
 
 

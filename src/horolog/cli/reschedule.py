@@ -23,7 +23,7 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only
+from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only, window_fields
 from horolog.cli.windows import Deed, act_on_window
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ def reschedule(
             one = {"--id": id_, "--due": due, "--if-due": if_due}
             only({flag for flag, text in one.items() if text}, {"--from", "--before"}, handle)
             wanted: dict[str, Any] = {
-                "topic": needed(topic, "--topic"),
-                "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
-                "to_ms": parse_time_ms(needed(before, "--before"), field="--before"),
-                "tag": tag,
+                **window_fields(topic, from_, before, tag, to_flag="--before"),
                 **_new_times(client, to, by, operation),
             }
             return act_on_window(
