@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +32,20 @@ settings.load_profile("horolog")
 START_MS = 1_700_000_000_000
 
 LEFT_OPEN_MAX = 32
+# A broker preallocates 512 MiB of log; some tests start several, and Spark writes beside them.
+FREE_BYTES_MIN = 6 << 30
 LONG_ONES = ("tests/spark/", "tests/process/", "tests/sim/", "tests/model/", "examples/")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say at once that the disk is too full: brokers refuse sends then, and fifty tests fail for one reason."""
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < FREE_BYTES_MIN:
+        pytest.exit(
+            f"the tests need {FREE_BYTES_MIN >> 30} GiB free in {folder}, {free / (1 << 30):.1f} GiB are",
+            returncode=pytest.ExitCode.USAGE_ERROR,
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

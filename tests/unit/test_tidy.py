@@ -167,6 +167,11 @@ def test_tests_do_not_sleep() -> None:
             assert not sleeps.search(path.read_text()), path
 
 
+def test_directories_of_passed_tests_go_at_once(pytestconfig: pytest.Config) -> None:
+    """A broker preallocates 512 MiB: with pytest's own policy a run of all tests left 30 GB, and the disk filled."""
+    assert pytestconfig.getini("tmp_path_retention_policy") == "failed"
+
+
 def test_import_is_light() -> None:
     code = "import sys, horolog; print(sorted({'grpc', 'numpy', 'pyspark', 'asyncio'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
