@@ -7,38 +7,27 @@ from random import Random
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DEDUP_MS
+from horolog.limits import HOUR_MS
 from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
-    Ack,
-    Acked,
-    Changed,
-    ChangeInvisible,
     CountPending,
     CreateTopic,
-    MessageType,
-    NewMessage,
     Recall,
-    Recalled,
     RecallMany,
-    Receive,
-    Received,
     Reschedule,
-    SendMessages,
     TopicSettings,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
 from horolog.testing import sim_end
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
+from horolog.testing.sim_clients import DAY_MS, START_MS, TOPICS, Clients
 from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_late import Perishables
-from horolog.testing.sim_levels import Levels, leveled
+from horolog.testing.sim_levels import Levels
 from horolog.testing.sim_moves import Movers
 from horolog.testing.sim_order import InOrder
 from horolog.testing.sim_polls import QUIET, Polls
@@ -47,12 +36,6 @@ from horolog.testing.sim_retries import Retries
 from horolog.testing.sim_rot import Rot
 from horolog.testing.sim_schedules import Schedules
 from horolog.testing.sim_transactions import Traders
-
-START_MS = 1_700_000_000_000
-TOPICS = ("orders", "gifts")
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS, 400 * DAY_MS)
 
 
 class Simulation:
@@ -86,6 +69,8 @@ class Simulation:
         self.traders = Traders(seed + 14, self.broker)
         self.late = Perishables(seed + 13, self.broker)
         self.levels = Levels(seed + 8)
+        world = self.random, self.broker, self.clock, self.history
+        self.clients = Clients(*world, self.levels, self.tell)
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.schedules = Schedules(seed + 17, self.broker)
         self.movers = Movers(seed + 18, self.broker)
@@ -94,12 +79,7 @@ class Simulation:
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
             self.lake.share = 0  # what it reads is not looked at by anybody else
         self.answers: list[Answer] = []
-        self.handles: list[tuple[str, str, tuple[str, int, int]]] = []
-        self.recallable: list[tuple[str, str, int]] = []
-        self._again: list[tuple[int, str, list[NewMessage]]] = []  # (monotonic ms, topic, messages)
-        self._touched: set[str] = set()  # messages that somebody has tried to recall or move
         self.topics = TOPICS
-        self._n = 0
         self._story = story
         self._countdown = -1
 
@@ -232,25 +212,26 @@ class Simulation:
             change, event = self.lake.turn(self.clock.wall_ms())
             self.tell(f"lake: {event}")
             if change is not None:
-                self._touched |= change.notes["ids"]
+                self.clients.touched |= change.notes["ids"]
                 if isinstance(command := change.command, Reschedule):
                     moved = command.topic, command.message_id, command.new_due_ms
-                    self.recallable.append(moved)
+                    self.clients.recallable.append(moved)
                 self._ask(change)
             return
         roll = self.random.random()
-        if roll < 0.29 or not self.recallable:
-            self._send()
+        if roll < 0.29 or not self.clients.recallable:
+            self._ask(self.clients.send())
         elif roll < 0.38:
-            self._recall()
+            self._ask(self.clients.recall())
         elif roll < 0.42:
-            self._reschedule()
+            self._ask(self.clients.reschedule())
         elif roll < 0.435:
-            self._recall_many()
+            self._ask(self.clients.recall_many())
         elif roll < 0.57:
-            self._receive()
+            self._ask(self.clients.receive())
         elif roll < 0.67:
-            self._ack()
+            if (acknowledged := self.clients.ack()) is not None:
+                self._ask(acknowledged)
         elif roll < 0.88:
             self._pass_time()
         elif roll < 0.91:
@@ -262,7 +243,7 @@ class Simulation:
             self._squeeze()
         elif roll < 0.97:
             self.disk.fail_next(self.random.choice(["write", "sync"]))
-            self._send()
+            self._ask(self.clients.send())
         else:
             self._ask(Answer(CountPending(), self.clock.wall_ms()))
 
@@ -270,142 +251,7 @@ class Simulation:
         self.answers += answers
         self.broker.step(list(answers))
 
-    # --- clients --------------------------------------------------------------------------------
-
-    def _send(self) -> None:
-        if self.random.random() < 0.15 and self._send_again():
-            return
-        topic = self.random.choice(TOPICS)
-        now = self.clock.wall_ms()
-        messages, ids = [], []
-        for _ in range(self.random.choice([1, 1, 2, 8, 40])):
-            self._n += 1
-            message_id = f"m{self._n}"
-            due = 0
-            if self.random.random() < 0.8:
-                due = (
-                    now
-                    + self.random.choice([1, 500, 1_000, 3_000, 3_000, 20_000, 4_000_000, *FAR_MS])
-                    + self.random.choice([0, 0, self.random.randrange(2_000)])
-                )
-            body = bytes(self.random.choice([1, 10, 200, 3_000]))
-            level = self.levels.draw(self.broker.shard, now)
-            due = level.due_ms if level is not None else due
-            made = encode(
-                topic=topic,
-                body=body,
-                message_id=message_id,
-                type=MessageType.DELAY if due else MessageType.NORMAL,
-                due_ms=due,
-                tag=self.random.choice([None, "TagA", "TagC,TagB"]),
-            )
-            messages.append(made if level is None else leveled(made, level))
-            ids.append(message_id)
-            tag = properties.decode(layout.topic_and_properties(messages[-1].record[32:])[1])
-            self.history.sent(message_id, topic, due, now, tag.get(properties.TAGS))
-            if due:
-                self.recallable.append((topic, message_id, due))
-        if self.random.random() < 0.05:  # the same one twice in a request
-            messages.append(messages[0])
-            ids.append(ids[0])
-            self.history.sent_again(ids[0], now)
-        self._again.append((self.clock.monotonic_ms(), topic, messages))
-        self.tell(f"send {topic} {ids[0]}…{ids[-1]}")
-        answer = Answer(SendMessages(topic, messages), now)
-        answer.notes["ids"] = ids
-        self._ask(answer)
-
-    def _send_again(self) -> bool:
-        """A retry, as long as the window surely lasts; not of what somebody was told is not there."""
-        since = self.clock.monotonic_ms() - DEDUP_MS + 5_000
-        self._again = [each for each in self._again if each[0] > since][-20:]
-        if not self._again:
-            return False
-        _, topic, candidates = self.random.choice(self._again)
-        sends, now = self.history.sends, self.clock.wall_ms()
-        messages = [
-            message
-            for message in candidates
-            if sends[message.message_id]["stored"] or message.message_id not in self._touched
-            if not (self.history.lost_keys or message.message_id in self.history.excused)
-            if message.due_ms >= 0  # a level would be due later, if the first one was lost
-        ]
-        ids = [message.message_id for message in messages]
-        for message_id in ids:
-            self.history.sent_again(message_id, now)
-        if ids:
-            self.tell(f"send again {topic} {ids[0]}…{ids[-1]}")
-            answer = Answer(SendMessages(topic, messages), now)
-            answer.notes["ids"] = ids
-            self._ask(answer)
-        return bool(ids)
-
-    def _recall(self) -> None:
-        topic, message_id, due = "orders", "nobody", START_MS
-        if self.recallable and self.random.random() < 0.95:
-            topic, message_id, due = self.random.choice(self.recallable[-60:])
-        answer = Answer(Recall(topic, message_id, due), self.clock.wall_ms())
-        answer.notes["seen"] = message_id in self.history.places
-        self._touched.add(message_id)
-        self.tell(f"recall {message_id}")
-        self._ask(answer)
-
-    def _reschedule(self) -> None:
-        topic, message_id, due = self.random.choice(self.recallable[-60:])
-        now = self.clock.wall_ms()
-        new = now + self.random.choice([-1_000, 0, 1, 3_000, 20_000, 4_000_000, *FAR_MS])
-        while new in self.history.sends[message_id]["dues"]:
-            new += 1
-        at_once = self.random.random() < 0.2
-        command = Reschedule(topic, message_id, due, 0 if at_once else new, now=at_once)
-        answer = Answer(command, now)
-        answer.notes["seen"] = message_id in self.history.places
-        self.history.reschedule_asked(message_id, None if at_once else new)
-        self._touched.add(message_id)
-        if not at_once:
-            self.recallable.append((topic, message_id, new))
-        self.tell(f"reschedule {message_id}")
-        self._ask(answer)
-
-    def _recall_many(self) -> None:
-        now = self.clock.wall_ms()
-        from_ms = now + self.random.choice([-10_000, 0, 2_000, HOUR_MS, 2 * DAY_MS, 30 * DAY_MS])
-        to_ms = from_ms + self.random.choice([1_000, 10_000, HOUR_MS, 5 * DAY_MS, 400 * DAY_MS])
-        tag, dry_run = self.random.choice(["", "", "TagA"]), self.random.random() < 0.4
-        command = RecallMany(self.random.choice(TOPICS), from_ms, to_ms, tag, dry_run)
-        answer = Answer(command, now)
-        self._touched |= set(self.history.sends)
-        answer.notes["certain"] = self.history.certain(command)
-        self.tell(f"recall many, {len(answer.notes['certain'])} at least, dry run {dry_run}")
-        self._ask(answer)
-
-    def _receive(self) -> None:
-        tags = self.random.choice(["*", "*", "*", "TagA"])
-        group = "all" if tags == "*" else "some"
-        command = Receive(
-            group,
-            self.random.choice(TOPICS),
-            -1,
-            tags,
-            self.random.choice([1, 8, 32]),
-            self.random.choice([10_000, 60_000]),
-            self.random.random() < 0.2,
-            self.random.choice([0, 5_000]),
-            "client",
-        )
-        self._ask(Answer(command, self.clock.wall_ms()))
-
-    def _ack(self) -> None:
-        if not self.handles:
-            return
-        group, handle, place = self.handles.pop(self.random.randrange(len(self.handles)))
-        if self.random.random() < 0.8:
-            answer = Answer(Ack(group, place[0], [handle]), self.clock.wall_ms())
-        else:
-            wait = self.random.choice([0, 1_000, 30_000])
-            answer = Answer(ChangeInvisible(group, place[0], handle, wait), self.clock.wall_ms())
-        answer.notes["place"] = place
-        self._ask(answer)
+    # --- time and disk ---------------------------------------------------------------------------
 
     def _pass_time(self) -> None:
         wait = self.broker.pending_next_ms
@@ -430,7 +276,7 @@ class Simulation:
         by = self.random.choice([3_600_000, -7_200_000, -1_000, -1, 1_000])
         self.tell(f"clock steps by {by}")
         if by > 0:
-            self._again.clear()  # a start after this takes what was sent before for older than it is
+            self.clients.stepped()
             self.retries.stepped()
             self.in_order.stepped()
             self.traders.stepped()
@@ -455,46 +301,17 @@ class Simulation:
             else:
                 others = (self.retries, self.giving_up, self.traders, self.late)
                 other = next((each for each in others if each.owns(answer)), None)
-                if other is None:
-                    self._note(answer)
-                else:
+                if other is not None:
                     other.noted(answer)
+                elif not self.readers.answered(answer):
+                    self._noted(answer)
 
-    def _note(self, answer: Answer) -> None:
-        command, result = answer.command, answer.result
-        if self.readers.answered(answer):
-            return
-        if isinstance(command, SendMessages):
-            self.history.send_answered(answer.notes["ids"], result)
-        elif isinstance(command, Adopt):
-            self.tell(f"  {result}")
+    def _noted(self, answer: Answer) -> None:
+        command = answer.command
+        if isinstance(command, Adopt):
+            self.tell(f"  {answer.result}")
             for message in self.loads.answered(answer):
-                self.recallable.append((command.topic, message.message_id, message.due_ms))
-        elif isinstance(command, Reschedule):
-            self.tell(f"  reschedule of {command.message_id}: {result}")
-            self.history.reschedule_answered(command, result, answer.notes["seen"])
-        elif isinstance(command, RecallMany):
-            self.tell(f"  {result}")
-            self.history.bulk_answered(command, result, answer.notes["certain"])
-        elif isinstance(result, Recalled):
-            self.tell(f"  recall of {result.message_id}: {result.status}")
-            self.history.recall_answered(result.message_id, result, answer.notes["seen"])
-        elif isinstance(command, Receive) and isinstance(result, Received):
-            self._take(command.group, command.topic, result)
-        elif isinstance(command, Ack) and isinstance(result, Acked) and result.refused[0] is None:
-            self.history.acked.add((command.group, *answer.notes["place"]))
-        elif isinstance(command, ChangeInvisible) and isinstance(result, Changed):
-            self.handles.append((command.group, result.receipt_handle, answer.notes["place"]))
-
-    def _take(self, group: str, topic: str, result: Received) -> None:
-        for message in result.messages:
-            stored = layout.decode(message.layout)
-            decoded = properties.decode(stored.properties)
-            message_id, due = (
-                decoded[properties.UNIQ_KEY],
-                decoded.get(properties.TIMER_DELIVER_MS, "0"),
-            )
-            place = (topic, message.queue_id, message.queue_offset)
-            self.history.intact(message_id, stored.body)
-            self.history.received(group, place, message_id, stored.store_ms, int(due))
-            self.handles.append((group, message.receipt_handle, place))
+                row = command.topic, message.message_id, message.due_ms
+                self.clients.recallable.append(row)
+        else:
+            self.clients.noted(answer)
