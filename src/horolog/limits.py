@@ -131,6 +131,7 @@ HISTORY_BYTES = 4 * MIB  # the same bound for large frames
 HISTORY_FRAMES_MAX = 131_072  # altogether, for one message: some seconds; then its history has gaps
 HISTORY_BYTES_MAX = 1_024 * MIB  # the same bound for large frames
 HISTORY_EVENTS_MAX = 1_000  # of one message: more leases than anybody reads
+ID_LOOK_UPS = 512  # of an id in one turn, in files times topics: about 5 ms
 FIND_MAX = 1_000  # log records read for one look-up by id or key
 BULK_MOVED_ROWS = 1_024  # messages that a bulk move copies in one turn: about 30 ms
 BULK_MOVED_BYTES = 2 * MIB  # the same bound for large bodies

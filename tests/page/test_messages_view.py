@@ -92,6 +92,24 @@ def test_an_id_is_known_as_one_and_an_address_can_be_passed_on(
     expect(view.get_by_role("row")).to_have_count(2)
 
 
+def test_an_id_from_a_log_line_is_enough(view: Page, still: BrokerProcess) -> None:
+    """No topic: in the search, and in an address; what is a key needs one, and that is said."""
+    if all(each["name"] != "other" for each in still.admin.get("/v1/topics")["topics"]):
+        still.create_topic("other")
+    sent = send(still)
+    view.goto(f"{still.admin_url}/#/search")
+    expect(view.get_by_label("Id or key")).to_be_focused()
+    view.keyboard.type(sent["message_id"])
+    view.keyboard.press("Enter")
+    expect(view.get_by_role("row")).to_have_count(2)
+    view.get_by_role("link", name=sent["message_id"]).click()
+    expect(view).to_have_url(f"{still.admin_url}/#/messages/orders/{sent['message_id']}")
+    view.goto(f"{still.admin_url}/#/messages/{sent['message_id']}")
+    expect(view.locator("dd", has_text="orders").first).to_be_visible()
+    view.goto(f"{still.admin_url}/#/search?key=order-7")
+    expect(view.get_by_text("If it is a key, give its topic.")).to_be_visible()
+
+
 def test_a_window_is_listed_a_page_at_a_time(view: Page, still: BrokerProcess) -> None:
     still.create_topic("paged")
     for at in range(230):

@@ -191,6 +191,8 @@ def test_what_is_in_the_lake_is_found_and_recalled_by_key(broker, tmp_path) -> N
     by_id = {"topic": "alpha", "id": "m0"}
     m0 = broker.admin.get("/v1/messages/find", by_id)["messages"]
     assert [(each["keys"], each["deliver_at_ms"]) for each in m0] == [(["a"], due)]
+    assert broker.admin.get("/v1/messages/find", {"id": "m0"})["messages"] == m0
+    assert broker.admin.get("/v1/messages/m0")["state"] == "lake"
     by_handle = {"handle": m0[0]["recall_handle"]}
     assert broker.admin.post("/v1/recall", by_handle)["status"] == "CANCELLED"
     assert look_up(broker, id="m0") == [("m0", "recalled")]

@@ -16,6 +16,13 @@ from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
 from horolog.admin.client import AdminClient
 from horolog.errors import HorologError
+from horolog.protocol.commands import FindMessages
+from horolog.protocol.history_commands import (
+    FindTopics,
+    MessageHistory,
+    ShowMessage,
+    TopicsKnown,
+)
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.testing.engine import ScriptedEngine
 
@@ -76,12 +83,16 @@ def test_health_is_for_everybody(tmp_path: Path, path: str) -> None:
     assert ask(tmp_path, path).status_code == 200
 
 
-def request(tmp_path: Path, method: str, path: str, body: object) -> tuple[int, Any, list[Any]]:
-    """Of `app`: status, answer, and what the engine was asked."""
+def request(
+    tmp_path: Path, method: str, path: str, body: object, known: list[str] | None = None
+) -> tuple[int, Any, list[Any]]:
+    """Of `app`: status, answer, and what the engine was asked; `known`: topics that know any id."""
     found: list[Any] = []
 
     async def run() -> None:
         engine = ScriptedEngine()
+        engine.answers[FindTopics] = TopicsKnown(known or [], None)
+        engine.answers[ShowMessage] = MessageHistory(engine.answers[FindMessages])
         app = make_app(engine, broker_name="broker-a", guard=Guard(access_file(tmp_path)))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -190,3 +201,18 @@ def test_the_client_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HorologError) as met:
         AdminClient("ftp://operator:a-secret@127.0.0.1")
     assert "secret" not in met.value.message
+
+
+def test_by_an_id_alone_users_see_what_is_theirs(tmp_path: Path) -> None:
+    """Nobody is told of a topic that it may not read; the same answer as for an id that nobody knows."""
+    for path in ("/v1/messages/01AB", "/v1/messages/find?id=01AB", "/v1/messages/search?id=01AB"):
+        status, answer, asked = request(tmp_path, "GET", path, None, known=["orders", "reminders"])
+        assert status == 200 or "messages of" not in answer["error"]["message"]
+        looked_at = {each.topic for each in asked if not isinstance(each, FindTopics)}
+        assert looked_at == {"orders"}
+        status, answer, asked = request(tmp_path, "GET", path, None, known=["in-secret"])
+        if "search" in path:
+            assert (status, answer["result"]["messages"]) == (200, [])
+        else:
+            assert (status, answer["error"]["code"]) == (404, "not_found")
+        assert [type(each) for each in asked] == [FindTopics]

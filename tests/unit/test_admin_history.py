@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from horolog.admin.app import make_app
+from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.rocketmq.message import encode
 from horolog.server.open_broker import open_engine
 
 T0 = 1_772_964_000_000
@@ -20,6 +22,11 @@ Get = Callable[..., Awaitable[Any]]
 
 def story(tmp_path: Path, use: Callable[[Get, Get], Awaitable[None]]) -> None:
     """`use` is given get(path, **query) and post(path, **body), which give results, or errors with their status."""
+    with_engine(tmp_path, lambda _, get, post: use(get, post))
+
+
+def with_engine(tmp_path: Path, use: Callable[[Any, Get, Get], Awaitable[None]]) -> None:
+    """The same, with the engine before the two."""
 
     async def run() -> None:
         engine = await open_engine(
@@ -40,7 +47,7 @@ def story(tmp_path: Path, use: Callable[[Get, Get], Awaitable[None]]) -> None:
                     return result_of(await client.post(path, json=body))
 
                 await post("/v1/topics", name="t", type="mixed", queues=2)
-                await use(get, post)
+                await use(engine, get, post)
         finally:
             await engine.stop()
 
@@ -155,13 +162,14 @@ def test_pages_of_a_search(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "query", "status", "field"),
     [
-        ("/v1/messages/m", {}, 400, "topic"),
+        ("/v1/messages/m", {}, 404, "id"),
+        ("/v1/messages/m", {"topic": ""}, 400, "topic"),
         ("/v1/messages/m", {"topic": "t"}, 404, "id"),
         ("/v1/messages/m", {"topic": "nope"}, 404, "topic"),
         ("/v1/messages/m", {"topic": "t", "x": "1"}, 400, "x"),
         ("/v1/messages/search", {"topic": "nope"}, 404, "topic"),
         ("/v1/messages/search", {"topic": ""}, 400, "topic"),
-        ("/v1/messages/search", {"id": "a"}, 400, "topic"),
+        ("/v1/messages/search", {"key": "a"}, 400, "topic"),
         ("/v1/messages/search", {"topic": "t", "id": "a", "key": "b"}, 400, "topic"),
         ("/v1/messages/search", {"topic": "t", "id": "a", "tag": "b"}, 400, "tag"),
         ("/v1/messages/search", {"topic": "t", "state": "odd"}, 400, "state"),
@@ -263,3 +271,54 @@ def test_windows_are_moved_and_handed_over(tmp_path: Path) -> None:
         assert (await post("/v1/hand-over/window", **{**window, "topic": "no"}))["status"] == 404
 
     story(tmp_path, use)
+
+
+def test_an_id_is_enough(tmp_path: Path) -> None:
+    """`show`, `find` and `search` take one without its topic; of several topics one has to be named."""
+
+    async def use(get: Get, post: Get) -> None:
+        await post("/v1/topics", name="other", type="mixed", queues=1)
+        sent = await post("/v1/messages", topic="t", body="b", in_ms=60_000, keys=["k"])
+        message_id = sent["message_id"]
+        path = f"/v1/messages/{message_id}"
+        assert await get(path) == await get(path, topic="t")
+        for where in ("find", "search"):
+            with_id = await get(f"/v1/messages/{where}", id=message_id)
+            assert with_id == await get(f"/v1/messages/{where}", id=message_id, topic="t")
+            (row,) = with_id["messages"]
+            assert (row["topic"], row["recall_handle"]) == ("t", sent["recall_handle"])
+        assert (await get("/v1/messages/search", id="nobody's"))["messages"] == []
+        for unknown in (
+            await get("/v1/messages/nobody's"),
+            await get("/v1/messages/find", id="nobody's"),
+        ):
+            assert (unknown["status"], unknown["code"], unknown["field"]) == (
+                404,
+                "not_found",
+                "id",
+            )
+        for where in ("find", "search"):
+            assert (await get(f"/v1/messages/{where}", key="k"))["field"] == "topic"
+
+    story(tmp_path, use)
+
+
+def test_an_id_of_two_topics_names_them(tmp_path: Path) -> None:
+    """A client may send the same message to two; its retries and dead letters are not meant."""
+
+    async def use(engine: Any, get: Get, _: Get) -> None:
+        for name in ("a", "b", "%RETRY%g"):
+            await engine.submit(CreateTopic(name, TopicType.MIXED, 1))
+        for topic, message_id in (("a", "both"), ("b", "both"), ("a", "one"), ("%RETRY%g", "one")):
+            message = encode(topic=topic, body=b"x", message_id=message_id)
+            await engine.submit(SendMessages(topic, [message]))
+        refusal = await get("/v1/messages/both")
+        assert (refusal["status"], refusal["field"]) == (400, "topic")
+        assert "messages of a, b have that id" in refusal["message"]
+        rows = (await get("/v1/messages/search", id="both"))["messages"]
+        assert [row["topic"] for row in rows] == ["a", "b"]
+        assert (await get("/v1/messages/one"))["topic"] == "a"
+        rows = (await get("/v1/messages/search", id="one"))["messages"]
+        assert [row["topic"] for row in rows] == ["%RETRY%g", "a"]
+
+    with_engine(tmp_path, use)

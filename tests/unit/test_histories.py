@@ -19,6 +19,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.history_commands import (
+    FindTopics,
     GroupState,
     MessageEvent,
     MessageHistory,
@@ -225,3 +226,39 @@ def _pages(broker, limit: int, tag: str = ""):
         assert len(page.messages) <= limit
         yield from page.messages
         at = page.next
+
+
+def test_an_id_names_its_topics_a_turn_at_a_time(any_world, monkeypatch) -> None:
+    """Near, far, visible, in two topics, of many: also after a restart; who has nothing is not named."""
+    monkeypatch.setattr("horolog.broker.recall.look_ups.ID_LOOK_UPS", 12)
+    broker = any_world.broker
+    names = [f"t{n:02}" for n in range(20)]
+    for name in names:
+        broker.ask(CreateTopic(name, TopicType.MIXED, 1))
+    now_ms = any_world.clock.wall_ms()
+
+    def send(topic: str, message_id: str, due_ms: int = 0) -> None:
+        kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+        message = encode(topic=topic, body=b"x", message_id=message_id, type=kind, due_ms=due_ms)
+        broker.ask(SendMessages(topic, [message]))
+
+    send("t03", "near", now_ms + HOUR)
+    send("t07", "far", now_ms + 9 * DAY)
+    send("t11", "visible")
+    send("t19", "visible")
+
+    def topics_with(message_id: str) -> tuple[list[str], int]:
+        found: list[str] = []
+        after, turns = "", 0
+        while after is not None:
+            known = broker.ask(FindTopics(message_id, after))
+            found, after, turns = found + known.topics, known.next, turns + 1
+        return found, turns
+
+    for _ in range(2):
+        assert topics_with("near")[0] == ["t03"]
+        assert topics_with("far")[0] == ["t07"]
+        found, turns = topics_with("visible")
+        assert (found, turns > 2) == (["t11", "t19"], True)
+        assert topics_with("nobody's")[0] == []
+        any_world.reopen()

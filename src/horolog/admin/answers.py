@@ -31,6 +31,18 @@ def allow(request: Request, *needs: Need) -> None:
         request.state.allowed = True
 
 
+def let_in(request: Request) -> None:
+    """Let in who is known, whatever its rights: of what it is told about, the function asks `may`."""
+    if identity_of(request) is not None:
+        request.state.allowed = True
+
+
+def may(request: Request, need: Need) -> bool:
+    """Whether who asks has a right; everybody has all where nobody has to say who it is."""
+    identity = identity_of(request)
+    return identity is None or identity.has((need,))
+
+
 def identity_of(request: Request) -> Identity | None:
     """Who asks; None where nobody has to say so."""
     return cast("Identity | None", getattr(request.state, "identity", None))

@@ -13,13 +13,13 @@ from horolog import limits
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint, text, whole
+from horolog.admin.look_ups import find_named, topic_of
 from horolog.admin.message_shapes import Copy, Event, FoundPage, FoundRow, GroupState, MessageStory
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import iso, message_view
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (
     DescribeTopic,
-    FindMessages,
     FoundMessage,
     MessageState,
     QueueRead,
@@ -49,18 +49,19 @@ _HEAD_BYTES = 32  # of a record, before its layout
 @endpoint(
     "GET",
     "/v1/messages/{id}",
-    query=(text("topic", required=True),),
+    query=(text("topic", "if messages of several topics have that id"),),
     answer=MessageStory,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,
 )
 async def show(request: Request) -> Response:
-    """GET /v1/messages/{id}?topic= → the message whole and its history; 404 if nothing is known of it."""
-    parameters = query(request, "topic")
-    if not parameters.get("topic"):
-        raise refused("topic", "give the topic of the message")
-    topic, message_id = check_topic(parameters["topic"]), request.path_params["id"]
-    allow(request, rules.topic(topic, rules.Right.SUB))
+    """GET /v1/messages/{id} → the message whole and its history; 404 if nothing is known of it."""
+    parameters, message_id = query(request, "topic"), request.path_params["id"]
+    if "topic" in parameters:
+        topic = check_topic(parameters["topic"])
+        allow(request, rules.topic(topic, rules.Right.SUB))
+    else:
+        topic = await topic_of(request, message_id)
     known = await messages.show(engine_of(request), ShowMessage(topic, message_id))
     if not known.messages:
         raise HorologError(
@@ -193,10 +194,10 @@ async def search(request: Request) -> Response:
         if not given:
             raise refused(name, "is empty")
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
+    if "id" in parameters or "key" in parameters:
+        return await _search_named(request, parameters, limit)
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
     allow(request, rules.topic(topic, rules.Right.SUB))
-    if "id" in parameters or "key" in parameters:
-        return await _search_named(request, parameters, topic, limit)
     states = _states(parameters.get("state"), topic)
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
@@ -206,16 +207,11 @@ async def search(request: Request) -> Response:
     return await _search_listed(request, wanted, _Place.of(parameters.get("after"), wanted))
 
 
-async def _search_named(
-    request: Request, parameters: dict[str, str], topic: str, limit: int
-) -> Response:
+async def _search_named(request: Request, parameters: dict[str, str], limit: int) -> Response:
     for name in ("tag", "from", "to", "after"):
         if name in parameters:
             raise refused(name, "a search by id or key takes only topic, state and limit beside it")
-    if not topic or ("id" in parameters) == ("key" in parameters):
-        raise refused("topic", "give topic, and either id or key")
-    named = FindMessages(topic, parameters.get("id", ""), parameters.get("key", ""))
-    found = await messages.find(engine_of(request), named)
+    found = await find_named(request, parameters)
     if "state" in parameters:
         state = _state(parameters["state"])
         found = [each for each in found if each.state is state]

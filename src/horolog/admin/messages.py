@@ -15,6 +15,7 @@ from starlette.responses import Response
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
 from horolog.admin.requests import (
     AckBody,
@@ -31,7 +32,6 @@ from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
-    FindMessages,
     FoundMessage,
     MessageState,
     MessageType,
@@ -49,7 +49,6 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.ready.filter import parse_tags
 from horolog.server.message_id import MessageIds
-from horolog.server.messages import find as find_anywhere
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()
@@ -122,29 +121,25 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
 @endpoint(
     "GET",
     "/v1/messages/find",
-    query=(text("topic", required=True), text("id"), text("key")),
+    query=(text("topic", "with key"), text("id"), text("key")),
     answer=KnownMessages,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,
 )
 async def find(request: Request) -> Response:
-    """GET /v1/messages/find?topic=&id= or &key=: what became of a message; 404 if nothing is known of it."""
+    """GET /v1/messages/find?id= or ?topic=&key=: what became of a message; 404 if nothing is known of it."""
     parameters = query(request, "topic", "id", "key")
     for name in ("topic", "id", "key"):
         if parameters.get(name) == "":
             raise refused(name, "is empty")
-    if "topic" not in parameters or ("id" in parameters) == ("key" in parameters):
-        raise refused("topic", "give topic, and either id or key")
-    topic = check_topic(parameters["topic"])
-    allow(request, rules.topic(topic, rules.Right.SUB))
-    message_id, key = parameters.get("id", ""), parameters.get("key", "")
-    found = await find_anywhere(engine_of(request), FindMessages(topic, message_id, key))
+    found = await find_named(request, parameters)
     if not found:
+        name = "id" if "id" in parameters else "key"
+        of_topic = f" of topic {parameters['topic']}" if "topic" in parameters else ""
         raise HorologError(
             ErrorCode.NOT_FOUND,
-            f"no message of topic {topic} with {'id' if message_id else 'key'} "
-            f"{message_id or key!r} is known; what retention has dropped is not",
-            field="id" if message_id else "key",
+            f"no message{of_topic} with {name} {parameters[name]!r} is known; what retention has dropped is not",
+            field=name,
         )
     broker = broker_name(request)
     return answer({"messages": [found_view(each, _handle(each, broker)) for each in found]})

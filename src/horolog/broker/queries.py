@@ -6,7 +6,7 @@ from typing import Any
 
 from horolog.broker.adopt.adoptions import state_of
 from horolog.broker.recall.bulk_recalls import has_tag
-from horolog.broker.recall.look_ups import find_messages
+from horolog.broker.recall.look_ups import find_messages, find_topics
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
@@ -40,7 +40,7 @@ from horolog.protocol.commands import (
     ReadQueue,
     TopicView,
 )
-from horolog.protocol.history_commands import PagePending, PendingPage, PendingPlace
+from horolog.protocol.history_commands import FindTopics, PagePending, PendingPage, PendingPlace
 from horolog.protocol.rocketmq import layout, properties
 from horolog.ready.progress import QueueProgress
 
@@ -55,6 +55,7 @@ Query = (
     | ListPending
     | PagePending
     | FindMessages
+    | FindTopics
     | ReadQueue
     | DescribeBroker
     | DescribeAdoption
@@ -78,6 +79,8 @@ def answer(shard: Shard, query: Query) -> object:
             return _page(shard, query)
         case FindMessages():
             return find_messages(shard, query)
+        case FindTopics():
+            return find_topics(shard, query)
         case ReadQueue():
             return _read(shard, query)
         case DescribeBroker():

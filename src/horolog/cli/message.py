@@ -32,7 +32,7 @@ _FLAGS = {
 
 def find(
     *,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic.")],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic; with --key.")] = "",
     id_: Annotated[str, typer.Option("--id", metavar="ID", help="Its message id.")] = "",
     key: Annotated[str, typer.Option(metavar="KEY", help="All messages with this key.")] = "",
     admin: Admin = ADMIN_DEFAULT,
@@ -43,7 +43,7 @@ def find(
     One that waits has a due time and a recall handle, a delivered one its place in a queue.
 
     Examples:
-      horolog message find --topic reminders --id 01AB
+      horolog message find --id 01AB
       horolog message find --topic reminders --key UA1545
     """
     from horolog.errors import ErrorCode, HorologError
@@ -52,7 +52,7 @@ def find(
         raise HorologError(ErrorCode.BAD_REQUEST, "--id: give either --id or --key", field="--id")
     with typed_as(_FLAGS):
         result = connect(admin).get(
-            "/v1/messages/find", {"topic": topic, "id": id_ or None, "key": key or None}
+            "/v1/messages/find", {"topic": topic or None, "id": id_ or None, "key": key or None}
         )
     if as_json:
         print_json(result)
@@ -67,6 +67,7 @@ def _fields(found: dict[str, Any]) -> dict[str, object]:
     visible = found["queue_offset"] >= 0
     return {
         "message id": found["message_id"],
+        "topic": found["topic"],
         "state": found["state"],
         "due": found["deliver_at"],
         "tag": found["tag"],
@@ -80,19 +81,21 @@ def _fields(found: dict[str, Any]) -> dict[str, object]:
 def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="Its message id.")],
     *,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic.")],
+    topic: Annotated[
+        str, typer.Option(metavar="NAME", help="If messages of several topics have that id.")
+    ] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Show one message whole: where it is, its payload, and everything that has happened to it.
 
     Example:
-      horolog message show 01AB --topic reminders
+      horolog message show 01AB
     """
     from urllib.parse import quote
 
     with typed_as({**_FLAGS, "id": "ID"}):
-        shown = connect(admin).get(f"/v1/messages/{quote(id_, safe='')}", {"topic": topic})
+        shown = connect(admin).get(f"/v1/messages/{quote(id_, safe='')}", {"topic": topic or None})
     if as_json:
         print_json(shown)
         return

@@ -175,6 +175,11 @@ class KeyIndex:
         assert len(self._mapped) <= _MAPPED_MAX
         assert self._reported <= {chunk.path for chunk in self._chunks}
 
+    @property
+    def files(self) -> int:
+        """How many a look-up may read."""
+        return len(self._chunks)
+
     # --- finding --------------------------------------------------------------------------------
 
     def find(self, key: int) -> list[int]:

@@ -89,6 +89,24 @@ class MessageHistory:
     complete: bool = True
 
 
+@dataclass(slots=True, frozen=True)
+class FindTopics:
+    """Topics, after one in the order of names, that know a message id: gives `TopicsKnown`.
+
+    Indexes are by topic and id, so each topic is looked up; a turn takes as many as it may, perhaps none has it.
+    """
+
+    message_id: str
+    after: str = ""
+
+
+class TopicsKnown(NamedTuple):
+    """Some topics; `next` is where to go on, None at the end."""
+
+    topics: list[str]
+    next: str | None
+
+
 class PendingPlace(NamedTuple):
     """Where a listing of pending messages goes on: after the one with this due time and origin.
 
@@ -122,4 +140,4 @@ class PendingPage:
     next: PendingPlace | None
 
 
-HistoryCommand = ShowMessage | PagePending
+HistoryCommand = ShowMessage | FindTopics | PagePending

@@ -29,10 +29,12 @@ from horolog.protocol.commands import (
     Rescheduled,
 )
 from horolog.protocol.history_commands import (
+    FindTopics,
     HistoryEvent,
     MessageEvent,
     MessageHistory,
     ShowMessage,
+    TopicsKnown,
 )
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.server.running import OffloadMaker, TierReader
@@ -159,6 +161,19 @@ async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
     known = {(each.message_id, each.due_ms) for each in here}
     there = await engine.offloads.messages.find(query)
     return here + [each for each in there if (each.message_id, each.due_ms) not in known]
+
+
+async def topics_with(engine: Submits, message_id: str) -> list[str]:
+    """Topics that know an id, by name; the tier is asked if none does here.  IN_TIER as above."""
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        known: TopicsKnown = await engine.submit(FindTopics(message_id, after))
+        found += known.topics
+        after = known.next
+    if found or engine.offloads is None:
+        return found
+    return await engine.offloads.messages.topics_with(message_id)
 
 
 async def show(engine: Submits, query: ShowMessage) -> MessageHistory:

@@ -88,6 +88,10 @@ class TierReader(Protocol):
         """What waits in the tier with this id or key, or was recalled there."""
         ...
 
+    async def topics_with(self, message_id: str) -> list[str]:
+        """Topics of which `find` finds something with this id."""
+        ...
+
 
 class LateFetch(Protocol):
     """Fetches from a tier what is due soon and nobody has promoted."""

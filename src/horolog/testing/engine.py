@@ -47,6 +47,7 @@ from horolog.protocol.commands import (
     TopicType,
     TopicView,
 )
+from horolog.protocol.history_commands import FindTopics, TopicsKnown
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
 
 NOW_MS = 1_772_964_000_000  # 2026-03-08T10:00:00Z
@@ -111,6 +112,7 @@ class ScriptedEngine:
                     LAYOUT,
                 )
             ],
+            FindTopics: TopicsKnown(["reminders"], None),
             Reschedule: Rescheduled(
                 RescheduleStatus.RESCHEDULED, "RESCHEDULED 01AB", "01AB", NOW_MS, 960, 1, -1, 1
             ),

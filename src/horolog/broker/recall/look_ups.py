@@ -18,7 +18,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FIND_MAX
+from horolog.limits import FIND_MAX, ID_LOOK_UPS
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
 from horolog.log.record import (
@@ -27,6 +27,7 @@ from horolog.log.record import (
     kinds_of,
 )
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
+from horolog.protocol.history_commands import FindTopics, TopicsKnown
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash
 
@@ -73,6 +74,24 @@ def find_messages(
             if query.key in view.keys:
                 found.setdefault(origin, view)
     return [found[origin] for origin in sorted(found)]
+
+
+def find_topics(shard: Shard, query: FindTopics) -> TopicsKnown:
+    """Topics that have something with that id, of as many as a turn may look at."""
+    files = (
+        shard.key_index.files + len(shard.delay.hours) + sum(1 for _ in shard.delay.far.sources())
+    )
+    limit = max(1, ID_LOOK_UPS // (1 + files))
+    page = shard.topics.page(query.after, limit)
+    keys = [key_hash(topic.name, query.message_id) for topic in page]
+    logged = set(shard.key_index.find_many(np.array(keys, np.uint64))[0].tolist())
+    found = [
+        topic.name
+        for i, (topic, key) in enumerate(zip(page, keys, strict=True))
+        if (i in logged or len(shard.delay.find_key(key, topic.id, None)))
+        and find_messages(shard, FindMessages(topic.name, query.message_id))
+    ]
+    return TopicsKnown(found, page[-1].name if len(page) == limit else None)
 
 
 def check_count(count: int, query: FindMessages) -> None:

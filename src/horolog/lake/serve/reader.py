@@ -129,6 +129,12 @@ class LakeMessages:
             found += await in_pool(_views, table, query)
         return found
 
+    async def topics_with(self, message_id: str) -> list[str]:
+        """Topics of which a message with that id waits there, or was recalled there; IN_TIER as above."""
+        view: TierView = await self._engine.submit(DescribeTier(TIME_MAX_MS))
+        topics = sorted({each.topic_name for each in view.hours})
+        return [topic for topic in topics if await self.find(FindMessages(topic, message_id))]
+
     async def _tables(self, topic: str) -> list[_Table]:
         """Where messages of a topic wait."""
         return [

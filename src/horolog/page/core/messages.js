@@ -14,7 +14,7 @@ export async function brokerNow(signal) {
   return newest().value?.now_ms ?? (await api.get("/v1/clock", { signal })).wall_ms;
 }
 
-/** One message, its history, its body as `bytes`, and `nowMs`, when the broker was asked. */
+/** One message (of a topic; "": of whichever has that id), its history, its body as `bytes`, and `nowMs`, when the broker was asked. */
 export async function oneMessage(topic, id, signal) {
   const [message, clock] = await Promise.all([
     api.get(part`/v1/messages/${id}`, { query: { topic }, signal }),
@@ -50,8 +50,10 @@ async function inflate(stored) {
 /** A page of messages: {messages, next}. `query` has topic, id, key, tag, from, to, state, limit, after. */
 export async function searchMessages(query, signal) {
   const look = (wanted) => api.get("/v1/messages/search", { query: wanted, signal, patienceMs: 60_000 });
-  const [found, nowMs] = await Promise.all([look(query), brokerNow(signal)]);
-  if (found.messages.length || !(query.id || query.key)) return { ...found, nowMs };
-  // Anything may be an id, and a key may look like one.
+  const asked = query.key && !query.topic ? { ...query, id: query.key, key: "" } : query;
+  const [found, nowMs] = await Promise.all([look(asked), brokerNow(signal)]);
+  const named = query.id || query.key;
+  // Anything may be an id, and a key, which is one of a topic, may look like one.
+  if (found.messages.length || !named || !query.topic) return { ...found, nowMs };
   return { ...(await look({ ...query, id: query.key, key: query.id })), nowMs };
 }

@@ -55,8 +55,10 @@ function draw(message, acting) {
   ];
 }
 
-function view(root, { params: [topic, id], signal, title }) {
-  if (!topic || !id) {
+/** #/messages/TOPIC/ID; the id alone is enough. */
+function view(root, { params, signal, title }) {
+  const [id, topic = ""] = params.toReversed();
+  if (!id) {
     show(root, h("h1", {}, "A message"), h("p", {}, h("a", { href: link("search") }, "Search for one")));
     return;
   }

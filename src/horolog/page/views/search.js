@@ -56,6 +56,8 @@ function results({ messages, next, nowMs }, query) {
 function nothing(query) {
   const hint = query.after
     ? "There are no more."
+    : (query.id || query.key) && !query.topic
+      ? "No message of any topic has this id. If it is a key, give its topic. What retention has dropped is gone."
     : "By id and key messages are found in whatever state, by tag and time those that wait and those in the queues of a topic. What retention has dropped is gone.";
   return empty("No message is like this", hint);
 }
@@ -83,9 +85,7 @@ function makeForm(query, signal) {
   const fill = async () => {
     const { topics: known } = await api.get("/v1/topics", { signal });
     show(topics, known.map((each) => h("option", { value: each.name })));
-    if (topic.value || known.length !== 1) return;
-    topic.value = known[0].name;
-    if (document.activeElement === topic) what.focus();
+    if (!topic.value && known.length === 1) topic.value = known[0].name;
   };
   fill().catch(() => {}); // only suggestions: the search itself says what is wrong
   const values = () => {
@@ -125,7 +125,7 @@ function makeForm(query, signal) {
       quick("Due in the next day", 0, DAY_MS),
     ),
   );
-  return { node, what, topic };
+  return { node, what };
 }
 
 function search(root, { query: given, signal, title }) {
@@ -138,8 +138,8 @@ function search(root, { query: given, signal, title }) {
   );
   onKeys("/", "to the field for an id or a key", () => form.what.focus(), signal);
   if (!FIELDS.some((name) => query[name])) {
-    root.append(empty("Give an id, a key, or a time", "A topic helps; a tag or a time alone finds what waits."));
-    (query.topic ? form.what : form.topic).focus();
+    root.append(empty("Give an id, a key, or a time", "An id alone is enough; a key is one of a topic. A tag or a time alone finds what waits."));
+    form.what.focus();
     return;
   }
   title(query.id || query.key || "Search");

@@ -1,0 +1,56 @@
+"""Messages by id or key over HTTP, and who may see them.
+
+An id is enough, for it may be all that somebody has; a key is one of a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from horolog.access import rules
+from horolog.admin.answers import allow, engine_of, let_in, may
+from horolog.errors import ErrorCode, HorologError, refused
+from horolog.protocol.commands import FindMessages, FoundMessage
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.server import messages
+
+_OF_OTHERS = "%"  # %RETRY%group and the like have further records of messages of other topics
+
+
+async def find_named(request: Request, parameters: Mapping[str, str]) -> list[FoundMessage]:
+    """Messages with the `id` of a query, or the `key`, of its `topic` if it has one; perhaps none."""
+    topic, message_id, key = (parameters.get(name, "") for name in ("topic", "id", "key"))
+    if bool(message_id) == bool(key) or (key and not topic):
+        allow(request)
+        raise refused("topic", "give id, or topic and key")
+    if topic:
+        allow(request, rules.topic(check_topic(topic), rules.Right.SUB))
+        return await messages.find(engine_of(request), FindMessages(topic, message_id, key))
+    found: list[FoundMessage] = []
+    for each in await _topics_with(request, message_id):
+        found += await messages.find(engine_of(request), FindMessages(each, message_id))
+    return found
+
+
+async def topic_of(request: Request, message_id: str) -> str:
+    """The topic of the message with that id; NOT_FOUND, or BAD_REQUEST that names them if there are several."""
+    topics = await _topics_with(request, message_id)
+    own = [topic for topic in topics if not topic.startswith(_OF_OTHERS)] or topics
+    if not own:
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"no message with id {message_id!r} is known; what retention has dropped is not",
+            field="id",
+        )
+    if len(own) > 1:
+        raise refused("topic", f"messages of {', '.join(own)} have that id: give the topic")
+    return own[0]
+
+
+async def _topics_with(request: Request, message_id: str) -> list[str]:
+    """Topics with messages of that id, of those that who asks may read."""
+    let_in(request)
+    known = await messages.topics_with(engine_of(request), message_id)
+    return [topic for topic in known if may(request, rules.topic(topic, rules.Right.SUB))]
