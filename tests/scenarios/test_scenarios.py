@@ -15,6 +15,7 @@ SLOW = {
     "backup",
     "crash",
     "lake",
+    "late",
 }  # they start brokers again, or load Delta: more than five seconds each
 RUNS = [
     pytest.param(

@@ -33,6 +33,10 @@ Everything else is prose.  The vocabulary, on both doors:
     pending TOPIC
     adopt TOPIC "BODY" due=+1h …                 as a bulk load: files of messages, adopted in one transaction
     crash                                        kill -9, and a start on the same data
+    down 10m                                     the same, but the start is so much later
+    late TOPIC drop 5m                           or dead-letter 5m, or hand-over: what becomes of what is too late
+    find "BODY"                                  what became of the message, of each copy
+    problems                                     what the page of problems shows, and how many expired meanwhile
     backup TOPIC                                 back up, restore, start that one, and count what waits there
     disk free=0 | free=all                       what the broker's disk has free from here on; looked at once a second
     offload beyond=48h                           what is due later goes to the lake
@@ -49,24 +53,21 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
-import uuid
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from adopted_runs import stage
 from remoting_client import put_group
 from scenario_groups import GroupWords
+from scenario_late import LateWords
 from scenario_moves import MoveWords
 from scenario_schedules import ScheduleWords
+from scenario_store import StoreWords
 
 from horolog.admin.client import path_of
-from horolog.protocol.commands import MessageType
-from horolog.protocol.rocketmq.message import encode
-from horolog.testing.broker import BrokerProcess, installed_command
-from horolog.units import TIME_MAX_MS, parse_duration_ms
+from horolog.testing.broker import BrokerProcess
+from horolog.units import parse_duration_ms
 
 COMMAND, OUTPUT = "> ", "    "
 SQL = "sql: "  # begins a filter by properties
@@ -177,13 +178,14 @@ def doors_of(text: str, word: str) -> list[str]:
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
-class Scenario(ScheduleWords, GroupWords, MoveWords):
+class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
     """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
 
     def __init__(self, broker: ScenarioBroker, sender: Side, receiver: Side) -> None:
         self._broker, self._sender, self._receiver = broker, sender, receiver
         self._suffix = f"_run{next(_number)}"
         self._start_ms = broker.now_ms()
+        self._expired_before = broker.admin.get("/v1/broker")["expired"]
         self._sent: dict[str, tuple[str, Sent]] = {}  # topic and answer by body
         self._halves: dict[str, tuple[str, Half]] = {}  # likewise
         self._scheduled: set[str] = set()  # bodies of recurring schedules
@@ -263,8 +265,11 @@ class Scenario(ScheduleWords, GroupWords, MoveWords):
         topic, body = self._name(words[0]), words[1]
         half = self._sender.half(topic, self._message(body, self._options(words[2:])))
         self._halves[body] = topic, half
-        self._sent[body] = topic, Sent(half.message_id, "")
+        self._remember(topic, body, half.message_id)
         return ["half sent"]
+
+    def _remember(self, topic: str, body: str, message_id: str) -> None:
+        self._sent[body] = topic, Sent(message_id, "")
 
     def _commit(self, words: list[str]) -> list[str]:
         topic, half = self._halves[words[0]]
@@ -384,74 +389,15 @@ class Scenario(ScheduleWords, GroupWords, MoveWords):
         assert recalled == sent.message_id
         return ["recalled"]
 
-    def _adopt(self, words: list[str]) -> list[str]:
-        topic, messages = self._name(words[0]), []
-        for word in words[1:]:
-            if word.startswith("due="):
-                messages[-1][1] = self._at(word.removeprefix("due="))
-            else:
-                messages.append([word, 0])
-        transaction = {"app": topic, "version": 0, "topic": topic}
-        begun = self._broker.admin.post("/v1/adoptions/begin", transaction)
-        rows = []
-        for body, due_ms in sorted(messages, key=lambda each: each[1]):
-            message_id = uuid.uuid4().hex.upper()
-            rows.append(
-                encode(
-                    topic=topic,
-                    body=body.encode(),
-                    message_id=message_id,
-                    type=MessageType.DELAY,
-                    due_ms=due_ms,
-                )
-            )
-            self._sent[body] = topic, Sent(message_id, "")
-        files = [stage(begun, "part", rows)]
-        commit = {**transaction, "token": begun["token"], "files": files}
-        return [f"adopted {self._broker.admin.post('/v1/adoptions/commit', commit)['rows']}"]
-
     def _crash(self, words: list[str]) -> list[str]:
         self._broker.kill()
         self._broker.restart()
+        self._reconnect()
+        return []
+
+    def _reconnect(self) -> None:
         for side in (self._sender, self._receiver):
             side.connect()
-        return []
-
-    def _backup(self, words: list[str]) -> list[str]:
-        with tempfile.TemporaryDirectory() as place:
-            kept, again = Path(place) / "backup", Path(place) / "again"
-            admin = ["--admin", self._broker.admin_url]
-            restore = ["restore", str(kept), "--data-dir", str(again)]
-            for command in (["backup", str(kept), *admin], restore):
-                subprocess.run([*installed_command(), *command], check=True, capture_output=True)
-            with BrokerProcess(again) as restored:
-                found = restored.admin.get(path_of("pending"), {"topic": self._name(words[0])})
-        return [f"{found['total']} pending in the backup"]
-
-    def _disk(self, words: list[str]) -> list[str]:
-        self._broker.set_disk_free(self._options(words)["free"])
-        return []
-
-    def _offload(self, words: list[str]) -> list[str]:
-        from horolog.pipeline.offload import offload  # only here: it takes a second
-
-        admin = self._broker.admin
-        beyond_ms = parse_duration_ms(self._options(words)["beyond"], field="beyond")
-        offload(admin, str(self._broker.lake), self._broker.now_ms() + beyond_ms)
-        return [self._in_lake()]
-
-    def _promote(self, words: list[str]) -> list[str]:
-        from horolog.pipeline.promote import promote_due
-
-        ahead_ms = parse_duration_ms(self._options(words)["ahead"], field="ahead")
-        promote_due(self._broker.admin_url, ahead_ms=ahead_ms)
-        return [self._in_lake()]
-
-    def _in_lake(self) -> str:
-        """What waits there of this run's topics."""
-        hours = self._broker.admin.get("/v1/offloads", {"to_ms": TIME_MAX_MS})["hours"]
-        mine = [hour["waiting"] for hour in hours if hour["topic_name"].endswith(self._suffix)]
-        return f"{sum(mine)} in the lake"
 
     def _pending(self, words: list[str]) -> list[str]:
         found = self._broker.admin.get(path_of("pending"), {"topic": self._name(words[0])})

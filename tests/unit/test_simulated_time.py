@@ -1,4 +1,7 @@
-"""A simulated clock that is moved far: messages come when they are due, and the disk does not work for the years."""
+"""A simulated clock that is moved far: messages come when they are due, and the disk does not work for the years.
+
+After a start, too: leases go on where the clock does.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.checkpointing import Checkpointing
 from horolog.server.open_broker import open_engine
+from horolog.server.simulated_time import CLOCK_NAME
 
 DAYS = 60
 DEADLINE_S = 60
@@ -60,6 +64,34 @@ def test_months_at_once_take_one_checkpoint_and_no_message_is_early_or_late(
                 answer = await engine.submit(Receive("g", "t", -1, "*", 32, 30_000, False, 0, "c"))
                 got += [decode(message.layout) for message in answer.messages]
             assert [message.store_ms for message in got] == dues
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+def test_a_lease_ends_after_a_start_when_it_would_have_ended_without(tmp_path: Path) -> None:
+    """The clock stands an hour ahead of the system's, and moves on by twenty minutes while the broker is down."""
+    take = Receive("g", "t", -1, "*", 1, 30 * 60_000, False, 0, "c")
+
+    async def story() -> None:
+        engine = await open_engine(tmp_path, clock="simulated", segment_bytes=1 << 24)
+        try:
+            await engine.submit(CreateTopic("t", TopicType.NORMAL, 1))
+            await engine.advance(3_600_000)
+            message = encode(topic="t", body=b"x", message_id="m", type=MessageType.NORMAL)
+            await engine.submit(SendMessages("t", [message]))
+            assert (await engine.submit(take)).messages
+        finally:
+            await engine.stop()
+        clock = tmp_path / CLOCK_NAME
+        clock.write_text(f"{int(clock.read_text()) + 20 * 60_000}\n")
+        engine = await open_engine(tmp_path, clock="simulated")
+        try:
+            await engine.advance(10 * 60_000 - 1)
+            assert not (await engine.submit(take)).messages
+            await engine.advance(1)
+            assert [each.attempt for each in (await engine.submit(take)).messages] == [2]
         finally:
             await engine.stop()
 

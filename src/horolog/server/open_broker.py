@@ -101,7 +101,9 @@ async def open_engine(
         meta = open_meta(storage, clock, segment_bytes)
         now: Clock = SystemClock()
         if clock == "simulated":
-            now = SimulatedClock(start_ms if start_ms is not None else SystemClock().wall_ms())
+            # Before anything is read: what is left of a lease is counted by this clock.
+            begin_ms = max(SystemClock().wall_ms(), clock_was(storage))
+            now = SimulatedClock(begin_ms if start_ms is None else start_ms)
         opened = open_shard(
             storage,
             SHARD,
@@ -111,9 +113,8 @@ async def open_engine(
             mono_ms=now.monotonic_ms(),
         )
         if isinstance(now, SimulatedClock) and start_ms is None:
-            was_ms = max(opened.broker.shard.store_ms, clock_was(storage))
-            ahead_ms = was_ms - now.wall_ms()
-            now.step_wall(max(0, ahead_ms))
+            # A broker that was killed while its clock was moved was further than it had written down.
+            now.step_wall(max(0, opened.broker.shard.store_ms - now.wall_ms()))
         engine = Engine(opened, storage, now, flush)
         engine.backups = Backups(
             engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes)
