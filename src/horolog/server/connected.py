@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from horolog.limits import CLIENT_TOPICS_SHOWN_MAX
+from horolog.protocol.remoting.heartbeat import Subscription
 
 GRPC, REMOTING = "grpc", "remoting"
 PUSH, PULL, SIMPLE, POP = "push", "pull", "simple", "pop"
@@ -63,6 +64,26 @@ class KnowsClients(Protocol):
 
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """A group goes on at these offsets, by queue: tell those of its members that keep offsets themselves."""
+        ...
+
+
+class Neighbour(Protocol):
+    """Another door, of whose clients admin tools are told at this one."""
+
+    def members(self, group: str) -> Sequence[ConnectedClient]:
+        """Those in a consumer group."""
+        ...
+
+    def publishers(self) -> Iterator[ConnectedClient]:
+        """Those that send: they have no group, so each of their topics stands for one."""
+        ...
+
+    def subscriptions(self, group: str) -> Mapping[str, Subscription]:
+        """What a consumer group wants, by topic."""
+        ...
+
+    def groups_of(self, topic: str) -> Sequence[str]:
+        """Consumer groups with a member that wants something of a topic."""
         ...
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from horolog.limits import CLIENTS_REMEMBERED_MAX
+from horolog.errors import HorologError
+from horolog.limits import (
+    CLIENT_TOPICS_SHOWN_MAX,
+    CLIENTS_REMEMBERED_MAX,
+    FILTER_EXPRESSION_MAX,
+    SUBSCRIPTIONS_BYTES_MAX,
+)
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import name_of
+from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
+from horolog.ready.filter import parse_filter
 from horolog.server.connected import (
     GRPC,
     PULL,
@@ -140,12 +149,64 @@ class _Settled(NamedTuple):
     topics: tuple[str, ...]
 
 
+class _Wanted:
+    """What consumer groups want, by topic: as the member said that was heard last.
+
+    Only tools are told of it, so what would take too much memory is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._of_group: dict[str, dict[str, Subscription]] = {}
+        self._bytes = 0
+
+    def put(self, group: str, subscription: pb.Subscription) -> None:
+        """What a member has said; what others of its group said before is over."""
+        self.drop(group)
+        now_ms = time.time_ns() // 1_000_000
+        wanted = {}
+        for entry in subscription.subscriptions[:CLIENT_TOPICS_SHOWN_MAX]:
+            topic, expression = name_of(entry.topic), entry.expression.expression or "*"
+            is_sql = entry.expression.type == pb.SQL
+            if _is_filter(expression, is_sql=is_sql):
+                kind = SQL92 if is_sql else TAG
+                wanted[topic] = Subscription(topic, expression, kind, now_ms)
+        size = sum(each.size_bytes for each in wanted.values())
+        if wanted and self._bytes + size <= SUBSCRIPTIONS_BYTES_MAX:
+            self._of_group[group] = wanted
+            self._bytes += size
+
+    def drop(self, group: str) -> None:
+        """It has no member any more."""
+        wanted = self._of_group.pop(group, {})
+        self._bytes -= sum(each.size_bytes for each in wanted.values())
+
+    def of(self, group: str) -> Mapping[str, Subscription]:
+        """What a group wants."""
+        return self._of_group.get(group, {})
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that want something of a topic."""
+        return sorted(group for group, wanted in self._of_group.items() if topic in wanted)
+
+
+def _is_filter(expression: str, *, is_sql: bool) -> bool:
+    """Whether a receive would be served that filters by it."""
+    if len(expression) > FILTER_EXPRESSION_MAX:
+        return False
+    try:
+        parse_filter(expression, is_sql=is_sql)
+    except HorologError:
+        return False
+    return True
+
+
 class Streams:
     """Clients with an open Telemetry stream that have told their settings; the members of each group among them."""
 
     def __init__(self) -> None:
         self._settled: dict[Stream, _Settled] = {}
         self._of_group: dict[str, dict[Stream, None]] = {}
+        self.wanted = _Wanted()
 
     def settle(self, stream: Stream, settings: pb.Settings) -> None:
         """Its settings; later ones replace what it said before."""
@@ -157,6 +218,7 @@ class Streams:
             topics = [entry.topic for entry in settings.subscription.subscriptions]
             consumes = _CONSUMES.get(settings.client_type, PUSH)
             self._of_group.setdefault(group, {})[stream] = None
+            self.wanted.put(group, settings.subscription)
         self._settled[stream] = _Settled(consumes, group, shown_topics(list(map(name_of, topics))))
 
     def leave(self, stream: Stream) -> None:
@@ -167,6 +229,7 @@ class Streams:
             del members[stream]
             if not members:
                 del self._of_group[settled.group]
+                self.wanted.drop(settled.group)
 
     def __iter__(self) -> Iterator[ConnectedClient]:
         """All of them that are still there when it comes to them."""
@@ -179,6 +242,10 @@ class Streams:
     def member_count(self, group: str) -> int:
         """How many these are."""
         return len(self._of_group.get(group, ()))
+
+    def publishers(self) -> Iterator[ConnectedClient]:
+        """Those that send."""
+        return (client for client in self if not client.groups)
 
     def _shown(self, stream: Stream) -> ConnectedClient:
         settled = self._settled[stream]

@@ -26,6 +26,7 @@ from horolog.protocol.grpc.quick_sends import read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.events import Limits
+from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.call import Call, expected
 from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
@@ -188,6 +189,18 @@ class GrpcFront:
     def member_count(self, group: str) -> int:
         """How many these are."""
         return self._sessions.streams.member_count(group)
+
+    def publishers(self) -> Iterator[ConnectedClient]:
+        """Those that send."""
+        return self._sessions.streams.publishers()
+
+    def subscriptions(self, group: str) -> Mapping[str, Subscription]:
+        """What a consumer group wants, by topic."""
+        return self._sessions.streams.wanted.of(group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Consumer groups with a member that wants something of a topic."""
+        return self._sessions.streams.wanted.groups_of(topic)
 
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Nobody: 5.x clients take what the broker gives them, and keep no offsets."""

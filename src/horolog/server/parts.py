@@ -131,6 +131,7 @@ def _make_doors(
         levels=settings.levels,
         settings=properties_of(settings),
         data_dir=settings.data_dir,
+        neighbours=[grpc],
     )
     remoting = RemotingFront(
         node,

@@ -15,6 +15,7 @@ from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.names import check_group_name
 
 TAG, SQL92 = "TAG", "SQL92"
+_SUBSCRIPTION_BYTES = 200  # about what one takes besides its text
 
 
 class ConsumeType(IntEnum):
@@ -50,6 +51,11 @@ class Subscription(NamedTuple):
     expression: str = "*"
     type: str = TAG
     version: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return _SUBSCRIPTION_BYTES + len(self.topic) + len(self.expression)
 
 
 class ConsumerData(NamedTuple):

@@ -182,6 +182,8 @@ class GroupCodes:
         await self._engine.submit(DescribeTopic(topic, with_pending=False))
         found = {group.name async for group in groups(self._engine) if topic in group.topics}
         found.update(self._node.registry.groups_of(topic))
+        for door in self._node.neighbours:
+            found.update(door.groups_of(topic))
         return Answer(body=encode({"groupList": sorted(found)}))
 
     async def topics_of_group(self, request: Request) -> Answer:

@@ -6,8 +6,6 @@ Some questions only a client can answer.  They are passed on over its own connec
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,16 +17,16 @@ from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage
 from horolog.protocol.remoting import client_bodies as bodies
 from horolog.protocol.remoting import group_bodies, object_keys
-from horolog.protocol.remoting.client_bodies import Connected
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame, FrameFault
 from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.listing import known_group
+from horolog.server.remoting import presence
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
-from horolog.server.remoting.registry import Client, Member
+from horolog.server.remoting.registry import Member
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.resets import tell_reset
 from horolog.server.remoting.subscriptions import as_java
@@ -65,44 +63,35 @@ class MemberCodes:
     def consumers(self, request: Request) -> Answer:
         """Clients of a consumer group, and what they want; CONSUMER_NOT_ONLINE."""
         group = check_group(text(request.frame, "consumerGroup"))
-        members = self._registry.members(group)
-        if not members:
+        clients, consumer = presence.consumers(self._node, group)
+        if consumer is None:
             return _not_online(f"consumerGroup: {group!r} has no client just now")
         wanted = {
             topic: as_java(subscription) or {}
-            for topic, subscription in self._registry.subscriptions(group).items()
+            for topic, subscription in presence.subscriptions(self._node, group).items()
         }
-        clients = map(_connected, members)
-        return Answer(body=bodies.consumer_connections(clients, members[0].consumer, wanted))
+        return Answer(body=bodies.consumer_connections(clients, consumer, wanted))
 
     def producers(self, request: Request) -> Answer:
-        """Clients of a producer group."""
+        """Clients of a producer group; of 5.x producers it is a topic."""
         group = text(request.frame, "producerGroup")
-        found = self._registry.producers(group)
+        found = presence.producers(self._node).get(group)
         if not found:
             return Answer(
                 Status.SYSTEM_ERROR, remark=f"producerGroup: {group[:200]!r} has no client just now"
             )
-        return Answer(body=bodies.producer_connections(map(_connected, found)))
+        return Answer(body=bodies.producer_connections(found))
 
     def all_producers(self, request: Request) -> Answer:
         """Clients of all producer groups."""
         del request
-        registry = self._registry
-        return Answer(
-            body=bodies.producer_table(
-                {
-                    group: [_connected(client) for client in registry.producers(group)]
-                    for group in registry.producer_groups
-                }
-            )
-        )
+        return Answer(body=bodies.producer_table(presence.producers(self._node)))
 
     def subscription(self, request: Request) -> Answer:
         """What a consumer group wants of a topic."""
         group = check_group(text(request.frame, "group"))
         topic = text(request.frame, "topic")
-        shown = as_java(self._registry.subscription(group, topic))
+        shown = as_java(presence.subscriptions(self._node, group).get(topic))
         return Answer(body=encode({"group": group, "subscriptionData": shown, "topic": topic}))
 
     # --- where to go on ---------------------------------------------------------------------------
@@ -214,15 +203,3 @@ async def _ask(member: Member, code: int, fields: Mapping[str, str], body: bytes
 
 def _failed(status: Status, member: Member, why: str) -> Frame:
     return Frame(status, remark=f"clientId: {member.client_id!r} {why}")
-
-
-def _connected(client: Client) -> Connected:
-    peer = client.link.peer
-    ago_ms = time.monotonic_ns() // 1_000_000 - client.seen_ms
-    return Connected(
-        client.client_id,
-        f"{socket.inet_ntoa(peer.host)}:{peer.port}",
-        client.language,
-        client.version,
-        time.time_ns() // 1_000_000 - ago_ms,
-    )

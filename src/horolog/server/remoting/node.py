@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
+from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.remoting.kv import KvTable
 from horolog.server.remoting.registry import Registry
@@ -34,6 +35,7 @@ class Node:
     levels       delays that clients name by number
     settings     as admin tools are told them; the keys are RocketMQ's
     data_dir     whose disk admin tools are told of; None: they are not
+    neighbours   other doors, whose clients admin tools are told of too
     """
 
     engine: Engine
@@ -46,6 +48,7 @@ class Node:
     levels: Levels = _LEVELS
     settings: Mapping[str, object] = field(default_factory=dict)
     data_dir: Path | None = None
+    neighbours: Sequence[Neighbour] = ()
     registry: Registry = field(default_factory=Registry)
     locks: QueueLocks = field(default_factory=QueueLocks)
     _kv: KvTable | None = None

@@ -55,7 +55,6 @@ _CONSUMES = {
     ConsumeType.CONSUME_POP: POP,
 }
 _Entry = TypeVar("_Entry", bound=Client)
-_SUBSCRIPTION_BYTES = 200  # about what one takes besides its text
 
 
 class _Place(NamedTuple):
@@ -306,10 +305,7 @@ class Registry:
 
 def _bytes_of(consumer: ConsumerData) -> int:
     """About what its subscriptions take."""
-    subscriptions = consumer.subscriptions.values()
-    return sum(
-        _SUBSCRIPTION_BYTES + len(each.topic) + len(each.expression) for each in subscriptions
-    )
+    return sum(each.size_bytes for each in consumer.subscriptions.values())
 
 
 def _nobody_cares(_group: str) -> None:

@@ -1,0 +1,98 @@
+"""Who is connected, for admin tools: clients of the remoting doors, and of the doors beside them.
+
+Clients of 5.x come as RocketMQ's own broker tells of them: each topic of a producer stands for a producer group, push
+consumers are passive, simple ones active, and all share their messages.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Mapping
+
+from horolog.protocol.remoting.client_bodies import Connected
+from horolog.protocol.remoting.frame import LANGUAGES, OTHER, VERSION
+from horolog.protocol.remoting.heartbeat import (
+    ConsumeFrom,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+from horolog.server.connected import PUSH, ConnectedClient
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.registry import Client
+
+_VERSION = re.compile(r"[vV]?5[._](\d)[._](\d)(?!\d)")
+_OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3, and every version has a snapshot before it
+
+
+def consumers(node: Node, group: str) -> tuple[list[Connected], ConsumerData | None]:
+    """Clients of a consumer group, and what the first of them says of all; None: it has none."""
+    members = node.registry.members(group)
+    others = [each for door in node.neighbours for each in door.members(group)]
+    clients = [*map(_of_4x, members), *map(_of_5x, others)]
+    if members:
+        return clients, members[0].consumer
+    return clients, _consumer(group, others[0]) if others else None
+
+
+def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
+    """What a consumer group wants, by topic."""
+    wanted = dict(node.registry.subscriptions(group))
+    for door in node.neighbours:
+        wanted = {**door.subscriptions(group), **wanted}
+    return dict(sorted(wanted.items()))
+
+
+def producers(node: Node) -> dict[str, list[Connected]]:
+    """Clients of all producer groups."""
+    registry = node.registry
+    found = {
+        group: [_of_4x(client) for client in registry.producers(group)]
+        for group in registry.producer_groups
+    }
+    for door in node.neighbours:
+        for client in door.publishers():
+            for topic in client.topics:
+                found.setdefault(topic, []).append(_of_5x(client))
+    return dict(sorted(found.items()))
+
+
+def _consumer(group: str, member: ConnectedClient) -> ConsumerData:
+    passive = member.consumes == PUSH
+    kind = ConsumeType.CONSUME_PASSIVELY if passive else ConsumeType.CONSUME_ACTIVELY
+    begin = ConsumeFrom.CONSUME_FROM_LAST_OFFSET
+    return ConsumerData(group, kind, MessageModel.CLUSTERING, begin, False, {})
+
+
+def _of_4x(client: Client) -> Connected:
+    peer = client.link.peer
+    ago_ms = time.monotonic_ns() // 1_000_000 - client.seen_ms
+    return Connected(
+        client.client_id,
+        f"{socket.inet_ntoa(peer.host)}:{peer.port}",
+        client.language,
+        client.version,
+        time.time_ns() // 1_000_000 - ago_ms,
+    )
+
+
+def _of_5x(client: ConnectedClient) -> Connected:
+    """Its stream is open, so it is there now."""
+    return Connected(
+        client.client_id,
+        client.address,
+        client.language if client.language in LANGUAGES else OTHER,
+        version_ordinal(client.version),
+        time.time_ns() // 1_000_000,
+    )
+
+
+def version_ordinal(text: str) -> int:
+    """RocketMQ's number of a version such as 5.0.3; of one that it does not know, that of the broker."""
+    found = _VERSION.match(text)
+    if found is None:
+        return VERSION
+    return VERSION + 2 * (int(found[1] + found[2]) - _OF_VERSION)
