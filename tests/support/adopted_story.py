@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from horolog.broker.adopt.staging import Begun, Place
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.run.reader import Run
 from horolog.delay.tier import Promotion
-from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
@@ -136,17 +134,9 @@ async def make_adopted(path: Path) -> None:
 async def begin(engine: Engine, from_ms: int, app: str = "job") -> OffloadView:
     """Begin an offload and freeze it."""
     view: OffloadView = await engine.submit(BeginOffload(app, from_ms))
-    for _ in range(200):
-        try:
-            await engine.submit(FreezeOffload(view.offload_id))
-        except HorologError as error:
-            assert error.code is ErrorCode.TOO_MANY_REQUESTS
-            await engine.advance(10)
-            await asyncio.sleep(0)
-            continue
-        found: OffloadView = await engine.submit(DescribeOffload(view.offload_id))
-        return found
-    raise AssertionError("far buffers do not become runs")
+    await engine.submit(FreezeOffload(view.offload_id))
+    found: OffloadView = await engine.submit(DescribeOffload(view.offload_id))
+    return found
 
 
 def exported(path: Path, view: OffloadView) -> list[Row]:

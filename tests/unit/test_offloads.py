@@ -9,9 +9,10 @@ import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, killed_at
 
+from horolog.delay.far.compaction import FarSettings
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS, HOUR_MS
+from horolog.limits import CHECKPOINT_INTERVAL_MS, DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
@@ -34,6 +35,7 @@ from horolog.protocol.tier_commands import (
     ListRecalled,
     TierRow,
 )
+from horolog.testing.sim_broker import Answer
 
 
 def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_world) -> None:
@@ -197,17 +199,61 @@ def test_a_commit_waits_for_what_a_start_has_filed_again(make_world) -> None:
     far = world.broker.shard.delay.far
     assert len(far.buffers) == 1
     far.buffers[0].frozen = True  # as if what was sent last had been frozen, too
-    for command in (
-        CommitOffload(view.offload_id, len(rows), "lake"),
-        FreezeOffload(view.offload_id),
-    ):
-        with pytest.raises(HorologError) as refused:
-            world.broker.ask(command)
-        assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
+    freeze = Answer(FreezeOffload(view.offload_id), 0)
+    commit = Answer(CommitOffload(view.offload_id, len(rows), "lake"), 0)
+    world.broker.step([freeze, commit])
+    world.broker.settle()
+    assert not freeze.done
+    assert not commit.done
+    assert pending(world) == 62
     far.buffers[0].frozen = False
+    world.broker.settle()
+    assert freeze.result.stage == "frozen"
+    assert commit.result.waiting == len(rows)
     assert pending(world) == 62
-    assert world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake")).waiting == len(rows)
-    assert pending(world) == 62
+
+
+def test_a_freeze_wants_no_turns_while_a_job_writes_runs_and_is_answered_when_it_is_done(
+    make_world,
+) -> None:
+    world = open_world(make_world, FarSettings())  # nothing is written before the offload begins
+    schedule(world, 500)
+    freeze = Answer(FreezeOffload(999), 0)
+    world.broker.step([freeze])
+    world.broker.settle()
+    assert freeze.result.code is ErrorCode.NOT_FOUND  # nothing to wait for
+    room = 32_768  # for checkpoints, and not for the run
+    world.disk.capacity_bytes = world.disk.used_bytes() + room
+    view = world.broker.ask(BeginOffload("a", hour_after(world, 48 * HOUR_MS)))
+    freeze = Answer(FreezeOffload(view.offload_id), 0)
+    world.broker.step([freeze])
+    world.broker.settle()  # which asserts that no turn is wanted at once
+    assert not freeze.done
+    failed_ms = world.clock.monotonic_ms()
+    while not freeze.done:
+        wait_ms = world.broker.pending_next_ms
+        assert wait_ms, "nobody would look again"
+        world.clock.advance(wait_ms)
+        after_ms = world.clock.monotonic_ms() - failed_ms
+        if after_ms > 2 * CHECKPOINT_INTERVAL_MS:  # it has failed for the third time
+            world.disk.capacity_bytes = None
+        world.broker.settle()
+    assert after_ms == 3 * CHECKPOINT_INTERVAL_MS
+    assert freeze.result.offload_id == view.offload_id
+    assert world.broker.ask(DescribeOffload(view.offload_id)).stage == "frozen"
+
+
+def test_a_freeze_that_waits_is_answered_when_its_offload_is_aborted(make_world) -> None:
+    world = open_world(make_world, FarSettings())
+    schedule(world, 60)
+    world.disk.capacity_bytes = world.disk.used_bytes()
+    view = world.broker.ask(BeginOffload("a", hour_after(world, 48 * HOUR_MS)))
+    freeze = Answer(FreezeOffload(view.offload_id), 0)
+    world.broker.step([freeze])
+    world.broker.settle()
+    assert not freeze.done
+    assert world.broker.ask(AbortOffload(view.offload_id))
+    assert freeze.result.code is ErrorCode.NOT_FOUND
 
 
 def story(world, noted: dict[str, Any]) -> None:

@@ -187,6 +187,8 @@ class Broker:
         for at in (shard.ready.polls.next_at(), self._receives.renewals.next_at()):
             if at is not None:
                 waits.append(max(0, at - now.mono_ms))
+        if shard.delay.far.compaction.wants_flush:  # a job has failed, and is tried again
+            waits.append(max(0, self._job_hold - now.mono_ms))
         return min(waits) if waits else None
 
     def _due_in(self, wall_ms: int) -> int | None:

@@ -35,7 +35,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.broker.transactions.transactions import Transactions
 from horolog.broker.under_way import ShardUnderWay
-from horolog.broker.waits import WAITS, waits_for
+from horolog.broker.waits import SIGNALLED, WAITS, Wait, waits_for
 from horolog.errors import HorologError
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
@@ -96,6 +96,7 @@ class Decisions:
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # what has to wait
+        self._are_signalled = True  # all of these wait for what brings a turn when it is over
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
         self.schedules = ScheduleChanges(shard, disk)
         self._under_way = ShardUnderWay(
@@ -151,12 +152,14 @@ class Decisions:
         self.pulls.begin_turn()
         deferred = self._deferred.copy()
         self._deferred.clear()
+        self._are_signalled = True
         handlers = self._handlers
         for item in (*deferred, *inputs):
             kind = type(item.command)
             handler = handlers.get(kind, self._rest)
             try:
-                if kind in WAITS and self._must_wait(item):
+                wait = self._waits_for(item) if kind in WAITS else None
+                if wait is not None:
                     result = WAIT
                 else:
                     result = handler(item, item.command, now, effects)
@@ -167,6 +170,7 @@ class Decisions:
                 result = error
             if result is WAIT:
                 self._deferred.append(item)
+                self._are_signalled = self._are_signalled and wait in SIGNALLED
             elif result is not LATER:
                 effects.replies.append(Reply(item.token, result))
         self.offsets.seal()
@@ -175,12 +179,12 @@ class Decisions:
         """Whether it has to wait for something that is not over."""
         return waits_for(command, self._under_way, token) is not None
 
-    def _must_wait(self, item: Input) -> bool:
-        """The same for an input, if it is not refused before it waits."""
+    def _waits_for(self, item: Input) -> Wait | None:
+        """What an input has to wait for, if it is not refused before it waits."""
         if isinstance(item.command, DeleteTopic):
             self.offsets.seal()
             self.topics.check_may_delete(item.command)
-        return self.waits(item.command, item.token)
+        return waits_for(item.command, self._under_way, item.token)
 
     def take_records(self) -> list[bytes]:
         """The control records of this turn."""
@@ -198,9 +202,9 @@ class Decisions:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether something that was deferred can be decided now."""
+        """Whether something that was deferred may be decided in a turn that nothing else brings."""
         log = self._shard.log
-        return bool(self._deferred) and log.commit_position == log.end
+        return bool(self._deferred) and not self._are_signalled and log.commit_position == log.end
 
     def _rest(self, item: Input, command: Any, now: Now, effects: Effects) -> object:
         return queries.answer(self._shard, command)

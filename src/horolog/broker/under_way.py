@@ -43,6 +43,9 @@ class ShardUnderWay:
             Wait.TOPIC: self._topic,
             Wait.BULK_RECALL: lambda _command, _token: recalls.bulk.under_way,
             Wait.BULK_COUNT: lambda _command, _token: recalls.bulk.counts,
+            Wait.FROZEN_BUFFERS: lambda command, _token: shard.tier.is_sealing(
+                shard.delay, command.offload_id
+            ),
             Wait.RECALLS: lambda _command, _token: shard.tier.is_contended(shard.delay),
             Wait.KEY_SEARCH: self._key_search,
             Wait.HISTORY: recalls.is_ending_looked_for,

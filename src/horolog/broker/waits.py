@@ -6,9 +6,10 @@ who                                    waits for
 HandOver                               log, tier step
 BulkPiece                              log, tier step, earlier
 TakeRuns                               bulk count
-BeginOffload, FreezeOffload            tier step
-AbortOffload, RecallRows               tier step
-CommitOffload                          tier step, bulk recall, recalls
+BeginOffload, AbortOffload             tier step
+RecallRows                             tier step
+FreezeOffload                          tier step, frozen buffers
+CommitOffload                          tier step, frozen buffers, bulk recall, recalls
 Recall, Reschedule                     tier step, adoption, unfiled
 RecallByKey                            key search, tier step, adoption, unfiled
 FindMessages                           key search, history
@@ -19,7 +20,8 @@ DeleteTopic                            topic, adoption, bulk recall, tier step, 
 everything else                        nothing
 =====================================  ==================================================================
 
-What waits is deferred, and asked for again in every turn.  A recall by key is asked for a second time, as the recalls
+What waits is deferred, and asked for again in every turn.  Turns are had for it until it is decided, but for what
+`SIGNALLED` names: the end of that brings a turn by itself.  A recall by key is asked for a second time, as the recalls
 that it stands for.  Three things are not here: replies wait for the commit position (`broker.effects`), polls wait
 for messages (`ready.polls`), and what is not over for long is refused: while the disk is full and messages cannot be
 filed, whoever means one of them gets DISK_FULL, and a promotion beside a step of the tier is to be sent again.
@@ -54,6 +56,7 @@ class Wait(StrEnum):
     TOPIC = "topic"  # something of it is taken up, or appended and not applied
     BULK_RECALL = "bulk recall"  # one has come and is not done
     BULK_COUNT = "bulk count"  # a dry run of one, which looks at the sources as they are
+    FROZEN_BUFFERS = "frozen buffers"  # a job writes what the tier is about to take as runs
     RECALLS = "recalls"  # of what the tier is about to take, appended and not applied
     HISTORY = "history"  # the log is looked at for what became of the messages that are meant
     KEY_SEARCH = "key search"  # adopted messages with that key are looked for
@@ -77,10 +80,10 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
     BulkPiece: (Wait.LOG, Wait.TIER_STEP, Wait.EARLIER),
     TakeRuns: (Wait.BULK_COUNT,),
     BeginOffload: (Wait.TIER_STEP,),
-    FreezeOffload: (Wait.TIER_STEP,),
+    FreezeOffload: (Wait.TIER_STEP, Wait.FROZEN_BUFFERS),
     AbortOffload: (Wait.TIER_STEP,),
     RecallRows: (Wait.TIER_STEP,),
-    CommitOffload: (Wait.TIER_STEP, Wait.BULK_RECALL, Wait.RECALLS),
+    CommitOffload: (Wait.TIER_STEP, Wait.FROZEN_BUFFERS, Wait.BULK_RECALL, Wait.RECALLS),
     Recall: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     Reschedule: (Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     RecallByKey: (Wait.KEY_SEARCH, Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
@@ -97,6 +100,9 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
         Wait.CHECKPOINT,
     ),
 }
+
+SIGNALLED = frozenset({Wait.FROZEN_BUFFERS})
+"""What ends only with something that brings a turn (a job is done), so nobody has to look whether it has."""
 
 
 class UnderWay(Protocol):

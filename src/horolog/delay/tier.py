@@ -153,6 +153,10 @@ class Tier(Protocol):
         """The result that the command's docstring names; a step is appended."""
         ...
 
+    def is_sealing(self, store: DelayStore, offload_id: int) -> bool:
+        """Whether something that is frozen for that offload is still being written as runs."""
+        ...
+
     def is_contended(self, store: DelayStore) -> bool:
         """Whether recalls of what it is about to take are appended and not applied."""
         ...

@@ -23,10 +23,7 @@ class BeginOffload:
 
 @dataclass(slots=True, frozen=True)
 class FreezeOffload:
-    """All of it lies in runs now: remember from here on what is recalled; gives `OffloadView`.
-
-    TOO_MANY_REQUESTS while far buffers are still being written as runs.
-    """
+    """Wait until all of it lies in runs, and remember from there on what is recalled; gives `OffloadView`."""
 
     offload_id: int
 

@@ -9,7 +9,8 @@
     recalls   of rows that were found in the table: `lake.core.recalls`
 
 Steps are decided one at a time: while a record is appended and not applied, recalls and hand-over wait
-(`broker.waits`), so none of them can meet a message on its way.
+(`broker.waits`), so none of them can meet a message on its way.  Freeze and commit come here when far buffers that
+are frozen have become runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from horolog.lake.core.steps import (
     adopted_rows,
     frozen_gone,
     frozen_runs,
-    is_sealing,
     rows_of,
     waiting_counts,
 )
@@ -118,21 +118,9 @@ def _begin(lake: Lake, host: TierHost, command: BeginOffload, wall_ms: int) -> O
 
 def _freeze(lake: Lake, host: TierHost, offload_id: int, wall_ms: int) -> OffloadView:
     offload = _of(lake, offload_id)
-    if offload.stage in (Stage.SEALING, Stage.FROZEN):
-        _check_sealed(host, offload_id)
     if allows(TABLE, offload.stage, Event.FREEZE):
         host.append_step(Step({"step": "frozen", "number": offload_id}, b""), wall_ms)
     return _view(lake, host, offload)
-
-
-def _check_sealed(host: TierHost, offload_id: int) -> None:
-    """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
-    if is_sealing(host.delay.far):
-        raise refused(
-            "number",
-            f"offload {offload_id} waits for far buffers to become runs",
-            code=ErrorCode.TOO_MANY_REQUESTS,
-        )
 
 
 def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) -> OffloadView:
@@ -143,7 +131,6 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
         raise refused(
             "number", f"offload {command.offload_id} is {offload.stage.value}, not frozen"
         )
-    _check_sealed(host, command.offload_id)
     if offload.from_ms < wall_ms + LAKE_MARGIN_MS:
         limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
         raise refused(

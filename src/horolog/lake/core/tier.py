@@ -13,6 +13,7 @@ from horolog.delay.tier import Promotion, Step, TierHost, state_name
 from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
 from horolog.lake.core.held import NAME, Lake, restore_lake
+from horolog.lake.core.stages import Stage
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage
@@ -56,6 +57,11 @@ class LakeTier(Lake):
     def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
         """The result that the command's docstring names; a step is appended."""
         return decisions.decide(self, host, command, wall_ms)
+
+    def is_sealing(self, store: DelayStore, offload_id: int) -> bool:
+        """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
+        stage = self.stage_of(offload_id)
+        return stage in (Stage.SEALING, Stage.FROZEN) and steps.is_sealing(store.far)
 
     def is_contended(self, store: DelayStore) -> bool:
         """A commit cuts the frozen runs: what is being recalled in them must be settled before."""

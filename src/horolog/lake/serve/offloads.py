@@ -38,8 +38,7 @@ from horolog.server.adoptions import Core
 from horolog.server.threads import in_pool
 
 _log = logging.getLogger("horolog.offloads")
-_LOOK_S = 0.02  # between two looks whether far buffers have become runs
-_LOOKS_MAX = 6_000  # two minutes
+_SEALED_S = 120.0  # until far buffers have become runs; a full disk takes as long as it likes
 _SUM_ROWS = 262_144
 
 
@@ -52,6 +51,7 @@ class Offloads:
         self._data_dir = data_dir.absolute()
         self.late: LatePromotion | None = None
         self.messages = LakeMessages(engine)
+        self._freezes: dict[int, asyncio.Future[OffloadView]] = {}  # that are under way
 
     def promote_late(self, url: str) -> None:
         """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
@@ -71,21 +71,29 @@ class Offloads:
 
     async def _when_sealed(self, offload_id: int) -> OffloadView:
         """The offload with its runs, once all that is frozen lies in them."""
-        for _ in range(_LOOKS_MAX):
-            try:
-                await self._engine.submit(FreezeOffload(offload_id))
-            except HorologError as error:
-                if error.code is not ErrorCode.TOO_MANY_REQUESTS:
-                    raise
-            else:
-                view: OffloadView = await self._engine.submit(DescribeOffload(offload_id))
-                return view
-            await asyncio.sleep(_LOOK_S)
-        raise HorologError(
-            ErrorCode.TOO_MANY_REQUESTS,
-            f"number: far buffers of offload {offload_id} are still being written; try another time",
-            field="number",
-        )
+        try:
+            await asyncio.wait_for(asyncio.shield(self._freeze(offload_id)), _SEALED_S)
+        except TimeoutError:
+            raise HorologError(
+                ErrorCode.TOO_MANY_REQUESTS,
+                f"number: far buffers of offload {offload_id} are still being written; try another time",
+                field="number",
+            ) from None
+        view: OffloadView = await self._engine.submit(DescribeOffload(offload_id))
+        return view
+
+    def _freeze(self, offload_id: int) -> asyncio.Future[OffloadView]:
+        """One for all who ask: it waits in the core, also when nobody waits for it any more."""
+        freeze = self._freezes.get(offload_id)
+        if freeze is None:
+
+            def over(done: asyncio.Future[OffloadView]) -> None:
+                del self._freezes[offload_id]
+                done.exception()  # perhaps nobody else takes it
+
+            freeze = self._freezes[offload_id] = self._engine.submit(FreezeOffload(offload_id))
+            freeze.add_done_callback(over)
+        return freeze
 
     async def commit(self, offload_id: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
         """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
