@@ -113,6 +113,20 @@ class JavaScenarios(RemotingScenarios):
         found = self.poll_all(driver, "assign", 20)
         assert sorted(m["body"] for m in found) == sorted(f"m{i}" for i in range(20))
 
+    def test_a_request_gets_the_reply_of_whoever_consumes_it(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        self.producer(driver, running, "ask")
+        self.producer(driver, running, "answer")
+        self.push(driver, running, "ask")
+        for number in range(3):
+            body = f"ask out-answer {number}"
+            reply = driver.ask("request", by="out-ask", topic="ask", body=body)
+            assert reply == f"reply to {number}" * 1_000
+        asked = {"topic": "answer", "body": "nobody is here", "wait_ms": 500}
+        with pytest.raises(Refused, match="wait reply message timeout"):
+            driver.ask("request", by="out-ask", **asked)
+
     def test_messages_are_found_by_id_and_by_key(
         self, driver: Driver, running: BrokerProcess
     ) -> None:

@@ -38,6 +38,11 @@ def pop(wrong: str, **fields: object) -> Case:
     return Case(Code.POP_MESSAGE, wrong, popping() | fields, b"")
 
 
+def reply(wrong: str, to: str = "nobody", topic: str = "DefaultCluster_REPLY_TOPIC") -> Case:
+    said = {"i": properties(REPLY_TO_CLIENT=to) if to else ""}
+    return Case(Code.SEND_REPLY_MESSAGE_V2, wrong, sending(topic) | said, b"x")
+
+
 def asked(code: Code, wrong: str, body: bytes = b"", **fields: object) -> Case:
     return Case(code, wrong, fields, body)
 
@@ -146,6 +151,9 @@ CASES = [
         offset=0,
         invisibleTime=10_000,
     ),
+    reply("a reply to a client that is not here"),
+    reply("a reply to no client", to=""),
+    reply("a reply to another topic", topic="orders"),
     asked(Code.QUERY_ASSIGNMENT, "a body that is no JSON object", b"?"),
     asked(Code.REGISTER_BROKER, "a broker beside this one"),
     Case(77_777, "a code that does not exist", {}),

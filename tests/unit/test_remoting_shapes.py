@@ -31,7 +31,18 @@ PEER = (b"\x0a\0\0\7", 4_711)
 REAL = b"REAL_TOPIC\x01%t\x02REAL_QID\x013\x02"
 
 DELAYS = ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"]
-ODD = ["POP_CK", "TRAN_MSG", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS", "TIMER_X", "", "a.b*", "Ü"]
+ODD = [
+    "POP_CK",
+    "TRAN_MSG",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "TIMER_OUT_MS",
+    "TIMER_X",
+    "",
+    "a.b*",
+    "Ü",
+    "REPLY_TO_CLIENT",
+]
 NAMES = st.sampled_from(["UNIQ_KEY", "TAGS", "KEYS", "WAIT", *DELAYS, *ODD])
 NUMBERS = st.integers(-3, 30) | st.integers(0, 10**20)
 VALUES = (
@@ -42,7 +53,7 @@ VALUES = (
 
 
 def ways(counter: Any, n: int = 9) -> Ways:
-    return Ways(LEVELS, [REAL] * n, lambda n: [b"NEW"] * n)
+    return Ways(LEVELS, [REAL] * n, lambda n: [b"NEW"] * n, b"DefaultCluster")
 
 
 @st.composite

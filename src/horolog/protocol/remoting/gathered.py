@@ -16,7 +16,7 @@ from horolog.protocol.rocketmq.delays import Levels
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.protocol.send_commands import NewRecords, SendMessages, Sent
 
-_REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 class Site(NamedTuple):
@@ -25,6 +25,7 @@ class Site(NamedTuple):
     broker_name: str
     store_host: bytes  # 4 bytes of IPv4 and 4 of port, as advertised
     levels: Levels
+    cluster: str = "DefaultCluster"
 
 
 class Request(NamedTuple):
@@ -91,7 +92,7 @@ class Gathered(NamedTuple):
                 "queueId": str(queue),
                 "queueOffset": str(offset) if offset > 0 else "0",
                 "transactionId": message_id,
-                **_REGION,
+                **REGION,
             }
             if offset < 0:
                 handle = RecallHandle(topic, broker, due_ms, message_id, origin)
@@ -122,7 +123,7 @@ class Gathered(NamedTuple):
             "queueId": str(sent.queue_ids[first]),
             "queueOffset": str(max(0, sent.queue_offsets[first])),
             "transactionId": self.ids[first].decode(),
-            **_REGION,
+            **REGION,
         }
         if sent.queue_offsets[first] < 0 and len(rows) == 1:
             handle = RecallHandle(

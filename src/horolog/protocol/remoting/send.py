@@ -128,6 +128,7 @@ class _Gathering:
         self._waiting = 0  # messages of them
         self._born_host = born_host
         self._levels = site.levels
+        self._cluster = site.cluster.encode()
         self._new_ids = new_ids
         self._shapes = shapes
 
@@ -135,6 +136,9 @@ class _Gathering:
         """All that was taken."""
         self._settle()
         return [each.gathered() for each in (*self._full, *self._building.values())]
+
+    def _ways(self, reals: Sequence[bytes]) -> Ways:
+        return Ways(self._levels, reals, self._new_ids, self._cluster)
 
     def _room(self, shared: Shared, most: int) -> _Building:
         """Where so many messages go, at most."""
@@ -161,7 +165,7 @@ class _Gathering:
             of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
             if any(each.is_half for each in of.values()):
                 return False
-            ways = Ways(self._levels, [of[queue].real for queue in queues], self._new_ids)
+            ways = self._ways([of[queue].real for queue in queues])
             wanted = self._shapes.read(texts, ways)
             if wanted is None:
                 wanted = Wanted.of(texts, ways)
@@ -201,7 +205,7 @@ class _Gathering:
             return
         self._settle()
         check_body(frame.body)
-        wanted = Wanted.of((text,), Ways(self._levels, (shared.real,), self._new_ids))
+        wanted = Wanted.of((text,), self._ways((shared.real,)))
         items = Items((shared.flag,), (frame.body,), (text,))
         self._add([_Batch(frame, shared, born_ms, items)], wanted)
 
@@ -210,7 +214,7 @@ class _Gathering:
         if shared.is_batch:
             raise half_message()
         check_body(frame.body)
-        ways = Ways(self._levels, (shared.real,), self._new_ids, takes_halves=True)
+        ways = self._ways((shared.real,))._replace(takes_halves=True)
         wanted = Wanted.of((text,), ways)
         where = _Where(
             [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
@@ -252,12 +256,12 @@ class _Gathering:
         reals: list[bytes] = []
         for batch in batches:
             reals += [batch.shared.real] * len(batch.items.texts)
-        return self._shapes.read(texts, Ways(self._levels, reals, self._new_ids))
+        return self._shapes.read(texts, self._ways(reals))
 
     def _read_batch(self, batch: _Batch) -> Wanted:
         """The same, message by message; the first that is wrong refuses the batch, with its own reason."""
         items = batch.items
-        one = Ways(self._levels, (batch.shared.real,), self._new_ids)
+        one = self._ways((batch.shared.real,))
         found = []
         for number, (body, stored) in enumerate(zip(items.bodies, items.texts, strict=True), 1):
             if not stored.isascii():

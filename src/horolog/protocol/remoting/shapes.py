@@ -34,7 +34,9 @@ _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
 _OF_USE = 1_024  # messages that a shape must have matched to have been worth it
 _ID, _TAGS, _KEYS, _GROUP = b"UNIQ_KEY", b"TAGS", b"KEYS", b"__SHARDINGKEY"
-_FULL_WAY = frozenset({b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS"})
+_FULL_WAY = frozenset(
+    {b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"REPLY_TO_CLIENT"}
+)
 _VALUE = rb"[^\x00-\x02]*"
 _CAUGHT = {
     _ID: rb"([0-9A-Za-z]{1,40})",

@@ -13,6 +13,7 @@ from horolog.protocol.rocketmq.message import check_id, check_stored_size
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
 _GROUP = b"\x02__SHARDINGKEY\x01"
 assert len(_ID) == 10
+_ASKS, _CLUSTER = b"\x02REPLY_TO_CLIENT\x01", b"\x02CLUSTER\x01"
 _POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
 
 
@@ -22,6 +23,7 @@ class Ways(NamedTuple):
     levels: Levels
     reals: Sequence[bytes]  # what is stored with each of the messages if it is delayed
     new_ids: Callable[[int], list[bytes]]
+    cluster: bytes  # by which a client knows where to send the reply to a request
     takes_halves: bool = False
 
 
@@ -58,6 +60,8 @@ def _read(
     else:
         (message_id,) = ways.new_ids(1)
         marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
+    if _ASKS in marked:
+        marked = ended(without(marked, _CLUSTER)) + _CLUSTER[1:] + ways.cluster + b"\x02"
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())
     if _HALF in marked and not ways.takes_halves:

@@ -42,6 +42,7 @@ from horolog.server.remoting.pop import PopCodes
 from horolog.server.remoting.produce import ProduceCodes
 from horolog.server.remoting.pull import PullCodes
 from horolog.server.remoting.queries import QueryCodes
+from horolog.server.remoting.replies import ReplyCodes
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.resets import tell_reset
 from horolog.server.remoting.retries import RetryCodes
@@ -101,6 +102,7 @@ class RemotingFront:
             *admin_families(node, self._rates),
             self._locks,
             RetryCodes(node),
+            ReplyCodes(node),
             self.producers,
             self._pop,
             AssignmentCodes(node),

@@ -244,10 +244,13 @@ class RemotingLink(Link):
     def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_s: float
     ) -> asyncio.Future[Frame]:
-        """Ask the client for something; gives its answer, TimeoutError, or ConnectionError when it goes."""
+        """Ask the client for something; gives its answer, TimeoutError, or ConnectionError.
+
+        The last when it goes, or does not even take its answers.
+        """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
-        if self._lost:
-            answer.set_exception(ConnectionError("the client has gone"))
+        if self._lost or self._untaken() > UNTAKEN_BYTES_MAX:
+            answer.set_exception(ConnectionError("the client has gone, or reads nothing"))
             return answer
         self._say(self._request(code, fields, body, Flag(0)))
         self._asked[self._opaque] = answer

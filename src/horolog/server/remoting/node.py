@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
@@ -55,7 +57,7 @@ class Node:
 
     @property
     def reply_topic(self) -> str:
-        """Where answers of clients to clients would be kept."""
+        """Where replies of clients to requests of clients are sent, and kept."""
         return f"{self.cluster_name}_REPLY_TOPIC"
 
     @property
@@ -68,7 +70,7 @@ class Node:
     @property
     def site(self) -> Site:
         """What answers to sends say of the broker."""
-        return Site(self.broker_name, self.store_host, self.levels)
+        return Site(self.broker_name, self.store_host, self.levels, self.cluster_name)
 
     def is_internal(self, topic: str) -> bool:
         """Whether clients use a topic without anybody having made it."""
@@ -77,6 +79,14 @@ class Node:
     def makes(self, topic: str) -> bool:
         """Whether a send of a topic that is not there makes it."""
         return self.auto_create or self.is_internal(topic)
+
+    async def make(self, topic: str, queues: int) -> None:
+        """Make a topic at its first use; if somebody was quicker, it stays as it is."""
+        try:
+            await self.engine.submit(CreateTopic(topic, TopicType.MIXED, queues))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_EXISTS:
+                raise
 
     def address(self, request: Request) -> str:
         """host:port under which the client who asks reaches the broker's door."""

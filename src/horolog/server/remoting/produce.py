@@ -14,7 +14,7 @@ from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
-from horolog.protocol.commands import CreateTopic, Recall, RecallStatus, Sent, TopicType
+from horolog.protocol.commands import Recall, RecallStatus, Sent
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered
@@ -138,11 +138,7 @@ class ProduceCodes:
             frame = gathered.requests[0].frame
             field = "defaultTopicQueueNums" if frame.code == Code.SEND_MESSAGE else "d"
             queues = min(QUEUES_DEFAULT, integer(frame, field, QUEUES_DEFAULT, low=1))
-        try:
-            await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, queues))
-        except HorologError as error:
-            if error.code is not ErrorCode.TOPIC_EXISTS:
-                raise  # else somebody was quicker
+        await self._node.make(topic, queues)
 
     # --- recall -----------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._producers: dict[str, dict[str, Client]] = {}
+        self._producing: dict[str, dict[str, Client]] = {}  # the same, by client id and group
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # in both
         self.on_producer: Callable[[str], None] = _nobody_cares  # a producer of a group has come
@@ -114,6 +115,8 @@ class Registry:
         before = members.get(client.client_id)
         members[client.client_id] = client
         place = _Place(isinstance(client, Member), group, client.client_id)
+        if not place.consumes:
+            self._producing.setdefault(client.client_id, {})[group] = client
         if before is None:
             self._entries += 1
         elif before.link is not client.link:
@@ -193,6 +196,11 @@ class Registry:
     def producers(self, group: str) -> list[Client]:
         """Of a producer group."""
         return list(self._producers.get(group, {}).values())
+
+    def producer(self, client_id: str) -> Client | None:
+        """One client of any producer group: the one that was heard of last, if several connections say they are it."""
+        clients = self._producing.get(client_id, {}).values()
+        return max(clients, key=lambda client: client.seen_ms, default=None)
 
     @property
     def consumer_groups(self) -> list[str]:
@@ -286,9 +294,17 @@ class Registry:
         if isinstance(client, Member):
             self._subscription_bytes -= _bytes_of(client.consumer)
             self._wanted.pop(place.group, None)
+        else:
+            self._stop_producing(place)
         if not members:
             self._groups.pop(place.group) if place.consumes else self._producers.pop(place.group)
         return True
+
+    def _stop_producing(self, place: _Place) -> None:
+        groups = self._producing[place.client_id]
+        del groups[place.group]
+        if not groups:
+            del self._producing[place.client_id]
 
     def _remove_all(self, places: list[_Place]) -> set[str]:
         return {place.group for place in places if self._remove(place) and place.consumes}
@@ -298,6 +314,12 @@ class Registry:
         sizes = [len(members) for members in self._producers.values()]
         sizes += [len(members) for members in self._groups.values()]
         assert all(sizes)
+        producing = {
+            (id, group): c for id, of in self._producing.items() for group, c in of.items()
+        }
+        assert producing == {
+            (id, group): c for group, of in self._producers.items() for id, c in of.items()
+        }
         assert self._entries == sum(sizes) == sum(map(len, self._on.values()))
         members = [member for group in self._groups.values() for member in group.values()]
         assert self._subscription_bytes == sum(_bytes_of(member.consumer) for member in members)

@@ -27,13 +27,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Push, lite pull and pull consumers. */
 final class Consumers {
     private final Lines lines;
+    private final Requests requests;
     private final Map<String, DefaultMQPushConsumer> pushed = new ConcurrentHashMap<>();
     private final Map<String, DefaultLitePullConsumer> lites = new ConcurrentHashMap<>();
     private final Map<String, DefaultMQPullConsumer> pulls = new ConcurrentHashMap<>();
     private final Map<MessageQueue, Long> read = new ConcurrentHashMap<>();
 
-    Consumers(Lines lines) {
+    Consumers(Lines lines, Requests requests) {
         this.lines = lines;
+        this.requests = requests;
     }
 
     /** A push consumer that fails each message whose body begins with "fail N" in its first N deliveries. */
@@ -85,6 +87,7 @@ final class Consumers {
             Map<String, Object> fields = Told.of(message);
             lines.tell(name, "received", fields);
             String[] words = fields.get("body").toString().split(" ");
+            well &= !words[0].equals("ask") || requests.reply(words, message);
             well &= !words[0].equals("fail") || message.getReconsumeTimes() >= Integer.parseInt(words[1]);
         }
         return well;

@@ -27,9 +27,11 @@ public final class Driver {
 
     private void serve() throws Exception {
         Sends sends = new Sends(producers);
-        Consumers consumers = new Consumers(lines);
+        Requests requests = new Requests(producers);
+        Consumers consumers = new Consumers(lines, requests);
         lines.on("producer", this::producer);
         lines.on("send", sends::send);
+        lines.on("request", requests::request);
         lines.on("recall", sends::recall);
         lines.on("transaction", asked -> Transactions.send((TransactionMQProducer) producer(asked, "by"), asked));
         lines.on("queues", asked -> {

@@ -1,0 +1,149 @@
+"""Request and reply between clients: what a consumer replies to a request is passed on to the producer that waits for it.
+
+A request is an ordinary message that names its sender (REPLY_TO_CLIENT) and itself (CORRELATION_ID).  The reply names
+the same two, goes to the cluster's reply topic, and is given to the sender over its own connection, found by its client
+id.  Then it is stored too, as official brokers do, so it can be looked up; nobody waits for more than its delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+
+from horolog.errors import ErrorCode, HorologError, refused
+from horolog.protocol.commands import Sent
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import FrameFault
+from horolog.protocol.remoting.gathered import REGION, Gathered
+from horolog.protocol.remoting.request import Answer, text
+from horolog.protocol.remoting.send import gather
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.transaction_commands import SendHalf
+from horolog.server.message_id import MessageIds
+from horolog.server.remoting.family import Handler
+from horolog.server.remoting.node import Node
+from horolog.server.remoting.request import Request
+
+_TAKE_S = (
+    10.0  # as official brokers wait for a client to take a reply; who replied has given up by then
+)
+_SHORT = "abcdefghijk"
+_LONG = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode",
+)  # fmt: skip
+_LEAST = {  # clients cannot read a reply in which one of these is missing
+    "producerGroup": "",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "0",
+    "queueId": "0",
+    "sysFlag": "0",
+    "bornTimestamp": "0",
+    "flag": "0",
+}
+_log = logging.getLogger("horolog.remoting")
+
+
+class ReplyCodes:
+    """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._ids = MessageIds()
+
+    def handlers(self) -> dict[Code, Handler]:
+        """Who handles which code."""
+        return {
+            Code.SEND_REPLY_MESSAGE: self.reply,
+            Code.SEND_REPLY_MESSAGE_V2: self.reply_short,
+        }
+
+    async def reply(self, request: Request) -> Answer:
+        """Pass the reply to a request on to the client that waits for it, and keep it in the reply topic."""
+        return await self._reply(request, request.frame.fields, Code.SEND_MESSAGE)
+
+    async def reply_short(self, request: Request) -> Answer:
+        """The same, with short names of fields."""
+        given = request.frame.fields
+        fields = {
+            name: given[short] for short, name in zip(_SHORT, _LONG, strict=True) if short in given
+        }
+        return await self._reply(request, fields, Code.SEND_MESSAGE_V2)
+
+    async def _reply(self, request: Request, fields: Mapping[str, str], send: Code) -> Answer:
+        gathered = self._read(request, send)
+        stored = fields.get("properties", "").encode()
+        asker = properties.value_of(stored, properties.REPLY_TO_CLIENT)
+        if asker is None:
+            return _not_passed(f"properties: {properties.REPLY_TO_CLIENT} is missing")
+        client = self._node.registry.producer(asker)
+        if client is None:
+            return _not_passed(f"{properties.REPLY_TO_CLIENT}: no producer {asker[:200]!r} is here")
+        pushed = self._pushed(request, fields, stored)
+        try:
+            taken = await client.link.ask(
+                Code.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, request.frame.body, _TAKE_S
+            )
+        except (TimeoutError, ConnectionError, FrameFault) as fault:
+            return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r}: {fault}")
+        if taken.code != Status.SUCCESS:
+            said = f"answered {taken.code}: {taken.remark[:200]}"
+            return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r} {said}")
+        return await self._keep(gathered)
+
+    def _read(self, request: Request, send: Code) -> Gathered:
+        """The reply as a send, which checks all of it; a HorologError if it cannot be stored."""
+        frame = request.frame._replace(code=send)
+        topic = text(frame, "topic" if send == Code.SEND_MESSAGE else "b")
+        if topic != self._node.reply_topic:
+            raise refused("topic", f"{topic[:200]!r}; replies go to {self._node.reply_topic!r}")
+        peer, node = request.peer, self._node
+        found, wrong = gather(
+            [frame], (peer.host, peer.port), node.site, self._new_ids, request.link.shapes
+        )
+        for _, refusal in wrong:
+            raise refusal
+        [gathered] = found
+        if isinstance(gathered.command, SendHalf) or len(gathered.ids) != 1:
+            raise refused("body", "one reply at a time, and none of a transaction")
+        return gathered
+
+    def _new_ids(self, count: int) -> list[bytes]:
+        return self._ids.take(self._node.engine.clock.wall_ms(), count)
+
+    def _pushed(self, request: Request, fields: Mapping[str, str], stored: bytes) -> dict[str, str]:
+        """What the client is told of the reply besides its body."""
+        host, peer = self._node.store_host, request.peer
+        now_ms = str(self._node.engine.clock.wall_ms())
+        return {
+            **_LEAST,
+            **{name: fields[name] for name in _LONG if name in fields},
+            "properties": properties.replaced(stored, properties.PUSH_REPLY_TIME, now_ms).decode(),
+            "bornHost": f"{socket.inet_ntoa(peer.host)}:{peer.port}",
+            "storeHost": f"{socket.inet_ntoa(host[:4])}:{int.from_bytes(host[4:])}",
+            "storeTimestamp": now_ms,
+        }
+
+    async def _keep(self, gathered: Gathered) -> Answer:
+        """Store what was passed on; if that cannot be it is well all the same, and the answer names no place."""
+        engine = self._node.engine
+        try:
+            try:
+                sent: Sent = await engine.submit(gathered.command)
+            except HorologError as error:
+                if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                    raise
+                await self._node.make(gathered.command.topic, 1)
+                sent = await engine.submit(gathered.command)
+        except HorologError as error:
+            _log.debug("a reply is passed on and not kept: %s", error)
+        else:
+            [(_, answer)] = gathered.answers(sent, self._node.site)
+            if isinstance(answer, Answer):
+                return answer
+        return Answer(fields={"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION})
+
+
+def _not_passed(why: str) -> Answer:
+    return Answer(Status.SYSTEM_ERROR, remark=why)

@@ -1,0 +1,177 @@
+"""Request and reply over remoting: a consumer's reply reaches the producer that waits for it, by its client id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import RemotingDoor, remoting_door
+
+from horolog.protocol.queue_commands import ReadMessage
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.rocketmq import properties
+from horolog.protocol.rocketmq.layout import topic_and_properties
+
+ASKER = "10.0.0.1@asker"
+REPLIES = "DefaultCluster_REPLY_TOPIC"
+_SHORT = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
+    "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
+}  # fmt: skip
+
+
+def produces(client: RemotingClient, client_id: str = ASKER, *groups: str) -> None:
+    names = [{"groupName": group} for group in groups or ("askers",)]
+    client.done(
+        Code.HEART_BEAT,
+        body={"clientID": client_id, "producerDataSet": names, "consumerDataSet": []},
+    )
+
+
+def texts(**given: str) -> str:
+    return properties.encode(given).decode()
+
+
+def reply_fields(to: str = ASKER, topic: str = REPLIES, **more: object) -> dict[str, object]:
+    said = texts(
+        UNIQ_KEY="0A0B0C", CORRELATION_ID="7", REPLY_TO_CLIENT=to, TTL="3000", MSG_TYPE="reply"
+    )
+    return {
+        "producerGroup": "repliers", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+        "queueId": 0, "sysFlag": 0, "bornTimestamp": 1_700_000_000_123, "flag": 9, "properties": said,
+        "reconsumeTimes": 0, "unitMode": False, **more,
+    }  # fmt: skip
+
+
+def short(fields: Mapping[str, object]) -> dict[str, object]:
+    return {_SHORT[name]: value for name, value in fields.items()}
+
+
+def stored(door: RemotingDoor, answer: Frame) -> tuple[str, dict[str, str]]:
+    """Topic and properties of what an answer to a send names."""
+    layout = door.submit(ReadMessage(int(answer.fields["msgId"][-16:], 16)))
+    topic, text = topic_and_properties(layout)
+    return topic, properties.decode(text)
+
+
+def test_a_request_is_stored_with_the_cluster_whose_reply_topic_its_reply_goes_to(
+    tmp_path: Path,
+) -> None:
+    with remoting_door(tmp_path, cluster_name="east") as door, door.client() as client:
+        door.create("orders", queues=1)
+        asked = {"CORRELATION_ID": "7", "REPLY_TO_CLIENT": ASKER, "TTL": "3000"}
+        for given in (asked, {**asked, "CLUSTER": "west"}):
+            fields = {**reply_fields(topic="orders"), "properties": texts(**given)}
+            _, kept = stored(door, client.done(Code.SEND_MESSAGE_V2, short(fields), b"how much?"))
+            kept.pop("UNIQ_KEY")
+            assert kept == {**asked, "CLUSTER": "east"}
+
+
+@pytest.mark.parametrize("code", [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2])
+def test_a_reply_is_given_to_its_asker_and_kept(tmp_path: Path, code: Code) -> None:
+    with remoting_door(tmp_path) as door, door.client() as asker, door.client() as replier:
+        produces(asker)
+        fields = reply_fields()
+        is_short = code == Code.SEND_REPLY_MESSAGE_V2
+        number = replier.ask(code, short(fields) if is_short else fields, b"42")
+        pushed = asker.push()
+        assert (pushed.code, pushed.body) == (Code.PUSH_REPLY_MESSAGE_TO_CLIENT, b"42")
+        assert not pushed.is_one_way
+        asker.reply(pushed)
+        answer = replier.answer(number)
+        assert answer.code == Status.SUCCESS
+        shown = dict(pushed.fields)
+        said = properties.decode(shown.pop("properties").encode())
+        now = shown.pop("storeTimestamp")
+        assert said.pop("PUSH_REPLY_TIME") == now
+        assert said == properties.decode(str(fields["properties"]).encode())
+        assert shown.pop("bornHost") == "{}:{}".format(*replier.socket.getsockname())
+        assert shown.pop("storeHost") == "127.0.0.1:10911"
+        texts_of = {name: str(value).lower() for name, value in fields.items()}
+        del texts_of["properties"]
+        assert {name: value.lower() for name, value in shown.items()} == texts_of
+        topic, kept = stored(door, answer)
+        assert (topic, kept["CORRELATION_ID"]) == (REPLIES, "7")
+        assert answer.fields["queueOffset"] == "0"
+
+
+def test_a_reply_that_reaches_nobody_is_refused_and_not_kept(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as asker, door.client() as replier:
+
+        def refused(**given: object) -> Frame:
+            answer = replier.call(
+                Code.SEND_REPLY_MESSAGE_V2,
+                short(reply_fields(**given)),
+                b"42",  # type: ignore[arg-type]  # as asked
+            )
+            assert answer.code == Status.SYSTEM_ERROR
+            return answer
+
+        assert refused().remark == f"REPLY_TO_CLIENT: no producer {ASKER!r} is here"
+        assert refused(properties="").remark == "properties: REPLY_TO_CLIENT is missing"
+        produces(asker)
+        number = replier.ask(Code.SEND_REPLY_MESSAGE_V2, short(reply_fields()), b"42")
+        asker.reply(asker.push(), code=1)
+        answer = replier.answer(number)
+        assert (answer.code, answer.remark) == (
+            Status.SYSTEM_ERROR,
+            f"REPLY_TO_CLIENT: {ASKER!r} answered 1: ",
+        )
+        number = replier.ask(Code.SEND_REPLY_MESSAGE_V2, short(reply_fields()), b"42")
+        asker.push()
+        asker.close()
+        answer = replier.answer(number)
+        assert (answer.code, answer.remark) == (
+            Status.SYSTEM_ERROR,
+            f"REPLY_TO_CLIENT: {ASKER!r}: the client has gone",
+        )
+        assert refused().remark == f"REPLY_TO_CLIENT: no producer {ASKER!r} is here"
+        assert replier.call(Code.GET_TOPIC_STATS_INFO, {"topic": REPLIES}).code == (
+            Status.TOPIC_NOT_EXIST
+        )
+
+
+def test_a_reply_that_cannot_be_one_is_not_passed_on(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as asker, door.client() as replier:
+        produces(asker)
+        wrong: list[tuple[dict[str, object], bytes, Status, str]] = [
+            ({"topic": "orders"}, b"42", Status.INVALID_PARAMETER, "topic: "),
+            ({}, b"", Status.MESSAGE_ILLEGAL, "body"),
+            ({"flag": "nine"}, b"42", Status.INVALID_PARAMETER, "h: "),
+            (
+                {"properties": texts(REPLY_TO_CLIENT=ASKER, TRAN_MSG="true")},
+                b"42",
+                Status.INVALID_PARAMETER,
+                "body: ",
+            ),
+        ]
+        for given, body, status, remark in wrong:
+            fields = short({**reply_fields(), **given})
+            answer = replier.call(Code.SEND_REPLY_MESSAGE_V2, fields, body)
+            assert (answer.code, answer.remark[: len(remark)]) == (status, remark)
+        asker.done(Code.GET_BROKER_CLUSTER_INFO)
+        assert asker.pushed == []
+
+
+def test_a_producer_is_found_as_long_as_one_of_its_groups_is_there(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as asker, door.client() as again:
+        registry = door.front.node.registry
+        produces(asker, ASKER, "askers", "others")
+        produces(asker, "somebody", "askers")
+        door.within(registry.check_invariants)
+        leave = {"clientID": ASKER, "producerGroup": "askers", "consumerGroup": ""}
+        asker.done(Code.UNREGISTER_CLIENT, leave)
+        assert door.within(lambda: registry.producer(ASKER)) is not None
+        produces(
+            again, ASKER, "others"
+        )  # over a new connection, before the end of the old one is known
+        asker.close()
+        again.done(Code.GET_BROKER_CLUSTER_INFO)
+        found = door.within(lambda: registry.producer(ASKER))
+        assert found is not None
+        again.done(Code.UNREGISTER_CLIENT, {**leave, "producerGroup": "others"})
+        assert door.within(lambda: registry.producer(ASKER)) is None
+        door.within(registry.check_invariants)
