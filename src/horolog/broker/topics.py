@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ from horolog.storage.api import Storage
 
 DEFAULTS = TopicSettings()
 _SETTINGS = tuple(each.name for each in fields(TopicSettings))
+_SETTINGS_OF = attrgetter(*_SETTINGS)
+_DEFAULTS = _SETTINGS_OF(DEFAULTS)
 _QUEUE_BITS = 16
 assert QUEUES_MAX < 1 << _QUEUE_BITS
 
@@ -313,8 +315,8 @@ def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
 
 def settings_row(settings: TopicSettings) -> dict[str, Any]:
     """Those that are not the defaults, as JSON keeps them."""
-    defaults = asdict(DEFAULTS)
-    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+    every = zip(_SETTINGS, _SETTINGS_OF(settings), _DEFAULTS, strict=True)
+    return {name: value for name, value, default in every if value != default}
 
 
 def settings_of_row(row: dict[str, Any]) -> TopicSettings:
