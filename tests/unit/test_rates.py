@@ -9,7 +9,7 @@ from tests.support.sent import encoded
 
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
-from horolog.protocol.queue_commands import CommitOffsets
+from horolog.protocol.queue_commands import CommitOffsets, CountLags
 from horolog.server.open_broker import open_engine
 from horolog.server.rates import Day, Meter, Rates, Totals
 
@@ -106,6 +106,37 @@ def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
             assert rates.puts_of_day.day() == Day(2, 2, 7)
         finally:
             await rates.stop()
+            await engine.stop()
+
+    asyncio.run(story())
+
+
+def test_all_groups_are_counted_with_one_question(tmp_path: Path):
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=16 << 20)
+        asked: list[type] = []
+
+        class Listener:
+            clock = engine.clock
+
+            def submit(self, command):
+                asked.append(type(command))
+                return engine.submit(command)
+
+        rates = Rates(Listener())
+        try:
+            for topic in ("a", "b"):
+                await engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
+                await engine.submit(SendMessages(topic, encoded(topic, b"1", b"2")))
+                for i in range(40):
+                    await engine.submit(CommitOffsets(f"workers-{i}", topic, {0: 1}))
+            await rates.look()
+            await engine.submit(CommitOffsets("workers-7", "b", {0: 2}))
+            await rates.look()
+            assert rates.gets("b", "workers-7").minute.sum == 1
+            assert rates.gets().minute.sum == 1
+            assert asked.count(CountLags) == 2
+        finally:
             await engine.stop()
 
     asyncio.run(story())

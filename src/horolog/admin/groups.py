@@ -19,7 +19,6 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.protocol.commands import DescribeGroup, GroupQueueView
 from horolog.protocol.queue_commands import (
-    CountLags,
     DeleteGroup,
     FindGroup,
     GroupSettings,
@@ -30,6 +29,7 @@ from horolog.protocol.queue_commands import (
 )
 from horolog.protocol.rocketmq.names import check_group, check_topic, is_system_group
 from horolog.server.connected import ConnectedClient, kind_of
+from horolog.server.listing import lags as lags_of
 from horolog.server.listing import stored_ms
 from horolog.server.resets import End, QueueOffset, plan_reset, reset
 from horolog.server.running import RunningEngine
@@ -52,7 +52,7 @@ async def list_groups(request: Request) -> Response:
     page: list[GroupView] = await engine.submit(ListGroups(parameters.get("after", ""), limit + 1))
     groups = [group for group in page[:limit] if not is_system_group(group.name)]
     lags: dict[str, list[Lag]] = {group.name: [] for group in groups}
-    for lag in await _lags(engine, [(g.name, topic) for g in groups for topic in g.topics]):
+    for lag in await lags_of(engine, [(g.name, topic) for g in groups for topic in g.topics]):
         lags[lag.group].append(lag)
     rows: list[GroupRow] = []
     for group in groups:
@@ -71,16 +71,6 @@ async def list_groups(request: Request) -> Response:
             }
         )
     return answer({"groups": rows, "next": page[limit - 1].name if len(page) > limit else None})
-
-
-async def _lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
-    """Of all these, a turn's worth at a time."""
-    found: list[Lag] = []
-    while rest := list(pairs[len(found) :]):
-        some: list[Lag] = await engine.submit(CountLags(rest))
-        assert some, "a turn counts one at least"
-        found += some
-    return found
 
 
 @endpoint(
@@ -106,7 +96,7 @@ async def show_group(request: Request) -> Response:
         "consume": kind_of(members),
         "topics": [
             await _topic_view(engine, lag, members)
-            for lag in await _lags(engine, [(name, topic) for topic in topics[:limit]])
+            for lag in await lags_of(engine, [(name, topic) for topic in topics[:limit]])
         ],
         "members": [client_view(member) for member in members[:ADMIN_LIST_MAX]],
         "next": topics[limit - 1] if len(topics) > limit else None,

@@ -171,13 +171,15 @@ class GroupView(NamedTuple):
 class Lag(NamedTuple):
     """How far a consumer group is in a topic, all queues together.
 
-    waiting  visible and not consumed, what is leased included
+    waiting   visible and not consumed, what is leased included
+    consumed  what lies before it: the sum of the offsets below which everything is consumed
     """
 
     group: str
     topic: str
     waiting: int
     leased: int
+    consumed: int
 
 
 QueueCommand = (

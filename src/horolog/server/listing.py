@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import TURN_TOPICS_MAX
 from horolog.protocol.commands import ListTopics, QueueRead, ReadQueue, TopicView
-from horolog.protocol.queue_commands import FindGroup, GroupView, ListGroups
+from horolog.protocol.queue_commands import CountLags, FindGroup, GroupView, Lag, ListGroups
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_group
@@ -47,6 +47,16 @@ async def known_group(engine: RunningEngine, name: str) -> GroupView:
     """A consumer group; GROUP_NOT_FOUND."""
     group: GroupView = await engine.submit(FindGroup(check_group(name)))
     return group
+
+
+async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
+    """Of all these groups and topics, a turn's worth at a time."""
+    found: list[Lag] = []
+    while rest := list(pairs[len(found) :]):
+        some: list[Lag] = await engine.submit(CountLags(rest))
+        assert some, "a turn counts one at least"
+        found += some
+    return found
 
 
 async def stored_ms(

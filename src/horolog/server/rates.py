@@ -15,15 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from horolog.errors import HorologError
 from horolog.limits import RATED_PAIRS_MAX
-from horolog.protocol.commands import (
-    BrokerView,
-    DescribeBroker,
-    DescribeGroup,
-    GroupQueueView,
-    ListTopics,
-    TopicView,
-)
-from horolog.protocol.queue_commands import GroupView, ListGroups
+from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.server import listing
 from horolog.server.running import RunningEngine
 
 _log = logging.getLogger("horolog.server")
@@ -204,42 +197,24 @@ class Rates:
             del self._meters[key]
 
     async def _look_at_topics(self, *, first: bool) -> int:
-        stored, after = 0, ""
-        while page := await self._topics_after(after):
-            for topic in page:
-                total = sum(topic.queue_offsets)
-                # A topic that is new since the last look had nothing then.
-                self._note(topic.name, total, since=total if first else 0)
-                stored += total
-            after = page[-1].name
+        stored = 0
+        async for topic in listing.topics(self._engine):
+            total = sum(topic.queue_offsets)
+            # A topic that is new since the last look had nothing then.
+            self._note(topic.name, total, since=total if first else 0)
+            stored += total
         return stored
 
-    async def _topics_after(self, name: str) -> list[TopicView]:
-        page: list[TopicView] = await self._engine.submit(ListTopics(name, with_pending=False))
-        return page
-
     async def _look_at_groups(self) -> int:
-        consumed, left, after = 0, RATED_PAIRS_MAX, ""
-        while left > 0 and (page := await self._groups_after(after)):
-            for group in page:
-                for topic in group.topics[:left]:
-                    left -= 1
-                    consumed += await self._look_at(topic, group.name)
-            after = page[-1].name
-        return consumed
-
-    async def _groups_after(self, name: str) -> list[GroupView]:
-        page: list[GroupView] = await self._engine.submit(ListGroups(name))
-        return page
-
-    async def _look_at(self, topic: str, group: str) -> int:
-        try:
-            queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
-        except HorologError:
-            return 0  # it has just been deleted
-        total = sum(queue.ack_floor for queue in queues)
-        self._note((topic, group), total)
-        return total
+        pairs: list[tuple[str, str]] = []
+        async for group in listing.groups(self._engine):
+            pairs += ((group.name, topic) for topic in group.topics)
+            if len(pairs) >= RATED_PAIRS_MAX:
+                break
+        lags = await listing.lags(self._engine, pairs[:RATED_PAIRS_MAX])
+        for lag in lags:
+            self._note((lag.topic, lag.group), lag.consumed)
+        return sum(lag.consumed for lag in lags)
 
     def _note(self, key: Hashable, total: int, since: int | None = None) -> None:
         """A total is that now; one that is new grows from now on, or has grown since it was `since`."""

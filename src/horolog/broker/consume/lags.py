@@ -25,14 +25,13 @@ def _count(shard: Shard, group_name: str, topic_name: str) -> tuple[Lag, int]:
     topic = shard.topics.by_name.get(topic_name)
     group_id = shard.ready.groups.ids.get(group_name)
     if topic is None or group_id is None:
-        return Lag(group_name, topic_name, 0, 0), 1
-    waiting = leased = 0
+        return Lag(group_name, topic_name, 0, 0, 0), 1
+    waiting = leased = consumed = 0
     known = shard.ready.progress.get((group_id, topic.id), {})
     for queue_id, queue in enumerate(topic.queues):
         progress = known.get(queue_id)
-        if progress is None:
-            waiting += queue.length - queue.first
-        else:
-            waiting += queue.length - progress.floor
-            leased += len(progress.leases)
-    return Lag(group_name, topic_name, waiting, leased), len(topic.queues)
+        floor = queue.first if progress is None else progress.floor
+        waiting += queue.length - floor
+        consumed += floor
+        leased += 0 if progress is None else len(progress.leases)
+    return Lag(group_name, topic_name, waiting, leased, consumed), len(topic.queues)

@@ -36,6 +36,7 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_java, tags_of
+from horolog.server.threads import in_pool
 
 _NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messages before they are filed
     "sendThreadPoolQueueSize": 0,
@@ -114,9 +115,10 @@ class FigureCodes:
             "timerCongestNum": view.pending,
             "timerReadBehind": (now_ms - late[0].due_ms) // 1000 if late else 0,
         }
-        return Answer(body=bodies.kv_table(table | self._disk()))
+        return Answer(body=bodies.kv_table(table | await in_pool(self._disk)))
 
     def _disk(self) -> dict[str, object]:
+        """In a thread: whoever asks may ask often, and a file system on a network may take its time."""
         if self._node.data_dir is None:
             return {}
         total, _, free = shutil.disk_usage(self._node.data_dir)
