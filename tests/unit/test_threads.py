@@ -17,7 +17,6 @@ from horolog.lake.jobs import table as lake_table
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
 from horolog.limits import HOUR_MS
-from horolog.pipeline import promote
 from horolog.protocol.commands import Recall
 from horolog.protocol.tier_commands import (
     DescribeTier,
@@ -87,7 +86,7 @@ class Core:
 
 @pytest.mark.parametrize("error", [ValueError(), Panic("index out of bounds"), StopIteration()])
 def test_a_late_promotion_that_dies_is_told_and_tried_again(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
+    error: BaseException,
 ) -> None:
     """An error without a text, or one that is no Exception, left the lock held and health green."""
     tries = []
@@ -96,15 +95,13 @@ def test_a_late_promotion_that_dies_is_told_and_tried_again(
         tries.append(1)
         if len(tries) == 1:
             raise error
-        return promote.Promoted(1, 1)
-
-    monkeypatch.setattr(promote, "promote_due", promote_due)
+        return 1, 1
 
     async def run() -> None:
         core = Core()
         hour = core.clock.wall_ms() // HOUR_MS
         waiting = cast("Any", SimpleNamespace(next_hour=hour))
-        late = LatePromotion(cast("Any", core), waiting, "http://127.0.0.1:1")
+        late = LatePromotion(cast("Any", core), waiting, promote_due, "http://127.0.0.1:1")
         await late.look()
         await late.look()
         await late.stop()
@@ -115,19 +112,15 @@ def test_a_late_promotion_that_dies_is_told_and_tried_again(
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_a_problem_that_a_busy_broker_does_not_take_is_told_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_problem_that_a_busy_broker_does_not_take_is_told_later() -> None:
     def promote_due(*_: Any, **__: Any) -> Any:
         raise OSError("gone")
-
-    monkeypatch.setattr(promote, "promote_due", promote_due)
 
     async def run() -> None:
         core = Core()
         core.busy = True
         waiting = cast("Any", SimpleNamespace(next_hour=core.clock.wall_ms() // HOUR_MS))
-        late = LatePromotion(cast("Any", core), waiting, "http://127.0.0.1:1")
+        late = LatePromotion(cast("Any", core), waiting, promote_due, "http://127.0.0.1:1")
         await late.look()
         core.busy = False
         await late.look()

@@ -60,8 +60,7 @@ MAY_NOT_IMPORT = {
     "spark": {"server", "pipeline", "cli", "testing"},
     "cli": {"testing"},
 }
-_LATE = SRC / "lake" / "serve" / "late.py"  # fetches with the job's code what nobody has promoted
-JOINS = {"admin": {SRC / "server" / "main.py", _LATE}, "pipeline": {_LATE}}
+JOINS = {"admin": {SRC / "server" / "main.py"}}
 
 
 # Rooms that speak to a tier by its protocol (`delay.tier`), and the files in them that say which one it is, or a word

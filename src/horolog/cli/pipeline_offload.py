@@ -114,3 +114,14 @@ def promote(
         if not watch:
             return
         time.sleep(300)
+
+
+def promote_late(broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:
+    """The job of a broker that finds nobody has promoted what is due soon (`server.running.Promote`)."""
+    from horolog.admin.status import UnreachableError
+    from horolog.pipeline.promote import promote_due
+
+    try:
+        return promote_due(broker, ahead_ms=ahead_ms, timeout_ms=timeout_ms)
+    except UnreachableError as error:
+        raise OSError(str(error)) from error

@@ -345,12 +345,14 @@ def _run(settings: Settings) -> int:
     """The broker, from its start to its end."""
     import uvloop
 
+    from horolog.cli.pipeline_offload import promote_late
     from horolog.server import main as server
     from horolog.server.logs import configure_logs
+    from horolog.server.parts import real_parts
 
     configure_logs(settings.log_level, settings.log_format)
     try:
-        return uvloop.run(server.serve(settings))
+        return uvloop.run(server.serve(settings, real_parts(promote_late)))
     except HorologError as error:
         if settings.log_format == "plain":
             raise  # told as a sentence

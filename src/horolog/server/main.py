@@ -28,7 +28,7 @@ from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
-from horolog.server.parts import Door, Parts, Reloaded, real_parts
+from horolog.server.parts import Door, Parts, Reloaded
 from horolog.server.ports import bind
 from horolog.server.running import RunningEngine
 from horolog.server.supervisor import Supervisor
@@ -43,7 +43,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 
 
-async def serve(settings: Settings, parts: Parts | None = None) -> int:
+async def serve(settings: Settings, parts: Parts) -> int:
     """Run a broker until a signal or a failure ends it; gives the exit code.
 
     A data directory or port that cannot be had is a HorologError whose field is the flag; nothing
@@ -51,7 +51,7 @@ async def serve(settings: Settings, parts: Parts | None = None) -> int:
     """
     supervisor = Supervisor.of(os.environ)
     try:
-        return await _serve(settings, parts or real_parts(), supervisor)
+        return await _serve(settings, parts, supervisor)
     except HorologError as error:
         supervisor.stopping(error.message)
         raise
@@ -140,8 +140,9 @@ async def _serve_doors(
         view = await _announce(settings, parts, engine, ports)
         if view is not None:
             supervisor.ready(engine, view)
-        if engine.offloads is not None:
-            engine.offloads.promote_late(f"http://:{OWN_TOKEN}@{ADMIN_HOST}:{ports['admin-port']}")
+        if engine.offloads is not None and parts.promote is not None:
+            own_url = f"http://:{OWN_TOKEN}@{ADMIN_HOST}:{ports['admin-port']}"
+            engine.offloads.promote_late(parts.promote, own_url)
         code = await _until_the_end(engine, stop, settings.data_dir)
         supervisor.stopping("" if code == EXIT_OK else f"failed: {engine.failed.exception()}")
         return code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from horolog.access.guard import Guard
 from horolog.config import Settings
 from horolog.server.connected import KnowsClients
-from horolog.server.running import RunningEngine
+from horolog.server.running import Promote, RunningEngine
 from horolog.storage.descriptors import room_for
 
 if TYPE_CHECKING:
@@ -54,17 +54,19 @@ class Parts:
     make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
                 it from the first on; the fourth says who may do what
     make_exposition  of metrics; None: there are none
+    promote          fetches what is due soon and nobody has promoted; None: nobody does
     """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_doors: Callable[[RunningEngine, Settings, socket.socket | None, Guard | None], list[Door]]
     say: Callable[[str], None] = _print_line
     make_exposition: Callable[[RunningEngine, Settings], Exposition | None] = lambda *_: None
+    promote: Promote | None = None
 
 
-def real_parts() -> Parts:
+def real_parts(promote: Promote | None = None) -> Parts:
     """Engine and doors; what they need is imported when they are made, because it is large."""
-    return Parts(_open_engine, _make_doors, make_exposition=_make_exposition)
+    return Parts(_open_engine, _make_doors, make_exposition=_make_exposition, promote=promote)
 
 
 async def _open_engine(settings: Settings) -> RunningEngine:

@@ -93,6 +93,17 @@ class TierReader(Protocol):
         ...
 
 
+class Promote(Protocol):
+    """Brings back from a tier the hours that begin within `ahead_ms`; gives how many hours and rows those were.
+
+    That is a job, and the daemon imports none: whoever starts the broker gives it one.  It runs in a thread.
+    """
+
+    def __call__(self, broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:
+        """`broker` is the URL of its admin port."""
+        ...
+
+
 class LateFetch(Protocol):
     """Fetches from a tier what is due soon and nobody has promoted."""
 
@@ -138,8 +149,8 @@ class OffloadMaker(Protocol):
         """What fetches hours that are due soon, once it was begun."""
         ...
 
-    def promote_late(self, url: str) -> None:
-        """Fetch hours that are due soon, through the broker's own admin port."""
+    def promote_late(self, promote: Promote, url: str) -> None:
+        """Fetch hours that are due soon with that job, through the broker's own admin port."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
 """Late promotion: what is still in the lake half an hour before it is due the broker fetches by itself.
 
-Usually `horolog pipeline promote` does it an hour and a half earlier.  If nobody has, the same job runs in a thread
-of the broker, through its own admin port: the transaction is the same, so it does not matter who comes first.  If
+Usually `horolog pipeline promote` does it an hour and a half earlier.  If nobody has, the same job, which whoever
+starts the broker gives it, runs in a thread of the broker, through its own admin port: the transaction is the same, so
+it does not matter who comes first.  If
 the lake cannot be read that is a problem of the broker (its health is red), and tried again every minute; what is
 overdue by then is handed over as soon as it is there.
 """
@@ -10,19 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
 
-from horolog.admin.status import UnreachableError
 from horolog.clock import Clock
 from horolog.delay.tier import Tier
 from horolog.errors import HorologError, first_line
 from horolog.limits import HOUR_MS, PROMOTE_LATE_MS
 from horolog.protocol.tier_commands import TellTierProblem
 from horolog.server.adoptions import Core
+from horolog.server.running import Promote
 from horolog.server.threads import in_thread
-
-if TYPE_CHECKING:
-    from horolog.pipeline.promote import Promoted
 
 _log = logging.getLogger("horolog.lake")
 _LOOK_S = 60.0
@@ -32,14 +30,15 @@ _TIMEOUT_MS = 5_000  # for the broker's own answers; when it stops nobody waits 
 class LatePromotion:
     """Belongs to the event loop's thread but for the promotion itself.
 
-    tier   what waits, as the core counts it
-    url    of the broker's own admin port
+    tier     what waits, as the core counts it
+    promote  the job
+    url      of the broker's own admin port
     """
 
-    def __init__(self, engine: Core, tier: Tier, url: str) -> None:
+    def __init__(self, engine: Core, tier: Tier, promote: Promote, url: str) -> None:
         self._engine = engine
         self._tier = tier
-        self._url = url
+        self._job = partial(promote, url, ahead_ms=PROMOTE_LATE_MS + 1, timeout_ms=_TIMEOUT_MS)
         self._problem = ""
         self._lock = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
@@ -87,14 +86,14 @@ class LatePromotion:
     async def _promote(self) -> str:
         """Why not; "" if it is done."""
         try:
-            done = await in_thread("horolog-lake", lambda: _promote_from(self._url))
+            hours, rows = await in_thread("horolog-lake", self._job)
         except ImportError as error:
             return f"{first_line(error)}; install horolog[spark]"
-        except (HorologError, UnreachableError, OSError, RuntimeError, ValueError) as error:
+        except (HorologError, OSError, RuntimeError, ValueError) as error:
             return first_line(error)
         except Exception as error:  # noqa: BLE001 - of native libraries; nothing may be lost silently
             return f"{type(error).__name__}: {first_line(error)}"
-        _log.warning("promoted late hours=%d rows=%d", done.hours, done.rows)
+        _log.warning("promoted late hours=%d rows=%d", hours, rows)
         return ""
 
     async def _tell(self, why: str) -> None:
@@ -111,9 +110,3 @@ class LatePromotion:
             )  # it stops, or is busy: at the next look
             return
         self._problem = why
-
-
-def _promote_from(url: str) -> Promoted:
-    from horolog.pipeline.promote import promote_due
-
-    return promote_due(url, ahead_ms=PROMOTE_LATE_MS + 1, timeout_ms=_TIMEOUT_MS)

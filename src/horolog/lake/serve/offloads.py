@@ -35,6 +35,7 @@ from horolog.protocol.tier_commands import (
     TierView,
 )
 from horolog.server.adoptions import Core
+from horolog.server.running import Promote
 from horolog.server.threads import in_pool
 
 _log = logging.getLogger("horolog.offloads")
@@ -53,9 +54,9 @@ class Offloads:
         self.messages = LakeMessages(engine)
         self._freezes: dict[int, asyncio.Future[OffloadView]] = {}  # that are under way
 
-    def promote_late(self, url: str) -> None:
+    def promote_late(self, promote: Promote, url: str) -> None:
         """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
-        self.late = LatePromotion(self._engine, self._tier, url)
+        self.late = LatePromotion(self._engine, self._tier, promote, url)
 
     async def close(self) -> None:
         """Fetch no more."""
