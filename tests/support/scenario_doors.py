@@ -198,7 +198,11 @@ def _shown(message: pb.Message) -> Shown:
         system.message_id,
         system.tag,
         list(system.keys),
-        dict(message.user_properties),
+        {
+            name: value
+            for name, value in message.user_properties.items()
+            if not properties.is_hidden(name)
+        },
         due.seconds * 1_000 + due.nanos // 1_000_000
         if system.HasField("delivery_timestamp")
         else 0,

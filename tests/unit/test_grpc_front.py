@@ -33,7 +33,7 @@ REFUSED = [
     ("unknown topic", lambda d: message("nowhere"), pb.TOPIC_NOT_FOUND),
     ("blank tag", lambda d: message(tag=" "), pb.ILLEGAL_MESSAGE_TAG),
     ("bar in tag", lambda d: message(tag="a|b"), pb.ILLEGAL_MESSAGE_TAG),
-    ("blank key", lambda d: message(keys=[""]), pb.ILLEGAL_MESSAGE_KEY),
+    ("blank key", lambda d: message(keys=[" "]), pb.ILLEGAL_MESSAGE_KEY),
     ("blank within a key", lambda d: message(keys=["a b"]), pb.ILLEGAL_MESSAGE_KEY),
     ("wide blank within a key", lambda d: message(keys=["a\u3000b"]), pb.ILLEGAL_MESSAGE_KEY),
     ("wrong digest", lambda d: message(body_digest=DIGEST), pb.MESSAGE_CORRUPTED),
@@ -120,6 +120,11 @@ REFUSED = [
     (
         "group as a property",
         lambda d: message(user={"__SHARDINGKEY": "g"}),
+        pb.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    ),
+    (
+        "another group as a property",
+        lambda d: message(message_group="a", user={"__SHARDINGKEY": "b"}),
         pb.ILLEGAL_MESSAGE_PROPERTY_KEY,
     ),
 ]

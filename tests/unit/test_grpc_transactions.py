@@ -71,7 +71,7 @@ def test_a_half_message_is_seen_when_it_is_committed(tmp_path: Path) -> None:
         (found,) = await received(door)
         assert (found.body, found.system_properties.tag) == (b"body", "paid")
         assert found.system_properties.message_id == "id-1"
-        assert not found.user_properties
+        assert dict(found.user_properties) == {"__transactionId__": entry.transaction_id}
         assert (await end(door, entry.transaction_id)).code == pb.OK
         answer = await end(door, entry.transaction_id, pb.ROLLBACK)
         assert answer.code == pb.INVALID_TRANSACTION_ID

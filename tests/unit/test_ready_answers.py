@@ -73,7 +73,12 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
         system.message_type = pb.DELAY
     if properties.TRACE_CONTEXT in known:
         system.trace_context = known[properties.TRACE_CONTEXT]
-    user = {name: value for name, value in known.items() if not properties.is_hidden(name)}
+    shown = {properties.SHARDING_KEY, properties.TRACE_CONTEXT}
+    user = {
+        name: value
+        for name, value in known.items()
+        if name in shown or not properties.is_hidden(name)
+    }
     return pb.Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
 
 
@@ -97,7 +102,13 @@ def test_stored_messages(entries) -> None:
     wanted = pb.SendMessageResponse(
         status=OK,
         entries=[
-            pb.SendResultEntry(status=OK, message_id=name, offset=offset, recall_handle=handle)
+            pb.SendResultEntry(
+                status=OK,
+                message_id=name,
+                transaction_id=name,
+                offset=offset,
+                recall_handle=handle,
+            )
             for name, offset, handle in entries
         ],
     )

@@ -106,7 +106,11 @@ class ProducerCalls:
                 entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
             else:
                 entry = pb.SendResultEntry(
-                    status=OK, message_id=message_id, offset=offset, recall_handle=handle.decode()
+                    status=OK,
+                    message_id=message_id,
+                    transaction_id=message_id,
+                    offset=offset,
+                    recall_handle=handle.decode(),
                 )
             entries.append(entry)
         return all_entries(entries)

@@ -197,7 +197,16 @@ class SessionCalls:
 
     async def _view(self, topic: pb.Resource) -> TopicView:
         describe = DescribeTopic(check_topic(name_of(topic)), with_pending=False)
-        view: TopicView = await self._engine.submit(describe)
+        try:
+            view: TopicView = await self._engine.submit(describe)
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+            # Clients, and the tests of some, look for RocketMQ's words.
+            words = (
+                f"CODE: 17  DESC: No topic route info in name server for the topic: {describe.name}"
+            )
+            raise HorologError(error.code, f"{error.message}; {words}", field=error.field) from None
         return view
 
     async def query_route(self, request: pb.QueryRouteRequest, call: Call) -> pb.QueryRouteResponse:

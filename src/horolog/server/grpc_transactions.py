@@ -13,8 +13,9 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import PRODUCER_TOPICS_MAX
 from horolog.protocol.commands import SendMessages, Sent
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.deliveries import transaction_id
 from horolog.protocol.grpc.status import OK, common_status, status_of
-from horolog.protocol.grpc.transactions import check_command, transaction_id, transaction_of
+from horolog.protocol.grpc.transactions import check_command, transaction_of
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq.names import check_topic

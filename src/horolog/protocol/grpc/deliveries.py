@@ -35,7 +35,10 @@ _BORN, _BORN_HOST, _STORED, _STORE_HOST, _DUE, _HANDLE = (
 )
 _QUEUE, _OFFSET, _ATTEMPT = (varint(field << 3 | NUMBER) for field in (13, 14, 16))
 _DELAYS = frozenset(name.encode() for name in properties.DELAYS - {properties.TIMER_DELIVER_MS})
-_HIDDEN = frozenset(name.encode() for name in properties.HIDDEN)
+_TRANSACTION_ID = properties.TRANSACTION_ID.encode()  # shown of what the layout says
+_HIDDEN = frozenset(name.encode() for name in properties.HIDDEN - properties.ECHOED) | {
+    _TRANSACTION_ID
+}
 _HIDDEN_PREFIX = properties.HIDDEN_PREFIX.encode()
 _P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST, _P_DEAD_TOPIC, _P_DEAD_ID = (
     name.encode()
@@ -54,7 +57,7 @@ _P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST, _P_DEAD_TOPIC
 _NANOS = [b"\x10" + varint(ms * 1_000_000) if ms else b"" for ms in range(1_000)]
 
 
-_FRONT = struct.Struct(">II28xIq8sq8sI8xI")
+_FRONT = struct.Struct(">II28xIq8sq8sIqI")
 assert _FRONT.size == layout.HEAD.size
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
@@ -185,6 +188,19 @@ def _shape(stored: bytes) -> _Shape | None:
     return None if _P_ID in known or _P_DUE in known else _shape_of(known)
 
 
+def _user(shape: _Shape, half: int) -> bytes:
+    """Properties that consumers are shown, as fields; `half` is where a transaction began, 0: there was none."""
+    if not half:
+        return shape.user
+    shown = piece(1, _TRANSACTION_ID) + piece(2, transaction_id(half).encode())
+    return shape.user + piece(2, shown)
+
+
+def transaction_id(position: int) -> str:
+    """What a producer is told, and tells again: where its half message stands."""
+    return f"{position:016X}"
+
+
 def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
     """Properties without the first one of a name, and its value; b"" if it is not there as it should be."""
     before, found, after = stored.partition(mark)
@@ -199,7 +215,7 @@ def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
     stored = delivered.layout
     if len(stored) < layout.HEAD.size:
         return None
-    size, magic, flag, born_ms, born_host, store_ms, store_host, tried, body_size = (
+    size, magic, flag, born_ms, born_host, store_ms, store_host, tried, half, body_size = (
         _FRONT.unpack_from(stored)
     )
     end = layout.HEAD.size + body_size
@@ -226,7 +242,7 @@ def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
         _born_quickly(born_ms, host, born_host), _stored_quickly(store_ms, store_host),
         _DUE + _moment(int(due)) if due else b"", _place(delivered, tried), shape.back,
     )  # fmt: skip
-    return shape.user, b"".join(system), body
+    return _user(shape, half), b"".join(system), body
 
 
 def _whole(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
@@ -250,7 +266,7 @@ def _whole(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
         _place(delivered, stored.reconsume_times),
         shape.back,
     )
-    return shape.user, b"".join(system), body
+    return _user(shape, stored.prepared_offset), b"".join(system), body
 
 
 def all_received(topic: bytes, messages: Sequence[Delivered]) -> bytes:

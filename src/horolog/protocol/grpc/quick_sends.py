@@ -24,6 +24,7 @@ from horolog.protocol.commands import MessageType, NewRecords, SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import (
     Peer,
+    marks_in,
     name_of,
     of_producer,
     plain,
@@ -164,9 +165,7 @@ def _shape(fields: bytes) -> _Shape:
     cut = system.message_id or has("born_timestamp") or has("delivery_timestamp")
     if cut or has("body_digest") or system.message_type == pb.TRANSACTION:
         raise _Other
-    tag = system.tag if has("tag") else None
-    group = system.message_group if has("message_group") else None
-    keys = system.keys[:]
+    tag, keys, group = marks_in(system)
     encode(topic="t", body=b"b", message_id="i", tag=tag, keys=keys, message_group=group)
     trace = b""
     if has("trace_context"):

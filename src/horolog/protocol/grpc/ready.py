@@ -48,8 +48,8 @@ def piece(field: int, content: bytes) -> bytes:
 _OK = OK.SerializeToString()
 _OK_AT_1 = piece(1, _OK)
 _OK_AT_3 = piece(3, _OK)
-_ID_AT_1, _ID_AT_2, _ENTRY_AT_2, _HANDLE_AT_2, _HANDLE_AT_5 = (
-    bytes((field << 3 | TEXT,)) for field in (1, 2, 2, 2, 5)
+_ID_AT_1, _ID_AT_2, _ENTRY_AT_2, _HANDLE_AT_2, _TRANSACTION_AT_3, _HANDLE_AT_5 = (
+    bytes((field << 3 | TEXT,)) for field in (1, 2, 2, 2, 3, 5)
 )
 _OFFSET_AT_4 = bytes((4 << 3 | NUMBER,))
 
@@ -57,25 +57,29 @@ _OFFSET_AT_4 = bytes((4 << 3 | NUMBER,))
 def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     """The framed SendMessageResponse in which every message is stored.
 
+    The id stands for a transaction id too, as in answers of RocketMQ, whose clients show it as that.
+
     entries  message id, queue offset (0 if it is scheduled), and recall handle (b"" if it is not)
     """
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
         name = message_id.encode()
-        front, after = _stored_front(len(name)), _HANDLE_AT_5 + varint(len(handle))
+        front, between = _stored_front(len(name))
+        after = _HANDLE_AT_5 + varint(len(handle))
         if offset:
             after = b"".join((_OFFSET_AT_4, varint(offset), after if handle else b""))
         elif not handle:
             after = b""
-        size = len(front) + len(name) + len(after) + len(handle)
-        parts += (_ENTRY_AT_2, varint(size), front, name, after, handle)
+        size = len(front) + len(between) + 2 * len(name) + len(after) + len(handle)
+        parts += (_ENTRY_AT_2, varint(size), front, name, between, name, after, handle)
     return framed(b"".join(parts))
 
 
 @lru_cache(maxsize=256)
-def _stored_front(name_bytes: int) -> bytes:
-    """The entry of a stored message, up to its id."""
-    return b"".join((_OK_AT_1, _ID_AT_2, varint(name_bytes)))
+def _stored_front(name_bytes: int) -> tuple[bytes, bytes]:
+    """The entry of a stored message, up to its id, and from there up to the second one."""
+    size = varint(name_bytes)
+    return b"".join((_OK_AT_1, _ID_AT_2, size)), _TRANSACTION_AT_3 + size
 
 
 def all_acknowledged(entries: Iterable[tuple[str, str]]) -> bytes:

@@ -8,7 +8,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import TRANSACTION_RECOVERY_MAX_MS
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.deliveries import all_received, transaction_id
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import PREFIX_BYTES
 from horolog.protocol.rocketmq import properties
@@ -16,11 +16,6 @@ from horolog.protocol.rocketmq.layout import queue_id_of
 from horolog.protocol.transaction_commands import TransactionCheck
 
 _ID = re.compile(r"[0-9A-F]{16}\Z")
-
-
-def transaction_id(position: int) -> str:
-    """What a producer is told, and tells again."""
-    return f"{position:016X}"
 
 
 def transaction_of(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def to_send(
 def type_of(system: pb.SystemProperties) -> MessageType:
     """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
     declared = system.message_type
-    has_group = system.HasField("message_group")
+    has_group = bool(system.message_group)
     if declared == pb.DELAY and not system.HasField("delivery_timestamp"):
         raise HorologError(
             ErrorCode.TYPE_CONFLICT,
@@ -133,6 +134,23 @@ def type_of(system: pb.SystemProperties) -> MessageType:
     return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
 
 
+def marks_in(system: pb.SystemProperties) -> tuple[str | None, list[str], str | None]:
+    """Tag, keys and message group; an empty text is none, as in RocketMQ, whose clients send some of them always."""
+    keys = system.keys[:]
+    if "" in keys:
+        keys = [key for key in keys if key]
+    return system.tag or None, keys, system.message_group or None
+
+
+def _without_echo(user: Mapping[str, str], group: str | None) -> dict[str, str]:
+    """User properties but those that consumers are shown; of a message group only the message's own."""
+    return {
+        name: value
+        for name, value in user.items()
+        if name not in properties.ECHOED or (name == properties.SHARDING_KEY and value != group)
+    }
+
+
 def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
     """Check and encode one message."""
     system = message.system_properties
@@ -154,17 +172,21 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
         stored += properties.encode({properties.TRACE_CONTEXT: trace})
     if system.message_type == pb.TRANSACTION:
         stored += half_properties(system)
+    tag, keys, group = marks_in(system)
+    user: Mapping[str, str] = message.user_properties
+    if not properties.ECHOED.isdisjoint(user):
+        user = _without_echo(user, group)
     return encode(
         topic=topic,
         body=message.body,
         message_id=system.message_id,
         type=type_of(system),
         due_ms=due_ms,
-        tag=system.tag if has("tag") else None,
-        keys=system.keys[:],
-        user_properties=message.user_properties,
+        tag=tag,
+        keys=keys,
+        user_properties=user,
         system_properties=stored,
-        message_group=system.message_group if has("message_group") else None,
+        message_group=group,
         sys_flag=layout.COMPRESSED if system.body_encoding == pb.GZIP else 0,
         born_ms=born_ms,
         born_host=peer,

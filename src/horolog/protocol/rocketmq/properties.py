@@ -19,6 +19,7 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 TRANSACTION = "TRAN_MSG"
+TRANSACTION_ID = "__transactionId__"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
@@ -104,14 +105,20 @@ HIDDEN = RESERVED | frozenset(
         "__HOROLOG_MOVES",
     ]
 )
-"""Names that a 5.x consumer does not see among the user's properties: so a user may not set them either."""
+"""Names that are not among the user's properties where they are shown: so a user may not set them either."""
 
+ECHOED = frozenset([SHARDING_KEY, TRACE_CONTEXT, TRANSACTION_ID])
+"""Names that 5.x consumers see all the same, as from RocketMQ.
+
+A message that is sent with them, because it was made from one that was received, is taken without them; but
+another message group than its own is refused.
+"""
 
 HIDDEN_PREFIX = "__RMQ.TRANSIENT."
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a 5.x consumer does not see this property among the user's."""
+    """Whether this property is not shown among the user's."""
     return name in HIDDEN or name.startswith(HIDDEN_PREFIX)
 
 
