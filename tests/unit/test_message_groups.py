@@ -167,7 +167,7 @@ def test_a_sharding_key_of_4x_clients_is_a_message_group(world) -> None:
     """The queue that its client has chosen counts; without one it is that of the group."""
     world.broker.ask(CreateTopic("t", TopicType.FIFO, 4))
     plain = {"UNIQ_KEY": "plain"}
-    assert world.broker.ask(of_4x(0, plain)).refused[0].code is ErrorCode.TYPE_CONFLICT
+    assert world.broker.ask(of_4x(2, plain)).queue_ids == [2]
     keyed = {"UNIQ_KEY": "keyed", "__SHARDINGKEY": "order-1", "TAGS": "x"}
     assert world.broker.ask(of_4x(3, keyed)).queue_ids == [3]
     anywhere = keyed | {"UNIQ_KEY": "any"}
@@ -175,7 +175,7 @@ def test_a_sharding_key_of_4x_clients_is_a_message_group(world) -> None:
     timed = keyed | {"UNIQ_KEY": "timed", "TIMER_DELAY_SEC": "2"}
     assert world.broker.ask(of_4x(-1, timed)).queue_ids == [queue_of("order-1", 4)]
     empty = {"UNIQ_KEY": "empty", "__SHARDINGKEY": ""}
-    assert world.broker.ask(of_4x(0, empty)).refused[0].code is ErrorCode.TYPE_CONFLICT
+    assert world.broker.ask(of_4x(1, empty)).queue_ids == [1]
 
 
 def test_the_group_of_a_stored_message() -> None:

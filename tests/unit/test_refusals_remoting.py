@@ -68,7 +68,6 @@ CASES = [
     send("a delay level that is no number", i=properties(DELAY="x")),
     send("a due time that is no number", i=properties(TIMER_DELIVER_MS="x")),
     send("a delay of eleven years", i=properties(TIMER_DELAY_SEC=str(11 * 366 * 86_400))),
-    send("a scheduled message to a topic of normal ones", b="normal", i=properties(DELAY="3")),
     Case(
         Code.SEND_BATCH_MESSAGE, "a batch that is cut short", sending() | {"m": "true"}, b"\0\0\1"
     ),

@@ -75,12 +75,14 @@ class SendMessages:
 
     parts       so many messages at a time are refused together if one of them is; none: each is for itself
     reuses_ids  its client may give one id to several messages on purpose, as 4.x clients do (`broker.send.repeats`)
+    any_type    whatever the type of the topic: its client knows nothing of types, as 4.x clients do not
     """
 
     topic: str
     messages: Sequence[NewMessage] | NewRecords
     parts: Sequence[int] = ()
     reuses_ids: bool = False
+    any_type: bool = False
 
     def columns(self) -> NewRecords:
         """The messages as records."""

@@ -52,6 +52,7 @@ class _Request(NamedTuple):
     draw: int  # of the topic's queues in turn, for its first message
     parts: Sequence[int]
     reuses_ids: bool
+    type: TopicType  # whose messages the topic takes of this sender
 
 
 class _Turn(NamedTuple):
@@ -92,7 +93,13 @@ class Sends:
         first, draw = len(self._sizes), topic.draw(count)
         self._requests.append(
             _Request(
-                token, topic, range(first, first + count), draw, command.parts, command.reuses_ids
+                token,
+                topic,
+                range(first, first + count),
+                draw,
+                command.parts,
+                command.reuses_ids,
+                TopicType.MIXED if command.any_type else topic.type,
             )
         )
         self._records.append(records)
@@ -163,7 +170,7 @@ class Sends:
                 (
                     r.topic.id,
                     r.topic.write_queues,
-                    _TYPE_ROWS[r.topic.type],
+                    _TYPE_ROWS[r.type],
                     r.draw - r.rows.start,
                 )
                 for r in requests
@@ -206,8 +213,9 @@ class Sends:
         self, requests: list[_Request], row: int, kind: int, due_ms: int, queue: int, wall_ms: int
     ) -> HorologError:
         """Why a message is refused, of which it is known that it is."""
-        topic = next(r.topic for r in requests if row in r.rows)
-        found = refusal(topic.name, topic.type, MessageType(kind), is_timed=due_ms != 0)
+        request = next(r for r in requests if row in r.rows)
+        topic = request.topic
+        found = refusal(topic.name, request.type, MessageType(kind), is_timed=due_ms != 0)
         if found is None and kind == MessageType.TRANSACTION:
             found = HorologError(
                 ErrorCode.TYPE_CONFLICT,

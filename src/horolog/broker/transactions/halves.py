@@ -27,7 +27,7 @@ from horolog.log.frame_reader import Hole
 from horolog.log.half_records import decode_half, half_envelope
 from horolog.log.record import ENVELOPE_BYTES, HEAD, HEAD_BYTES, Kind
 from horolog.protocol.accepted import refusal
-from horolog.protocol.commands import MessageType, Sent
+from horolog.protocol.commands import MessageType, Sent, TopicType
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.transaction_commands import SendHalf
 
@@ -77,7 +77,8 @@ class Halves:
     ) -> None:
         head = np.frombuffer(record, HEAD, 1).copy()
         queue = _queue_of(record)
-        found = self._refusal(topic, head, record[HEAD_BYTES:], queue, now)
+        type = TopicType.MIXED if command.any_type else topic.type
+        found = self._refusal(topic, type, head, record[HEAD_BYTES:], queue, now)
         if found is not None:
             sent.refused[row], sent.queue_ids[row] = found, -1
             return
@@ -97,10 +98,16 @@ class Halves:
             self._shard.halves.under_way[topic.id] += 1
 
     def _refusal(
-        self, topic: Topic, head: npt.NDArray[Any], stored: bytes, queue: int, now: Now
+        self,
+        topic: Topic,
+        type: TopicType,
+        head: npt.NDArray[Any],
+        stored: bytes,
+        queue: int,
+        now: Now,
     ) -> HorologError | None:
         kind, due_ms = int(head["kind"][0]), int(head["due_ms"][0])
-        found = refusal(topic.name, topic.type, MessageType(kind))
+        found = refusal(topic.name, type, MessageType(kind))
         if found is not None or queue >= topic.write_queues:
             return found or topic.no_such_queue(queue)
         due_ms = now.wall_ms - due_ms if due_ms < 0 else due_ms

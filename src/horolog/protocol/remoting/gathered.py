@@ -109,7 +109,10 @@ class Gathered(NamedTuple):
             chosen = sizes[rows.start : rows.stop]
             end = at + sum(chosen)
             command = type(self.command)(
-                self.command.topic, NewRecords(records[at:end], chosen), reuses_ids=True
+                self.command.topic,
+                NewRecords(records[at:end], chosen),
+                reuses_ids=True,
+                any_type=True,
             )
             ids = self.ids[rows.start : rows.stop]
             found.append(Gathered(command, ids, [Request(frame, range(len(rows)))]))

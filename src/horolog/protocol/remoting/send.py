@@ -102,9 +102,9 @@ class _Building:
         messages = Messages(*self._columns)
         records = records_of(self._name, self._born_host, messages)
         if self._is_half:
-            half = SendHalf(self._topic, as_half(records), reuses_ids=True)
+            half = SendHalf(self._topic, as_half(records), reuses_ids=True, any_type=True)
             return Gathered(half, list(messages.ids), self._taken)
-        command = SendMessages(self._topic, records, parts, reuses_ids=True)
+        command = SendMessages(self._topic, records, parts, reuses_ids=True, any_type=True)
         return Gathered(command, list(messages.ids), self._taken)
 
 
