@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -16,13 +19,21 @@ from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
 from horolog.admin.client import AdminClient
 from horolog.errors import HorologError
-from horolog.protocol.commands import FindMessages
+from horolog.protocol.commands import (
+    CountPending,
+    FindMessages,
+    ListTopics,
+    PendingCounts,
+    TopicType,
+    TopicView,
+)
 from horolog.protocol.history_commands import (
     FindTopics,
     MessageHistory,
     ShowMessage,
     TopicsKnown,
 )
+from horolog.protocol.queue_commands import CountLags, GroupSettings, GroupView, ListGroups
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.testing.engine import ScriptedEngine
 
@@ -53,7 +64,7 @@ def basic(access_key: str, secret: str) -> str:
     ids=["secret", "token", "of this process"],
 )
 def test_administrators_are_answered(tmp_path: Path, authorization: str) -> None:
-    assert ask(tmp_path, "/v1/clock", authorization).status_code == 200
+    assert ask(tmp_path, "/v1/broker", authorization).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -72,7 +83,7 @@ def test_administrators_are_answered(tmp_path: Path, authorization: str) -> None
     ],
 )
 def test_others_are_not(tmp_path: Path, authorization: list[str], status: int, said: str) -> None:
-    answer = ask(tmp_path, "/v1/clock", *authorization)
+    answer = ask(tmp_path, "/v1/broker", *authorization)
     assert answer.status_code == status
     assert said in answer.json()["error"]["message"]
     assert ("www-authenticate" in answer.headers) == (status == 401)
@@ -154,16 +165,19 @@ def test_users_may_do_over_http_what_they_may_do_over_the_doors(
     ("method", "path", "body"),
     [
         ("GET", "/v1/pending", None),
-        ("GET", "/v1/pending?by=topic", None),
         ("GET", "/v1/pending/messages", None),
         ("GET", "/v1/messages/search", None),
-        ("GET", "/v1/topics", None),
-        ("GET", "/v1/topics/orders", None),
+        ("GET", "/v1/topics/other", None),
+        ("GET", "/v1/topics/in-secret", None),
+        ("POST", "/v1/topics", {"name": "orders"}),
+        ("PATCH", "/v1/topics/orders", {"queues": 2}),
+        ("GET", "/v1/schedules", None),
+        ("POST", "/v1/clock/advance", {"by_ms": 1}),
         ("DELETE", "/v1/topics/orders", None),
-        ("GET", "/v1/groups", None),
+        ("GET", "/v1/groups/other", None),
         ("GET", "/v1/clients", None),
         ("POST", "/v1/groups/app-1/reset", {"topic": "orders", "to": "earliest"}),
-        ("GET", "/v1/overview", None),
+        ("GET", "/v1/broker", None),
         ("GET", "/openapi.json", None),
         ("GET", "/nothing", None),
         ("POST", "/v1/receive", {"topic": "orders", "group": "other"}),
@@ -216,3 +230,94 @@ def test_by_an_id_alone_users_see_what_is_theirs(tmp_path: Path) -> None:
         else:
             assert (status, answer["error"]["code"]) == (404, "not_found")
         assert [type(each) for each in asked] == [FindTopics]
+
+
+def result_of(path: str, **answers: Any) -> Any:
+    """The result that `app` gets."""
+    status, content, _ = answered("app", path, **answers)
+    assert status == 200, content
+    return content["result"]
+
+
+def answered(who: str, path: str, **answers: Any) -> tuple[int, Any, list[Any]]:
+    found: list[Any] = []
+
+    async def run(folder: Path) -> None:
+        engine = ScriptedEngine()
+        engine.answers |= {KINDS[name]: given for name, given in answers.items()}
+        app = make_app(engine, broker_name="broker-a", guard=Guard(access_file(folder)))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.get(path, headers={"authorization": basic(who, f"{who}-secret")})
+            found.extend([answer.status_code, answer.json(), engine.asked])
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(asyncio.wait_for(run(Path(folder)), 10))
+    return found[0], found[1], found[2]
+
+
+KINDS = {"topics": ListTopics, "groups": ListGroups, "lags": CountLags, "pending": CountPending}
+_NAMES = ["audit", "in-1", "in-secret", "orders", "out-1"]
+
+
+def test_lists_are_of_what_somebody_has_a_right_to() -> None:
+    """Topics with PUB or SUB, groups, what waits by topic: the rest is not named, and not counted."""
+    topics = [TopicView(name, TopicType.DELAY, 1, [0], 0) for name in _NAMES]
+    counts = PendingCounts(31, [], [(name, 1 << n) for n, name in enumerate(_NAMES)])
+    listed = result_of("/v1/topics", topics=topics, pending=counts)["topics"]
+    assert [(each["name"], each["pending"]) for each in listed] == [
+        ("in-1", 2),
+        ("orders", 8),
+        ("out-1", 16),
+    ]
+    two = result_of("/v1/topics?limit=2", topics=topics, pending=counts)["topics"]
+    assert [each["name"] for each in two] == ["in-1", "orders"]
+    counted = result_of("/v1/pending?by=topic", pending=replace(counts))
+    assert (counted["total"], [each["topic"] for each in counted["rows"]]) == (
+        26,
+        ["in-1", "orders", "out-1"],
+    )
+    everything = answered("operator", "/v1/pending?by=topic", pending=replace(counts))[1]["result"]
+    assert (everything["total"], len(everything["rows"])) == (31, 5)
+
+
+def test_groups_are_those_of_the_user() -> None:
+    groups = [GroupView(name, GroupSettings(), []) for name in ("app-1", "app-2", "other")]
+    listed = result_of("/v1/groups", groups=groups, lags=[])
+    assert ([each["group"] for each in listed["groups"]], listed["next"]) == (
+        ["app-1", "app-2"],
+        None,
+    )
+    assert result_of("/v1/groups?limit=1", groups=groups[:2], lags=[])["next"] == "app-1"
+
+
+def test_an_overview_of_a_user_says_nothing_of_others() -> None:
+    counts = PendingCounts(31, [], [(name, 1 << n) for n, name in enumerate(_NAMES)])
+    look = result_of("/v1/overview", pending=counts)
+    assert (look["pending"], look["healthy"], look["name"]) == (26, True, "broker-a")
+    assert [each["topic"] for each in look["topics"]] == ["out-1", "orders", "in-1"]
+    assert (look["disk"], look["connections"], look["hot_seconds"]) == (None, {}, [])
+    assert answered("operator", "/v1/overview", pending=counts)[1]["result"]["pending"] == 5
+
+
+@pytest.mark.parametrize(
+    ("who", "topic", "rights"),
+    [
+        ("app", "orders", ["PUB", "SUB"]),
+        ("app", "out-1", ["PUB"]),
+        ("app", "in-secret", []),
+        ("app", "%RETRY%app-1", ["PUB", "SUB"]),
+        ("operator", "anything", ["PUB", "SUB"]),
+    ],
+)
+def test_everybody_is_told_its_own_rights(who: str, topic: str, rights: list[str]) -> None:
+    found = answered(who, f"/v1/identity?topic={quote(topic)}")[1]["result"]
+    assert found["rights"] == rights
+    assert (found["access_key"], found["admin"]) == (who, who == "operator")
+
+
+def test_the_page_is_for_everybody_who_is_known(tmp_path: Path) -> None:
+    user = basic("app", "app-secret")
+    for path in ("/", "/page/app.js"):
+        assert ask(tmp_path, path, user).status_code == 200
+        assert ask(tmp_path, path).status_code == 401

@@ -1,7 +1,7 @@
 """Who may call the admin API: by key and secret, or by token, of an identity of the access file.
 
-Administrators may do everything.  Others may ask what is declared for users (`endpoints.Access`), with the rights that
-the function there asks for; all else is refused here.  Health is told to everybody, for what watches a process has no key.  A process that the broker itself starts to
+Administrators may do everything.  Others may open the page, and ask what is declared for users (`endpoints.Access`),
+with the rights that the function there asks for; all else is refused here.  Health is told to everybody, for what watches a process has no key.  A process that the broker itself starts to
 fetch what is late has a token of its own, which only they know (`OWN_TOKEN`).
 """
 
@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN
+from horolog.admin import page
 from horolog.admin.answers import JSON
 from horolog.admin.endpoints import Access, Endpoint
-from horolog.admin.page import refusal_page
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError
 
@@ -39,7 +39,8 @@ class AccessCheck:
         self._app = app
         self._guard = guard
         self._open = frozenset(each.path for each in endpoints if each.access is Access.OPEN)
-        self._of_users = [each.route() for each in endpoints if each.access is Access.USERS]
+        of_users = [each.route() for each in endpoints if each.access is Access.USERS]
+        self._of_users = [*page.ROUTES, *of_users]  # of the page's files nothing is secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -70,6 +71,6 @@ class AccessCheck:
 def _answer(path: str, refusal: HorologError, headers: dict[str, str]) -> Response:
     """Words for whoever opens the page in a browser, the error shape for all others."""
     if path == "/":
-        return refusal_page(refusal, http_status(refusal), headers)
+        return page.refusal_page(refusal, http_status(refusal), headers)
     body = orjson.dumps(error_body(refusal))
     return Response(body, http_status(refusal), headers, media_type=JSON)

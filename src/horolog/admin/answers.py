@@ -37,6 +37,12 @@ def let_in(request: Request) -> None:
         request.state.allowed = True
 
 
+def is_admin(request: Request) -> bool:
+    """Whether who asks may do everything."""
+    identity = identity_of(request)
+    return identity is None or identity.is_admin
+
+
 def may(request: Request, need: Need) -> bool:
     """Whether who asks has a right; everybody has all where nobody has to say who it is."""
     identity = identity_of(request)

@@ -8,13 +8,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog import __version__
-from horolog.admin.answers import answer, broker_name, engine_of
-from horolog.admin.endpoints import Access, endpoint
+from horolog.access import rules
+from horolog.admin.answers import (
+    answer,
+    broker_name,
+    engine_of,
+    identity_of,
+    is_admin,
+    let_in,
+    may,
+)
+from horolog.admin.endpoints import Access, endpoint, text
 from horolog.admin.requests import AdvanceBody, query, read_body
-from horolog.admin.shapes import BrokerName, Check, Clock, Health, Status
+from horolog.admin.shapes import BrokerName, Check, Clock, Health, Identity, Status
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import RunningEngine
 
 HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is not well, whatever it does
@@ -90,10 +100,31 @@ async def describe_broker(request: Request) -> Response:
     return answer(broker_view(view, __version__, broker_name(request)))
 
 
-@endpoint("GET", "/v1/clock", answer=Clock)
+@endpoint("GET", "/v1/identity", query=(text("topic"),), answer=Identity, access=Access.USERS)
+async def show_identity(request: Request) -> Response:
+    """GET /v1/identity?topic=: who asks, and what that may do with a topic."""
+    topic = query(request, "topic").get("topic", "")
+    identity = identity_of(request)
+    rights = [
+        right.name
+        for right in (rules.Right.PUB, rules.Right.SUB)
+        if topic and may(request, rules.topic(check_topic(topic), right))
+    ]
+    return answer(
+        {
+            "access_key": identity.access_key if identity is not None else "",
+            "admin": is_admin(request),
+            "topic": topic,
+            "rights": rights,
+        }
+    )
+
+
+@endpoint("GET", "/v1/clock", answer=Clock, access=Access.USERS)
 async def show_clock(request: Request) -> Response:
     """GET /v1/clock."""
     query(request)
+    let_in(request)
     return answer(clock_view(engine_of(request).clock))
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer, engine_of
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, engine_of, is_admin, let_in, may
 from horolog.admin.clients import client_view, doors_of, members_of
-from horolog.admin.endpoints import endpoint, flag, text, whole
+from horolog.admin.endpoints import Access, endpoint, flag, text, whole
 from horolog.admin.requests import GroupBody, ResetBody, query, query_flag, query_int, read_body
 from horolog.admin.shapes import DeletedGroup, Group, GroupReset, GroupRow, Groups, GroupTopic
 from horolog.admin.shapes import GroupSettings as SettingsShape
@@ -43,14 +44,18 @@ _KINDS_OF = 100  # members whose way to consume is looked at for a list
     "/v1/groups",
     query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
     answer=Groups,
+    access=Access.USERS,
 )
 async def list_groups(request: Request) -> Response:
-    """GET /v1/groups: all, or `limit` of those after `after`, with what waits for each."""
+    """GET /v1/groups: all, or `limit` of those after `after`, with what waits for each.
+
+    Users are told of those that they have a right to.
+    """
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
+    let_in(request)
     engine, doors = engine_of(request), doors_of(request)
-    page: list[GroupView] = await engine.submit(ListGroups(parameters.get("after", ""), limit + 1))
-    groups = [group for group in page[:limit] if not is_system_group(group.name)]
+    groups, following = await _page(request, parameters.get("after", ""), limit)
     lags: dict[str, list[Lag]] = {group.name: [] for group in groups}
     for lag in await lags_of(engine, [(g.name, topic) for g in groups for topic in g.topics]):
         lags[lag.group].append(lag)
@@ -70,7 +75,25 @@ async def list_groups(request: Request) -> Response:
                 "retry_max": group.settings.retry_max,
             }
         )
-    return answer({"groups": rows, "next": page[limit - 1].name if len(page) > limit else None})
+    return answer({"groups": rows, "next": following})
+
+
+async def _page(request: Request, after: str, limit: int) -> tuple[list[GroupView], str | None]:
+    """The first groups after one that who asks may know of, and where to go on."""
+    engine = engine_of(request)
+    groups: list[GroupView] = []
+    while True:
+        page: list[GroupView] = await engine.submit(ListGroups(after, limit + 1))
+        for group in page[:limit]:
+            if not is_system_group(group.name) and may(request, rules.group(group.name)):
+                if len(groups) == limit:
+                    return groups, after
+                groups.append(group)
+            after = group.name
+        if len(page) <= limit:
+            return groups, None
+        if is_admin(request):
+            return groups, after
 
 
 @endpoint(
@@ -79,18 +102,25 @@ async def list_groups(request: Request) -> Response:
     query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
     answer=Group,
     codes=(ErrorCode.GROUP_NOT_FOUND,),
+    access=Access.USERS,
 )
 async def show_group(request: Request) -> Response:
     """GET /v1/groups/{group}: topics and members; 404 for one that does not exist."""
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     name = check_group(request.path_params["group"])
+    allow(request, rules.group(name))
     engine = engine_of(request)
     group: GroupView = await engine.submit(FindGroup(name))
     members = members_of(request, name)
     wanted = {topic for member in members for topic in member.topics}
     topics = sorted({*group.topics, *wanted})
-    topics = [topic for topic in topics if topic > parameters.get("after", "")]
+    after = parameters.get("after", "")
+    topics = [
+        topic
+        for topic in topics
+        if topic > after and may(request, rules.topic(topic, rules.EITHER))
+    ]
     view: Group = {
         **_settings_view(group),
         "consume": kind_of(members),

@@ -16,8 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog import __version__
-from horolog.admin.answers import JSON
-from horolog.admin.endpoints import endpoint
+from horolog.access import rules
+from horolog.access.rules import Identity
+from horolog.admin.answers import JSON, identity_of, let_in
+from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.page_shapes import Overview as OverviewShape
 from horolog.admin.requests import query
 from horolog.admin.shared import Shared
@@ -29,6 +31,7 @@ from horolog.metrics.figures import Figures
 from horolog.metrics.present import OTHER, Present
 from horolog.protocol.commands import (
     BrokerView,
+    CountBy,
     CountPending,
     DescribeBroker,
     PendingCounts,
@@ -48,6 +51,26 @@ RATES = {
     "redelivered": (Count.REDELIVERED,),
     "acked": (Count.ACKED,),
 }
+_OF_EVERYBODY = ("now_ms", "now", "clock", "name", "version", "epoch", "healthy", "problems")
+_NOTHING: dict[str, Any] = {
+    "pending": 0,
+    "next_due_ms": None,
+    "next_due": None,
+    "hot_seconds": [],
+    "topics_total": 0,
+    "groups_total": 0,
+    "parked_polls": 0,
+    "loaded": 0,
+    "rates": None,
+    "lateness": None,
+    "topics": [],
+    "leases": 0,
+    "overdue_ms": 0,
+    "connections": {},
+    "disk": None,
+    "waiting": {},
+}
+"""What is told without figures, and to who may not know more."""
 _Row = dict[str, Any]
 
 
@@ -84,16 +107,54 @@ class Overview:
         self._before: tuple[float, Present] | None = None
         self._lateness: list[tuple[float, tuple[int, ...]]] = []  # as it was, of the last minute
         self._hot: tuple[float, list[_Row]] | None = None
+        self._counted_topics: list[_Row] = []  # of the newest look
 
     async def content(self) -> bytes:
         """The whole answer, at most `FRESH_S` old; who gives up waiting spoils it for nobody else."""
-        return await self._shared.answer("", self._look)
+        return await self._shared.answer(None, self._look)
+
+    async def content_for(self, identity: Identity) -> bytes:
+        """What of it a user may see: its topics and groups, and nothing of the machine or of others."""
+        asked = identity.access_key, identity.topics  # another one after the file was read again
+        return await self._shared.answer(asked, lambda: self._part(identity))
+
+    async def _part(self, identity: Identity) -> bytes:
+        look = orjson.loads(await self.content())["result"]
+        counts: PendingCounts = await self._engine.submit(CountPending(by=CountBy.TOPIC))
+
+        def is_seen(topic: str) -> bool:
+            return identity.has((rules.topic(topic, rules.EITHER),))
+
+        pending = {name: n for name, n in counts.topics if is_seen(name)}
+        rates = {
+            each["topic"]: each["rates"] for each in self._counted_topics if is_seen(each["topic"])
+        }
+        topics = [
+            {"topic": name, "pending": pending.get(name, 0), "rates": rates.get(name)}
+            for name in {**pending, **rates}
+        ]
+        rated = [each for each in rates.values() if each is not None]
+        return orjson.dumps(
+            {
+                "result": {
+                    **_NOTHING,
+                    **{name: look[name] for name in _OF_EVERYBODY},
+                    "pending": sum(pending.values()),
+                    "topics_total": len(topics),
+                    "topics": _largest(topics),
+                    "rates": {name: sum(each[name] for each in rated) for name in RATES}
+                    if rated
+                    else None,
+                }
+            }
+        )
 
     async def _look(self) -> bytes:
         engine = self._engine
         view: BrokerView = await engine.submit(DescribeBroker())
         now_ms = engine.clock.wall_ms()
         look: dict[str, Any] = {
+            **_NOTHING,
             "now_ms": now_ms,
             "now": iso(now_ms),
             "clock": "simulated" if engine.clock.simulated else "system",
@@ -103,21 +164,11 @@ class Overview:
             "healthy": not view.problems and not engine.failed.done(),
             "problems": len(view.problems),
             "pending": view.pending,
-            "next_due_ms": None,
-            "next_due": None,
             "hot_seconds": await self._hot_seconds(now_ms),
             "topics_total": view.topics,
             "groups_total": view.groups,
             "parked_polls": view.parked_polls,
             "loaded": view.loaded,
-            "rates": None,
-            "lateness": None,
-            "topics": [],
-            "leases": 0,
-            "overdue_ms": 0,
-            "connections": {},
-            "disk": None,
-            "waiting": {},
         }
         if self._figures is not None:
             look |= self._counted(self._figures.read())
@@ -129,11 +180,12 @@ class Overview:
         if self._before is not None and 0 < now_s - self._before[0] <= RATED_S:
             span_s, before = now_s - self._before[0], self._before[1]
         self._before = (now_s, present)
+        self._counted_topics = _topics(before, present, span_s)
         disk = present.disk
         return {
             "rates": _rates(before.counts, present.counts, span_s) if before else None,
             "lateness": self._lateness_view(now_s, present.lateness),
-            "topics": _topics(before, present, span_s),
+            "topics": _largest(self._counted_topics),
             "next_due_ms": present.core["next_due_ms"] or None,
             "next_due": iso(present.core["next_due_ms"]),
             "leases": present.core["leases"],
@@ -187,7 +239,7 @@ def _within(counts: Sequence[int], part: float) -> float | None:
 
 
 def _topics(before: Present | None, present: Present, span_s: float) -> list[_Row]:
-    """Those with the most pending, and then with the most to do."""
+    """All that are counted by themselves."""
     early = {topic.name: topic.counts for topic in before.topics} if before else {}
     rows: list[_Row] = []
     for topic in present.topics:
@@ -196,13 +248,27 @@ def _topics(before: Present | None, present: Present, span_s: float) -> list[_Ro
         known = early.get(topic.name)
         rates = _rates(known, topic.counts, span_s) if known else None
         rows.append({"topic": topic.name, "pending": topic.pending, "rates": rates})
-    rows.sort(key=lambda row: (-row["pending"], -sum((row["rates"] or {}).values()), row["topic"]))
-    return rows[:OVERVIEW_TOPICS]
+    return rows
 
 
-@endpoint("GET", "/v1/overview", answer=OverviewShape)
+def _largest(rows: list[_Row]) -> list[_Row]:
+    """Those with the most pending, and then with the most to do."""
+
+    def order(row: _Row) -> tuple[float, float, str]:
+        return -row["pending"], -sum((row["rates"] or {}).values()), row["topic"]
+
+    return sorted(rows, key=order)[:OVERVIEW_TOPICS]
+
+
+@endpoint("GET", "/v1/overview", answer=OverviewShape, access=Access.USERS)
 async def show_overview(request: Request) -> Response:
-    """GET /v1/overview."""
+    """GET /v1/overview; of users the part that is theirs."""
     query(request)
+    let_in(request)
     overview: Overview = request.app.state.overview
-    return Response(await overview.content(), media_type=JSON)
+    identity = identity_of(request)
+    if identity is None or identity.is_admin:
+        content = await overview.content()
+    else:
+        content = await overview.content_for(identity)
+    return Response(content, media_type=JSON)

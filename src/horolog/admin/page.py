@@ -108,24 +108,15 @@ _REFUSAL = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>horolog</title><meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark"></head>
-<body><main><h1>{title}</h1><p>{text}</p><p>{detail}</p></main></body>
+<body><main><h1>Nobody is logged in</h1>
+<p>Reload this page, and give an access key and its secret.</p><p>{detail}</p></main></body>
 </html>
 """
 
 
 def refusal_page(refusal: HorologError, status: int, headers: Mapping[str, str]) -> Response:
-    """What is shown in place of the page to those whom it is not for."""
-    if refusal.code is ErrorCode.UNAUTHORIZED:
-        title, text = (
-            "Nobody is logged in",
-            "Reload this page, and give an access key and its secret.",
-        )
-    else:
-        title, text = (
-            "You have no rights here",
-            "This page is for administrators of the access file.",
-        )
-    content = _REFUSAL.format(title=title, text=text, detail=html.escape(refusal.message))
+    """What is shown in place of the page to who is nobody."""
+    content = _REFUSAL.format(detail=html.escape(refusal.message))
     return Response(content, status, {**HEADERS, **headers}, media_type=MEDIA_TYPES[".html"])
 
 

@@ -137,6 +137,15 @@ class Status(TypedDict):
     checks: list[Check]
 
 
+class Identity(TypedDict):
+    """Who asks; the rights are those to the topic that was named."""
+
+    access_key: str  # "": nobody has to say who it is
+    admin: bool  # may do everything
+    topic: str
+    rights: list[str]  # PUB, SUB
+
+
 class Clock(TypedDict):
     """The broker's clock."""
 

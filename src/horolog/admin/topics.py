@@ -9,8 +9,9 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, engine_of, let_in, may
+from horolog.admin.endpoints import Access, endpoint, text, whole
 from horolog.admin.requests import (
     ChangeTopicBody,
     TopicBody,
@@ -67,23 +68,26 @@ _RECALLS_MAX = 8  # of what is sent while a topic is being deleted
     "/v1/topics",
     query=(text("after"), whole("limit", 1, TOPICS_MAX, TOPICS_MAX)),
     answer=Topics,
+    access=Access.USERS,
 )
 async def list_topics(request: Request) -> Response:
-    """GET /v1/topics: all, or `limit` of those after `after`."""
+    """GET /v1/topics: all, or `limit` of those after `after`; users are told of those that they have a right to."""
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", TOPICS_MAX, 1, TOPICS_MAX)
     after = parameters.get("after", "")
+    let_in(request)
     engine = engine_of(request)
     counts: PendingCounts = await engine.submit(CountPending(by=CountBy.TOPIC))
     pending = dict(counts.topics)
     pieces: list[bytes] = []  # as JSON: so many objects at a time would only wake the collector
     while left > 0:
         topics: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
-        for topic in topics:
+        seen = [each for each in topics if may(request, rules.topic(each.name, rules.EITHER))]
+        for topic in seen:
             topic.pending = pending.get(topic.name, 0)
-        if topics:
-            pieces.append(orjson.dumps([topic_view(topic) for topic in topics[:left]])[1:-1])
-        left -= len(topics)
+        if seen:
+            pieces.append(orjson.dumps([topic_view(topic) for topic in seen[:left]])[1:-1])
+        left -= len(seen)
         if len(topics) < TURN_TOPICS_MAX:
             break
         after = topics[-1].name
@@ -162,11 +166,12 @@ async def delete_topic(request: Request) -> Response:
     return answer({"deleted": name, "recalled": recalled})
 
 
-@endpoint("GET", "/v1/topics/{name}", answer=Topic, codes=_NO_TOPIC)
+@endpoint("GET", "/v1/topics/{name}", answer=Topic, codes=_NO_TOPIC, access=Access.USERS)
 async def describe_topic(request: Request) -> Response:
     """GET /v1/topics/{name}."""
     query(request)
     name = check_topic(request.path_params["name"])
+    allow(request, rules.topic(name, rules.EITHER))
     return answer(topic_view(await engine_of(request).submit(DescribeTopic(name))))
 
 

@@ -1,6 +1,7 @@
 // The page's beginning: what stands around the views, then the view that the address names.
 
 import { show } from "./core/dom.js";
+import { learnIdentity, userName } from "./core/identity.js";
 import { onKeys, showHelp, startKeys } from "./core/keys.js";
 import { isStale, newest, onOverview, startLive } from "./core/live.js";
 import { startRouter } from "./core/router.js";
@@ -35,7 +36,8 @@ function drawClock() {
 
 function drawTop() {
   const { value } = newest();
-  if (value) show(at("broker-name"), value.name);
+  const user = userName();
+  if (value) show(at("broker-name"), user ? `${value.name}, as ${user}` : value.name);
   drawState();
   drawClock();
 }
@@ -49,4 +51,5 @@ onOverview(drawTop, forever);
 startKeys();
 startLive();
 drawTop();
+await learnIdentity();
 startRouter();

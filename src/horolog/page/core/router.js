@@ -1,6 +1,7 @@
 // Views and where they are: #/topics/orders?tab=groups is the view "topics" with params ["orders"] and a query.
 
 import { h, show } from "./dom.js";
+import { isAdmin } from "./identity.js";
 import { onKeys } from "./keys.js";
 
 const views = new Map();
@@ -14,6 +15,7 @@ let shown = "";
  * title   in the navigation and the window's title
  * key     "g" and this letter go there; none: it is not in the navigation
  * order   place in the navigation
+ * closed  only for administrators of a broker with an access file
  * render  (root, {params, query, signal, title}) fills the empty `root`; `signal` is aborted when the view is left,
  *         so give it to every request, watch and listener. title("…") changes the window's title.
  */
@@ -59,8 +61,10 @@ function decoded(text) {
   }
 }
 
+const isClosed = (view) => view.closed && !isAdmin();
+
 function drawNavigation(current) {
-  const inside = [...views.values()].filter((view) => view.key).sort((a, b) => a.order - b.order);
+  const inside = [...views.values()].filter((view) => view.key && !isClosed(view)).sort((a, b) => a.order - b.order);
   const links = inside.map((view) =>
     h(
       "a",
@@ -90,6 +94,10 @@ function route() {
     return;
   }
   title(view.title);
+  if (isClosed(view)) {
+    show(root, h("h1", {}, view.title), h("div", { class: "state empty" }, h("strong", {}, "This view is for administrators"), h("p", {}, "Your rights are to topics and groups.")));
+    return;
+  }
   view.render(root, { params: params.filter((each) => each !== ""), query, signal: leaving.signal, title });
 }
 

@@ -203,6 +203,6 @@ register({
   name: "dead-letters",
   title: "Dead letters",
   key: "d",
-  order: 50,
+  order: 50, closed: true,
   render: (root, context) => (context.params.length ? one(root, context.params[0], context) : groups(root, context)),
 });

@@ -5,6 +5,7 @@ import { drawn, gridOf, LEVELS, pathTo, zoneOfPage } from "../charts/levels.js";
 import { api } from "../core/api.js";
 import { h, show } from "../core/dom.js";
 import { bytes, count, plural } from "../core/format.js";
+import { isAdmin } from "../core/identity.js";
 import { newest } from "../core/live.js";
 import { go, link, redraw, register } from "../core/router.js";
 import { DAY, onZone, timeNode, timeText } from "../core/time.js";
@@ -133,7 +134,7 @@ function showSecond(root, { signal }, { atMs, topic }) {
           caption: "Messages due in this second",
           rows: messages,
           key: (message) => message.recall_handle,
-          href: (message) => link("messages", message.message_id, { topic: message.topic }),
+          href: (message) => link("messages", message.topic, message.message_id),
           columns: [
             { label: "Due", kind: "time", cell: (message) => timeNode(message.deliver_at_ms, { to: "milli" }) },
             { label: "Topic", kind: "name", cell: (message) => message.topic },
@@ -147,9 +148,37 @@ function showSecond(root, { signal }, { atMs, topic }) {
   });
 }
 
+/** Of all topics only administrators may know, so others choose one of theirs. */
+function choose(root, { signal }) {
+  root.append(h("h1", {}, "The future"));
+  place(root, {
+    signal,
+    load: (leaving) => api.get("/v1/pending", { query: { by: "topic" }, signal: leaving }),
+    isEmpty: ({ rows }) => (rows.length ? null : empty("Nothing waits", "In no topic that you have a right to.")),
+    draw: ({ rows }) =>
+      panel(
+        "What waits, by topic",
+        table({
+          caption: "Topics with messages that wait",
+          rows: rows.sort((a, b) => b.count - a.count),
+          key: ({ topic }) => topic,
+          href: ({ topic }) => link("future", { topic }),
+          columns: [
+            { label: "Topic", kind: "name", cell: ({ topic }) => h("a", { href: link("future", { topic }) }, topic) },
+            { label: "Pending", kind: "number", cell: ({ count: n }) => count(n) },
+          ],
+        }),
+      ),
+  });
+}
+
 function future(root, context) {
   const { query, signal } = context;
   const topic = query.get("topic") ?? "";
+  if (!topic && !isAdmin()) {
+    choose(root, context);
+    return;
+  }
   const name = Object.hasOwn(LEVELS, query.get("level") ?? "") ? query.get("level") : "all";
   const atMs = Number(query.get("at") ?? "") || nowMs();
   root.append(

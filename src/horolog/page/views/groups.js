@@ -3,6 +3,7 @@
 import { api, part } from "../core/api.js";
 import { h } from "../core/dom.js";
 import { count, plural } from "../core/format.js";
+import { isAdmin } from "../core/identity.js";
 import { newest } from "../core/live.js";
 import { link, register } from "../core/router.js";
 import { durationText, timeNode } from "../core/time.js";
@@ -21,7 +22,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/groups", { query: { limit: PAGE, after }, signal: leaving }),
-    isEmpty: ({ groups }) => (groups.length || after ? null : empty("No consumer groups yet", "A group is made when its first consumer connects, or asks for messages.")),
+    isEmpty: ({ groups }) => (groups.length || after ? null : empty("No consumer groups yet", isAdmin() ? "A group is made when its first consumer connects, or asks for messages." : "There is none that you have a right to.")),
     draw: ({ groups, next }) => [
       panel(
         `${after ? "More groups" : plural(groups.length, "group")}${next ? " on this page" : ""}`,
@@ -103,7 +104,7 @@ function one(root, name, { signal, title }) {
           ["In order", group.orderly ? "yes" : "no"],
           ["Retries", `${count(group.retry_max)} further attempts`],
           ["Lag", plural(group.topics.reduce((all, { waiting }) => all + waiting, 0), "message")],
-          ["Dead letters", h("a", { href: link("dead-letters", name) }, "show them")],
+          isAdmin() ? ["Dead letters", h("a", { href: link("dead-letters", name) }, "show them")] : null,
         ]),
       ),
       topicsPanel(group),

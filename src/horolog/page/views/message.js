@@ -2,6 +2,7 @@
 
 import { h, show } from "../core/dom.js";
 import { bytes, count } from "../core/format.js";
+import { mayChange } from "../core/identity.js";
 import { oneMessage } from "../core/messages.js";
 import { link, register } from "../core/router.js";
 import { whyLate } from "../core/why.js";
@@ -43,10 +44,20 @@ function properties(message) {
   return h("div", { class: "scroll" }, h("table", { class: "rows properties" }, h("tbody", {}, rows)));
 }
 
+function acts(message, acting) {
+  if (message.mayChange) return actButtons(message, acting);
+  return h("p", { class: "notice" }, `To recall, move or hand it over you need the right PUB to ${message.topic}.`);
+}
+
+async function load(topic, id, signal) {
+  const message = await oneMessage(topic, id, signal);
+  return { ...message, mayChange: await mayChange(message.topic, signal) };
+}
+
 function draw(message, acting) {
   const gap = message.history_complete === false && h("p", { class: "notice" }, "Some of its history is not known any more, or was not looked at.");
   return [
-    WAITS.has(message.state) && message.recall_handle ? actButtons(message, acting) : null,
+    WAITS.has(message.state) && message.recall_handle ? acts(message, acting) : null,
     panel("In short", why(message)),
     panel("Message", whatItIs(message)),
     panel("History", gap, timeline(message.history ?? [])),
@@ -68,7 +79,7 @@ function view(root, { params, signal, title }) {
   root.append(h("div", { class: "heading" }, h("h1", { class: "id" }, id), again), outcome.node);
   const look = place(root, {
     signal,
-    load: (leaving) => oneMessage(topic, id, leaving),
+    load: (leaving) => load(topic, id, leaving),
     draw: (message) => draw(message, { begun: outcome.clear, done }),
   });
   function done(ended) {

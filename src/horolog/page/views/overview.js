@@ -5,6 +5,7 @@ import { lines } from "../charts/lines.js";
 import { h, show } from "../core/dom.js";
 import { bytes, count, percent, plural, rate } from "../core/format.js";
 import { onOverview } from "../core/live.js";
+import { isAdmin } from "../core/identity.js";
 import { link, register } from "../core/router.js";
 import { clockText, durationText, fromNowText, MINUTE, onZone, timeNode } from "../core/time.js";
 import { empty, errorState, loading, redrawKeepingFocus } from "../parts/states.js";
@@ -52,6 +53,19 @@ function figures(look) {
   );
 }
 
+/** What is a user's own of it. */
+function figuresOfUser({ pending, rates }) {
+  const per = (name) => (rates ? `${rate(rates[name])}/s` : "–");
+  return h(
+    "div",
+    { class: "figures" },
+    figure("Pending", count(pending), h("a", { href: link("future") }, "the future")),
+    figure("Scheduled", per("scheduled"), rates?.sent ? `and ${per("sent")} at once` : ""),
+    figure("Handed over", per("handed_over")),
+    figure("Received", per("received"), rates ? `acked ${per("acked")}` : ""),
+  );
+}
+
 function ratesPanel(history, nowMs) {
   const series = [
     ["scheduled", "scheduled"],
@@ -89,8 +103,13 @@ function hotPanel(look) {
 }
 
 function topicsPanel(look) {
+  const all = [
+    h("a", { href: link("topics") }, isAdmin() ? plural(look.topics_total, "topic") : "all your topics"),
+    " · ",
+    h("a", { href: link("groups") }, isAdmin() ? plural(look.groups_total, "group") : "your groups"),
+  ];
   const busy = look.topics.filter(({ pending, rates }) => pending || sum(Object.values(rates ?? {})));
-  if (!busy.length) return panel("Topics", empty("No topic has anything to do", `${plural(look.topics_total, "topic")} in all.`));
+  if (!busy.length) return panel("Topics", empty("No topic has anything to do"), h("p", { class: "faint" }, all));
   const per = (name) => (topic) => (topic.rates ? rate(topic.rates[name]) : "–");
   return panel(
     "Topics",
@@ -107,7 +126,7 @@ function topicsPanel(look) {
         { label: "Received/s", kind: "number", narrow: false, cell: per("received") },
       ],
     }),
-    h("p", { class: "faint" }, h("a", { href: link("topics") }, plural(look.topics_total, "topic")), " · ", h("a", { href: link("groups") }, plural(look.groups_total, "group"))),
+    h("p", { class: "faint" }, all),
   );
 }
 
@@ -143,12 +162,14 @@ function overview(root, { signal }) {
       if (error) show(body, errorState(error));
       return;
     }
-    const parts = [
-      figures(value),
-      h("div", { class: "panels" }, ratesPanel(history, value.now_ms), latenessPanel(value)),
-      h("div", { class: "panels" }, hotPanel(value), brokerPanel(value)),
-      topicsPanel(value),
-    ];
+    const parts = isAdmin()
+      ? [
+          figures(value),
+          h("div", { class: "panels" }, ratesPanel(history, value.now_ms), latenessPanel(value)),
+          h("div", { class: "panels" }, hotPanel(value), brokerPanel(value)),
+          topicsPanel(value),
+        ]
+      : [h("p", { class: "soft" }, "Of the topics that you have a right to."), figuresOfUser(value), ratesPanel(history, value.now_ms), topicsPanel(value)];
     redrawKeepingFocus(body, () => show(body, parts));
   };
   let shown = {};

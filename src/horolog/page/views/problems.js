@@ -89,4 +89,4 @@ function view(root, { signal }) {
   });
 }
 
-register({ name: "problems", title: "Problems", key: "p", order: 80, render: view });
+register({ name: "problems", title: "Problems", key: "p", order: 80, closed: true, render: view });

@@ -175,4 +175,4 @@ function schedules(root, context) {
   else one(root, name, context);
 }
 
-register({ name: "schedules", title: "Schedules", key: "c", order: 60, render: schedules });
+register({ name: "schedules", title: "Schedules", key: "c", order: 60, closed: true, render: schedules });

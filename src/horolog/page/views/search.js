@@ -4,6 +4,7 @@
 import { api } from "../core/api.js";
 import { h, show } from "../core/dom.js";
 import { bytes, plural } from "../core/format.js";
+import { isAdmin } from "../core/identity.js";
 import { onKeys } from "../core/keys.js";
 import { looksLikeId, searchMessages } from "../core/messages.js";
 import { go, link, register } from "../core/router.js";
@@ -140,6 +141,10 @@ function search(root, { query: given, signal, title }) {
   if (!FIELDS.some((name) => query[name])) {
     root.append(empty("Give an id, a key, or a time", "An id alone is enough; a key is one of a topic. A tag or a time alone finds what waits."));
     form.what.focus();
+    return;
+  }
+  if (!isAdmin() && !query.topic && !query.id && !query.key) {
+    root.append(empty("Give a topic, or an id", "What waits in all topics is for administrators."));
     return;
   }
   title(query.id || query.key || "Search");

@@ -4,6 +4,7 @@ import { lines } from "../charts/lines.js";
 import { api, part } from "../core/api.js";
 import { h, show } from "../core/dom.js";
 import { count, rate } from "../core/format.js";
+import { isAdmin } from "../core/identity.js";
 import { newest, onOverview } from "../core/live.js";
 import { keepQuery, link, register } from "../core/router.js";
 import { durationText, MINUTE } from "../core/time.js";
@@ -56,7 +57,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/topics", { signal: leaving }),
-    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", "horolog topic create NAME, or any RocketMQ client, makes one.")),
+    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", isAdmin() ? "horolog topic create NAME, or any RocketMQ client, makes one." : "There is none that you have a right to.")),
     draw: (found) => {
       topics = found.topics.sort((a, b) => b.pending - a.pending || (a.name < b.name ? -1 : 1));
       draw();
