@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from scenario_doors import GrpcSide
 
 from horolog.testing.broker import BrokerProcess
+from horolog.units import parse_time_ms
 
 pytestmark = pytest.mark.page
 
@@ -108,6 +110,27 @@ def test_an_id_from_a_log_line_is_enough(view: Page, still: BrokerProcess) -> No
     expect(view.locator("dd", has_text="orders").first).to_be_visible()
     view.goto(f"{still.admin_url}/#/search?key=order-7")
     expect(view.get_by_text("If it is a key, give its topic.")).to_be_visible()
+
+
+def test_now_is_that_of_the_broker(view: Page, still: BrokerProcess) -> None:
+    """Its clock is days ahead of the browser's, and stands still: "the next hour" is one of the broker's."""
+    still.advance(3 * 86_400_000)
+    now_ms = still.admin.get("/v1/clock")["wall_ms"]
+    sent = send(still, in_ms=1_800_000)
+    view.goto(f"{still.admin_url}/#/search?topic=orders")
+    view.reload()
+    view.get_by_role("button", name="Due in the next hour").click()
+    expect(view.get_by_role("link", name=sent["message_id"])).to_be_visible()
+    asked = parse_qs(urlsplit(view.url).fragment.partition("?")[2])
+    assert [parse_time_ms(asked[name][0]) for name in ("from", "to")] == [
+        now_ms,
+        now_ms + 3_600_000,
+    ]
+    view.keyboard.press("z")  # instants are typed in UTC
+    view.goto(f"{still.admin_url}/#/many?topic=orders")
+    view.get_by_label("What").select_option("move")
+    shown = view.get_by_label("new due time").input_value()
+    assert 0 <= parse_time_ms(f"{shown}:00Z") - (now_ms + 3_600_000) <= 60_000
 
 
 def test_a_window_is_listed_a_page_at_a_time(view: Page, still: BrokerProcess) -> None:
@@ -321,6 +344,7 @@ def test_many_are_counted_before_anything_is_done(view: Page, still: BrokerProce
     expect(outcome(view)).to_contain_text("Left as it is: 8 messages")
 
     view.get_by_role("button", name="Dry run …").click()
+    expect(box).to_be_visible()
     send(still, topic="campaign", in_ms=3_600_000, tag="b")
     box.get_by_label("type 8").fill("8")
     go_on.click()

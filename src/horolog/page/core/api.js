@@ -68,7 +68,7 @@ export function part(texts, ...names) {
 
 /**
  * Ask again and again while the page is looked at: `load(signal)` every `everyMs`, and with longer pauses after
- * failures. `got(value, atMs)` and `failed(error)` are told. Ends with `signal`. Returns a function that asks at once.
+ * failures. `got(value)` and `failed(error)` are told. Ends with `signal`. Returns a function that asks at once.
  */
 export function watch({ load, everyMs, signal, got, failed }) {
   let timer = 0;
@@ -94,7 +94,7 @@ export function watch({ load, everyMs, signal, got, failed }) {
     try {
       const value = await load(signal);
       failures = 0;
-      if (!signal.aborted) got(value, Date.now());
+      if (!signal.aborted) got(value);
     } catch (error) {
       if (signal.aborted || isLeft(error)) return;
       failures += 1;

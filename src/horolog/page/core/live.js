@@ -2,6 +2,7 @@
 // that nobody sees gives the lock up, so ten open tabs are one request a second, and none when all are hidden.
 
 import { api, watch } from "./api.js";
+import { heardClock } from "./clock.js";
 
 const EVERY_MS = 1_000;
 const NAME = "horolog-overview";
@@ -33,6 +34,7 @@ function take({ value, error }) {
   state.error = error;
   if (value) {
     state.value = value;
+    heardClock(value.now_ms, value.clock);
     state.atMs = Date.now();
     if (value.now_ms !== state.history.at(-1)?.now_ms) state.history.push(value);
     if (state.history.length > KEPT) state.history.shift();

@@ -1,7 +1,7 @@
 // Messages as the views want them: one with all that is known of it, or a page of a search.
 
 import { api, part } from "./api.js";
-import { newest } from "./live.js";
+import { brokerNow, heardClock } from "./clock.js";
 
 const ID = /^(?:[0-9A-F]{2})?[0-9A-F]{32}$/i; // of 5.x clients with a version in front
 const INFLATED_MOST = 16 * 1024 * 1024; // a small body may claim to be a huge one
@@ -9,17 +9,13 @@ const INFLATED_MOST = 16 * 1024 * 1024; // a small body may claim to be a huge o
 /** Whether a text looks like the id of a message rather than a key. */
 export const looksLikeId = (text) => ID.test(text);
 
-/** The broker's time, which may be a simulated one: of the newest look, else asked for. */
-export async function brokerNow(signal) {
-  return newest().value?.now_ms ?? (await api.get("/v1/clock", { signal })).wall_ms;
-}
-
 /** One message (of a topic; "": of whichever has that id), its history, its body as `bytes`, and `nowMs`, when the broker was asked. */
 export async function oneMessage(topic, id, signal) {
   const [message, clock] = await Promise.all([
     api.get(part`/v1/messages/${id}`, { query: { topic }, signal }),
     api.get("/v1/clock", { signal }),
   ]);
+  heardClock(clock.wall_ms, clock.kind);
   const stored = Uint8Array.from(atob(message.body), (letter) => letter.charCodeAt(0));
   const inflated = message.compressed ? await inflate(stored) : null;
   return { ...message, nowMs: clock.wall_ms, bytes: inflated ?? stored, isInflated: inflated !== null };
@@ -51,7 +47,8 @@ async function inflate(stored) {
 export async function searchMessages(query, signal) {
   const look = (wanted) => api.get("/v1/messages/search", { query: wanted, signal, patienceMs: 60_000 });
   const asked = query.key && !query.topic ? { ...query, id: query.key, key: "" } : query;
-  const [found, nowMs] = await Promise.all([look(asked), brokerNow(signal)]);
+  const found = await look(asked);
+  const nowMs = brokerNow();
   const named = query.id || query.key;
   // Anything may be an id, and a key, which is one of a topic, may look like one.
   if (found.messages.length || !named || !query.topic) return { ...found, nowMs };

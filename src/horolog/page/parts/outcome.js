@@ -3,6 +3,7 @@
 // While hand-over runs every answer may be "too late"; no answer at all means that it is not known, and is never told
 // as a failure.
 
+import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { timeText } from "../core/time.js";
 
@@ -29,7 +30,7 @@ export function refusalOf(error) {
 export function outcomePlace() {
   const node = h("div", { class: "outcomes", role: "status", "aria-live": "polite" });
   const tell = ({ kind, code = "", text, detail = "" }, ...buttons) => {
-    const at = timeText(Date.now());
+    const at = timeText(brokerNow());
     show(
       node,
       h(

@@ -1,6 +1,7 @@
 // What a place of a view shows while it has nothing yet, has nothing at all, has something old, or could not get it.
 
 import { watch } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { clockText } from "../core/time.js";
 
@@ -58,8 +59,8 @@ export function place(root, { load, draw, everyMs = 0, signal, isEmpty = () => n
     load,
     everyMs,
     signal,
-    got: (value, at) => {
-      atMs = at;
+    got: (value) => {
+      atMs = brokerNow();
       drawn = true;
       body.classList.remove("is-old");
       show(note);

@@ -3,10 +3,10 @@
 import { heat } from "../charts/heat.js";
 import { drawn, gridOf, LEVELS, pathTo, zoneOfPage } from "../charts/levels.js";
 import { api } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { bytes, count, plural } from "../core/format.js";
 import { isAdmin } from "../core/identity.js";
-import { newest } from "../core/live.js";
 import { go, link, redraw, register } from "../core/router.js";
 import { DAY, onZone, timeNode, timeText } from "../core/time.js";
 import { onKeys } from "../core/keys.js";
@@ -17,8 +17,6 @@ const EVERY_MS = { second: 2_000, hour: 3_000, day: 5_000 };
 const SLOWLY_MS = 15_000;
 const LISTED = 200;
 let byKeys = false; // the view was opened from the map by a key, so the next map takes the focus
-
-const nowMs = () => newest().value?.now_ms ?? Date.now();
 
 function crumbs(name, atMs, topic) {
   const path = pathTo(name);
@@ -57,7 +55,7 @@ function describe(cell) {
 function drawMap(found, { name, atMs, topic, cursor, moved }) {
   const level = drawn(name, found.rows);
   const rows = gridOf(level, found.rows, found.to_ms);
-  const now = nowMs();
+  const now = brokerNow();
   const open = (cell) => {
     byKeys = document.activeElement?.classList.contains("heat") ?? false;
     go("future", { topic, level: level.next, at: cell.startMs });
@@ -126,7 +124,7 @@ function showSecond(root, { signal }, { atMs, topic }) {
     signal,
     everyMs: EVERY_MS.second,
     load: (leaving) => api.get("/v1/pending/messages", { query: { topic, from, to: from + 1000, limit: LISTED }, signal: leaving }),
-    isEmpty: ({ messages }) => (messages.length ? null : empty("Nothing waits in this second", from < nowMs() ? "It has passed: what was due has been handed over." : "")),
+    isEmpty: ({ messages }) => (messages.length ? null : empty("Nothing waits in this second", from < brokerNow() ? "It has passed: what was due has been handed over." : "")),
     draw: ({ messages }) =>
       panel(
         messages.length < LISTED ? plural(messages.length, "message") : `The first ${LISTED} messages`,
@@ -180,7 +178,7 @@ function future(root, context) {
     return;
   }
   const name = Object.hasOwn(LEVELS, query.get("level") ?? "") ? query.get("level") : "all";
-  const atMs = Number(query.get("at") ?? "") || nowMs();
+  const atMs = Number(query.get("at") ?? "") || brokerNow();
   root.append(
     h("div", { class: "heading" }, h("h1", {}, "The future"), h("span", { class: "faint" }, topic ? `of ${topic}` : "of all topics")),
     h("div", { class: "tools" }, crumbs(name, atMs, topic), h("span", { class: "spacer" }), topicField(topic, signal)),

@@ -1,10 +1,10 @@
 // All consumer groups, and one of them: what it has not consumed of each topic, its members and its leases.
 
 import { api, part } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h } from "../core/dom.js";
 import { count, plural } from "../core/format.js";
 import { isAdmin } from "../core/identity.js";
-import { newest } from "../core/live.js";
 import { link, register } from "../core/router.js";
 import { durationText, timeNode } from "../core/time.js";
 import { empty, place } from "../parts/states.js";
@@ -12,8 +12,7 @@ import { facts, panel, table } from "../parts/table.js";
 
 const EVERY_MS = 5_000;
 const PAGE = 200;
-const now = () => newest().value?.now_ms ?? Date.now();
-const age = (ms) => (ms ? durationText(Math.max(now() - ms, 0)) : "–");
+const age = (ms) => (ms ? durationText(Math.max(brokerNow() - ms, 0)) : "–");
 
 function all(root, { query, signal }) {
   const after = query.get("after") ?? "";

@@ -2,11 +2,11 @@
 // meant, then a question that must be answered by typing how many.
 
 import { api } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h } from "../core/dom.js";
 import { bytes, count, plural } from "../core/format.js";
 import { link, register } from "../core/router.js";
 import { timeText } from "../core/time.js";
-import { brokerNow } from "../core/messages.js";
 import { confirm } from "../parts/dialog.js";
 import { outcomePlace, refusalOf } from "../parts/outcome.js";
 import { facts } from "../parts/table.js";
@@ -92,14 +92,13 @@ function fieldsOf(query) {
   return { topic: text("topic", { required: true }), from: instant("from"), to: instant("to"), tag: text("tag") };
 }
 
-async function many(root, { query, signal }) {
+function many(root, { query }) {
   root.append(
     h("h1", {}, "Many at once"),
     h("p", { class: "soft" }, "Everything of a topic that waits and is due in a window. ", h("a", { href: link("search") }, "Search"), " shows which they are."),
   );
-  const nowMs = await brokerNow(signal).catch(() => Date.now());
   const fields = fieldsOf(query);
-  const when = whenFields({ nowMs, shift: true });
+  const when = whenFields({ nowMs: brokerNow(), shift: true });
   const whenBox = h("fieldset", { hidden: true }, h("legend", {}, "New due time"), when.node);
   const choice = h(
     "select",
@@ -116,7 +115,7 @@ async function many(root, { query, signal }) {
       outcome.tell({ kind: "bad", text: "Give the new due time." });
       return;
     }
-    const to = found.atMs ?? (found.inMs === undefined ? undefined : (await brokerNow(signal)) + found.inMs);
+    const to = found.atMs ?? (found.inMs === undefined ? undefined : brokerNow() + found.inMs);
     const wanted = {
       topic: fields.topic.value.trim(),
       from_ms: fieldMs(fields.from.value),

@@ -2,6 +2,7 @@
 // all of it, so that it can be passed on.
 
 import { api } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { bytes, plural } from "../core/format.js";
 import { isAdmin } from "../core/identity.js";
@@ -106,7 +107,7 @@ function makeForm(query, signal) {
     go("search", { ...values(), from: isoText(fromMs), to: isoText(toMs) });
   };
   const quick = (label, before, after) =>
-    h("button", { type: "button", class: "small", onclick: () => window(Date.now() - before, Date.now() + after) }, label);
+    h("button", { type: "button", class: "small", onclick: () => window(brokerNow() - before, brokerNow() + after) }, label);
   const node = h(
     "form",
     { class: "panel form", role: "search", onsubmit: (event) => { event.preventDefault(); go("search", values()); } },

@@ -2,6 +2,7 @@
 
 import { lines } from "../charts/lines.js";
 import { api, part } from "../core/api.js";
+import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { count, rate } from "../core/format.js";
 import { isAdmin } from "../core/identity.js";
@@ -132,7 +133,7 @@ function groupsPanel({ rows, more }) {
         { label: "Group", kind: "name", cell: ({ group }) => h("a", { href: link("groups", group) }, group) },
         { label: "Lag", kind: "number", cell: ({ waiting }) => count(waiting) },
         { label: "Leased", kind: "number", cell: ({ leased }) => count(leased) },
-        { label: "Oldest", kind: "number", cell: ({ oldest_waiting_ms: ms }) => (ms ? durationText((newest().value?.now_ms ?? Date.now()) - ms) : "–") },
+        { label: "Oldest", kind: "number", cell: ({ oldest_waiting_ms: ms }) => (ms ? durationText(Math.max(brokerNow() - ms, 0)) : "–") },
         { label: "Members", kind: "number", narrow: false, cell: ({ members }) => count(members) },
         { label: "Takes", narrow: false, cell: ({ consume }) => consume || "–" },
       ],
