@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from horolog.admin.app import make_app
-from horolog.config import load
+from horolog.config_sources import load
 from horolog.errors import HorologError
 from horolog.testing.broker import BrokerProcess
 from horolog.testing.engine import ScriptedEngine

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from horolog.config import load
+from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError
 
 

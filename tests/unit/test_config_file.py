@@ -12,7 +12,8 @@ import pytest
 from horolog.cli.config_example import example
 from horolog.cli.exits import Exit
 from horolog.cli.main import run
-from horolog.config import Settings, load
+from horolog.config import Settings
+from horolog.config_sources import load
 
 
 def test_the_example_has_every_setting_and_changes_none(tmp_path: Path) -> None:

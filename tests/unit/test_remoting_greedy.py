@@ -14,7 +14,7 @@ from tests.unit.test_remoting_members import join, of
 from tests.unit.test_remoting_messages import pulling
 from tests.unit.test_remoting_pop import popping
 
-from horolog.config import load
+from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB
 from horolog.protocol.remoting.codes import Code, Status

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from horolog.config import Settings, load
+from horolog.config import Settings
+from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     CreateTopic,

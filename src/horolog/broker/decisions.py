@@ -15,6 +15,7 @@ from horolog.broker import queries
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.adoptions import Adoptions
 from horolog.broker.consume.lags import count_lags
+from horolog.broker.consume.lease_changes import LeaseChanges
 from horolog.broker.consume.offsets import Offsets
 from horolog.broker.consume.pulls import Pulls
 from horolog.broker.consume.queue_times import earliest_store_time, read_message, search_offset
@@ -90,8 +91,10 @@ class Decisions:
         self.late = LateMessages(shard, self.topics, self._records)
         self.dead_letters = DeadLetters(shard, self.groups, disk)
         self.receives = Receives(shard, self.groups, self.send_backs, self._records)
+        renewals = self.receives.renewals
+        self.lease_changes = LeaseChanges(shard, self.send_backs, renewals, self._records)
         self.pulls = Pulls(shard, self.groups)
-        self.offsets = Offsets(shard, self.groups, self.receives.renewals, self._records)
+        self.offsets = Offsets(shard, self.groups, renewals, self._records)
         self.transactions = Transactions(shard, disk, self.topics, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
@@ -223,7 +226,7 @@ class Decisions:
 
     def _forward(self, item: Input, command: ForwardToDeadLetters, now: Now, _: Effects) -> object:
         self.offsets.seal()
-        return LATER if self.receives.give_up(item.token, command, now) else Sent([], [], [])
+        return LATER if self.lease_changes.give_up(item.token, command, now) else Sent([], [], [])
 
     def _redrive(self, item: Input, command: Redrive, now: Now, _: Effects) -> object:
         """Appended, and answered, later in the turn."""
@@ -241,11 +244,11 @@ class Decisions:
 
     def _ack(self, _: Input, command: Ack, now: Now, _effects: Effects) -> object:
         self.offsets.seal()
-        return self.receives.ack(command, now)
+        return self.lease_changes.ack(command, now)
 
     def _change(self, _: Input, command: ChangeInvisible, now: Now, _effects: Effects) -> object:
         self.offsets.seal()
-        return self.receives.change(command, now)
+        return self.lease_changes.change(command, now)
 
     def _put_group(self, _: Input, command: PutGroup, _now: Now, effects: Effects) -> object:
         view, ended = self.groups.put(command)

@@ -4,7 +4,7 @@
 2. `writes` go to the log, then, by the flush policy, a sync.  Later steps may run meanwhile.
 3. When the commit position has reached `end`, the loop tells the core (`step(..., commit, durable)`) and then
    releases `replies`: nothing above the commit position is visible to anybody.
-4. `checkpoint` is carried out in a thread (`broker.life.snapshot.CheckpointJob`), and its end is told.
+4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and its end is told.
    So is `job`, which makes runs of far messages.  `checks` are for the doors, who know which producers are connected.
 5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a loop looks
    at a system clock more often than that, since it may be stepped).
@@ -19,7 +19,7 @@ from horolog.log.segment import Write
 from horolog.protocol.transaction_commands import CheckDue
 
 if TYPE_CHECKING:
-    from horolog.broker.life.snapshot import CheckpointJob
+    from horolog.broker.life.checkpoint_job import CheckpointJob
     from horolog.delay.far.jobs import FarJob
 
 

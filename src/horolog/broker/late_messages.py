@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.counters import Count
-from horolog.broker.send.sends import append_messages
+from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.delay.state import EntryState

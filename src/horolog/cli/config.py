@@ -50,7 +50,7 @@ def check(
     """
     from horolog.access.file import read_identities
     from horolog.cli.exposure import exposures
-    from horolog.config import load
+    from horolog.config_sources import load
     from horolog.server.tls import Certificate
 
     settings = load({}, config_file=file, environment={})

@@ -19,7 +19,8 @@ from horolog.cli.config_example import example
 from horolog.cli.limits_page import limits_page
 from horolog.cli.main import app
 from horolog.cli.remoting_page import remoting_page
-from horolog.config import ENVIRONMENT_PREFIX, Settings, flag_of
+from horolog.config import ENVIRONMENT_PREFIX, Settings
+from horolog.config_sources import flag_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.metrics.page import metrics_page
 

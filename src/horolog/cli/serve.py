@@ -297,7 +297,7 @@ def serve(
       horolog serve --data-dir /var/lib/horolog --flush interval
       horolog serve --data-dir "$(mktemp -d)" --grpc-port 0 --admin-port 0 --no-remoting
     """
-    from horolog.config import load
+    from horolog.config_sources import load
 
     ports = {
         "grpc_port": grpc_port,

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from horolog.broker.broker import Broker
-from horolog.broker.life.snapshot import CheckpointJob
+from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage

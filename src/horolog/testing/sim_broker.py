@@ -13,8 +13,8 @@ from typing import Any
 from horolog.broker.adopt.staging import Place
 from horolog.broker.broker import Input
 from horolog.broker.effects import Reply
+from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
-from horolog.broker.life.snapshot import CheckpointJob
 from horolog.broker.shard import Settings, Shard
 from horolog.calendar.rules import Zones
 from horolog.clock import SimulatedClock

@@ -20,7 +20,8 @@ import numpy as np
 from horolog.broker.adopt.adoption_life import TABLE, Event, Stage
 from horolog.broker.effects import Reply
 from horolog.broker.life.space import COPIES
-from horolog.broker.send.sends import append_messages, too_late
+from horolog.broker.send.message_frames import append_messages
+from horolog.broker.send.sends import too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import AdoptedFile, Adoption

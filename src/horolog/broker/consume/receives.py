@@ -1,16 +1,13 @@
-"""Receives, acks and changes of invisible time: leases granted, ended and renewed."""
+"""Receives: messages are leased, at once or when a poll that waits gets some."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 from xxhash import xxh64_intdigest
 
-from horolog.broker.consume.acks import Acks, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
-from horolog.broker.counters import Count
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.send.send_backs import Place, SendBacks
@@ -31,30 +28,17 @@ from horolog.limits import (
 )
 from horolog.log.record import HEAD_BYTES, encode_ack, encode_grant, granted_rows
 from horolog.protocol.commands import (
-    Ack,
-    Acked,
-    Changed,
-    ChangeInvisible,
     Delivered,
     Receive,
     Received,
 )
-from horolog.protocol.retry_commands import ForwardToDeadLetters
-from horolog.protocol.rocketmq.lease_time import check_invisible
-from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
 from horolog.ready.polls import News, Waiter, check_may_park
-from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
 from horolog.ready.progress import Lease, QueueProgress
-from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import (
-    Receipt,
-    decode_receipts,
-    encode_receipt,
     encode_receipts,
-    invalid_receipt,
 )
 
 
@@ -66,7 +50,7 @@ class _Leased(NamedTuple):
 
 
 class Receives:
-    """The consumers' commands of a shard; `records` collects control records for the turn's frame."""
+    """Grants the leases of a shard; `records` collects control records for the turn's frame."""
 
     def __init__(
         self, shard: Shard, groups: Groups, send_backs: SendBacks, records: list[bytes]
@@ -319,114 +303,6 @@ class Receives:
             field="batch_size",
             limit=f"{ready.leases_max} leases",
         )
-
-    # --- ack and change -------------------------------------------------------------------------
-
-    def ack(self, command: Ack, now: Now) -> Acked:
-        """Consume messages by their handles; each refusal stands in its place."""
-        topic = self._shard.topics.get(command.topic)
-        acks = Acks(self._shard, self.renewals, topic, self._known_group(command.group), now)
-        refused = [
-            acks.take(read) for read in self._receipts(command.receipt_handles, acks.group, topic)
-        ]
-        self.records += acks.seal()
-        return Acked(refused)
-
-    def _receipts(
-        self, handles: list[str], group: int, topic: Topic
-    ) -> Iterator[Receipt | HorologError]:
-        """What handles stand for; those of pop consumers are looked up among the leases."""
-        if any(map(is_pop, handles)):
-            return (self._popped(handle, group, topic) for handle in handles)
-        return decode_receipts(handles)
-
-    def _popped(self, handle: str, group: int, topic: Topic) -> Receipt | HorologError:
-        ready = self._shard.ready
-        try:
-            pop = decode_pop(handle)
-            progress = ready.find(group, topic.id, pop.queue)
-            lease = None if progress is None else progress.leases.get(pop.offset)
-            return resolved(pop, lease, group, topic.id, ready.epoch)
-        except HorologError as error:
-            return error
-
-    def _known_group(self, name: str) -> int:
-        group_id = self._shard.ready.groups.ids.get(name)
-        if group_id is None:
-            check_group(name)
-            raise HorologError(
-                ErrorCode.INVALID_RECEIPT_HANDLE,
-                f"receipt_handle: consumer group {name!r} has received nothing",
-                field="receipt_handle",
-            )
-        return group_id
-
-    def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
-        """Move a leased message to the dead letters of its group; False if it is consumed already."""
-        topic, group, receipt, _, lease = self._checked(command, now)
-        if lease is None:
-            return False
-        place = Place(topic.id, receipt.queue, receipt.offset)
-        unit = topic.queues[receipt.queue].read(receipt.offset, 1)[0].tolist()
-        record = self._shard.queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
-        if record is None:
-            raise invalid_receipt("of a message that the log has lost")
-        self._send_backs.bury(token, group, place, record, lease.attempt, now)
-        self.renewals.release((group, *place))
-        self._shard.ready.watch(group, topic.id, receipt.queue)
-        return True
-
-    def _checked(
-        self, command: ChangeInvisible | ForwardToDeadLetters, now: Now
-    ) -> tuple[Topic, int, Receipt, QueueProgress, Lease | None]:
-        """What a handle stands for; no lease if the message is consumed already."""
-        topic = self._shard.topics.get(command.topic)
-        group = self._known_group(command.group)
-        (read,) = self._receipts([command.receipt_handle], group, topic)
-        receipt = message_of(topic, read)
-        found = self._shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
-        return topic, group, receipt, *found
-
-    def change(self, command: ChangeInvisible, now: Now) -> Changed:
-        """Give a lease a new end; the old handle is void from here on."""
-        shard = self._shard
-        check_invisible(command.invisible_ms, 0)
-        topic, group, receipt, progress, lease = self._checked(command, now)
-        if lease is None:
-            raise HorologError(
-                ErrorCode.INVALID_RECEIPT_HANDLE,
-                "receipt_handle: the message is consumed",
-                field="receipt_handle",
-            )
-        duration = lease_duration(command.invisible_ms)
-        if command.by_group:
-            duration = shard.ready.groups.pause_ms(group, lease.attempt)
-        shard.counters.add(topic.id, Count.POSTPONED, 1)
-        grant = self._regrant(progress, receipt.offset, lease._replace(client_id=""), duration, now)
-        place = (group, topic.id, receipt.queue)
-        self.renewals.release((*place, receipt.offset))
-        self.records.append(regrant_record(place, progress, [receipt.offset], duration))
-        shard.ready.watch(*place)
-        changed = receipt._replace(
-            grant=grant & 0xFFFFFFFF, epoch=shard.ready.epoch, expires_ms=now.wall_ms + duration
-        )
-        return Changed(encode_receipt(changed))
-
-    def _regrant(
-        self, progress: QueueProgress, offset: int, lease: Lease, duration: int, now: Now
-    ) -> int:
-        grant = self._shard.ready.new_grant()
-        progress.lease(
-            offset,
-            lease._replace(
-                grant=grant,
-                ends_at=now.mono_ms + duration,
-                granted_ms=now.wall_ms,
-                duration_ms=duration,
-            ),
-            Event.CHANGE,
-        )
-        return grant
 
 
 def _receive_of(command: Receive) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life import retention, snapshot
+from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.checkpoint_life import TABLE, Event, Life
 from horolog.broker.shard import Shard
 from horolog.errors import NO_ROOM, HorologError
@@ -30,7 +31,7 @@ class Checkpoints:
         self._waiting: Checkpoint | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
         self._life = Life.NONE
-        self._job: snapshot.CheckpointJob | None = None
+        self._job: CheckpointJob | None = None
 
     def check_invariants(self) -> None:
         """What there is of a checkpoint is what its life says; its position lies within the log."""

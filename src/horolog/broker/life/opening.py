@@ -18,7 +18,7 @@ from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.life.log_tail import cut_log, secure_log
 from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
-from horolog.broker.life.snapshot import restore
+from horolog.broker.life.restore import restore
 from horolog.broker.life.sweeping import discard_derived, remove_newer, sweep_unnamed
 from horolog.broker.shard import Settings, Shard
 from horolog.delay.damage import Damaged

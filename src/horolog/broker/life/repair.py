@@ -18,7 +18,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.life import retention
 from horolog.broker.life.quarantine import Note, write_note
-from horolog.broker.send.sends import unfiled_of
+from horolog.broker.send.message_frames import unfiled_of
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.state import EntryState

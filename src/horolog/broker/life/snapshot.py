@@ -1,15 +1,12 @@
-"""Checkpoints taken and restored.
+"""What is in a checkpoint, and what follows from its end.
 
 A checkpoint describes the shard at one log position exactly.  Decided state (topics, groups, leases, acks) is
 copied in the step that chooses the position, the log end of that step; derived state (queues, hours) is
-captured when everything below the position has been applied.  `CheckpointJob` then does the slow part in a
-thread: log sync → hours and queues → their directories → state files → checkpoint → deletions.
+captured when everything below the position has been applied.  A thread then does the slow part (`checkpoint_job`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -18,18 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.life import retention
-from horolog.broker.shard import Named, Shard
-from horolog.broker.topics import Dropped
-from horolog.delay.damage import ASIDE, Damaged, quarantine_problem, quarantined_key
-from horolog.delay.far import checkpoint as far_checkpoint
+from horolog.broker.life.checkpoint_job import CheckpointJob
+from horolog.broker.shard import Shard
+from horolog.delay.damage import ASIDE
 from horolog.delay.far.adopted import is_adopted_name
-from horolog.delay.far.buffer import is_buffer
 from horolog.delay.far.names import files_of_job
-from horolog.delay.far.run_access import unreadable_key
 from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
-from horolog.limits import CHECKPOINTS_KEPT
+from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
     LEASE,
     NO_FRAME,
@@ -37,106 +30,10 @@ from horolog.log.checkpoint import (
     QUEUE,
     Checkpoint,
     acked_columns,
-    acked_runs,
     checkpoint_name,
-    encode_checkpoint,
 )
-from horolog.log.consume_queue import is_queue_dir, queue_dir_name
 from horolog.log.segment import segment_name
 from horolog.ready.progress import Lease
-from horolog.storage.api import Storage, replace_file
-
-DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read
-
-
-@dataclass
-class CheckpointJob:
-    """Everything a thread needs to make a checkpoint durable; touches no live state."""
-
-    directory: str
-    checkpoint: Checkpoint
-    sync: list[str]
-    states: list[tuple[str, Callable[[], bytes]]]  # files to write
-    named: Named
-    former: str  # name of the checkpoint to keep beside this one; "": there is none
-    log_below: int  # segments below this position are removed
-    removed: bool = False  # whether what is to be removed was
-    written: int = 0  # bytes
-    delay_offsets: bytes = b""  # for people; empty while no level was used
-    gone: list[str] = field(
-        default_factory=list
-    )  # hours, buffers, runs, files of queues that no kept checkpoint names
-    kept_states: dict[str, set[str]] = field(default_factory=dict)
-
-    def carry_out(self, storage: Storage, *, keep: bool = False) -> None:
-        """Perform it; what it names was written before, and `sync` begins with the log.
-
-        keep  remove nothing: a backup copies files of an earlier checkpoint.  Later jobs will remove it.
-        """
-        directories = {f"{self.directory}/{part}" for part in ("hours", "queues", "runs")}
-        for path in self.sync:
-            file = storage.open(path)
-            try:
-                file.sync()
-            finally:
-                file.close()
-            directories.add(path.rpartition("/")[0])
-        place = f"{self.directory}/checkpoint"
-        name = checkpoint_name(self.checkpoint.position)
-        try:
-            for path, encode in self.states:
-                self._write_state(storage, path, encode())
-                directories.add(path.rpartition("/")[0])
-            for directory in sorted(directories):
-                storage.sync_dir(directory)
-            content = encode_checkpoint(self.checkpoint)
-            self.written += len(content)
-            replace_file(storage, place, name, content)
-        except HorologError as error:
-            if error.code in NO_ROOM and not storage.exists(f"{place}/{name}"):
-                for path in (*(path for path, _ in self.states), f"{place}/{name}.tmp"):
-                    storage.remove(path)
-            raise
-        if self.delay_offsets:
-            self._tell_delay_offsets(storage)
-        if not keep:
-            self._delete(storage, place)
-
-    def _tell_delay_offsets(self, storage: Storage) -> None:
-        try:
-            replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
-        except HorologError as error:
-            if error.code not in NO_ROOM:  # nobody reads it, so nothing depends on it
-                raise
-
-    def _write_state(self, storage: Storage, path: str, content: bytes) -> None:
-        file = storage.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.write(0, content)
-            file.sync()
-        finally:
-            file.close()
-        self.written += len(content)
-
-    def _delete(self, storage: Storage, place: str) -> None:
-        kept = {checkpoint_name(self.checkpoint.position), self.former}
-        assert len(kept) == CHECKPOINTS_KEPT
-        for name in storage.list(place):
-            if name.endswith(".ckpt") and name not in kept:
-                storage.remove(f"{place}/{name}")
-        retention.remove_segments(storage, f"{self.directory}/log", self.log_below)
-        for path in self.gone:
-            name = path.rpartition("/")[2]
-            if name.isdigit() or is_buffer(name) or is_queue_dir(name):
-                storage.remove_dir(path)
-            else:
-                storage.remove(path)
-        for directory, versions in self.kept_states.items():
-            for name in storage.list(directory):
-                if name.startswith("state.") and name not in versions:
-                    storage.remove(f"{directory}/{name}")
-        self.removed = True
 
 
 def decide(shard: Shard, wall_ms: int) -> Checkpoint:
@@ -303,97 +200,3 @@ def failed(shard: Shard, job: CheckpointJob) -> None:
     for _, _, queue in shard.topics.all_queues():
         queue.not_synced(job.sync)
     shard.delay.capture_failed()
-
-
-def restore(
-    shard: Shard,
-    checkpoint: Checkpoint,
-    wall_ms: int,
-    mono_ms: int,
-    *,
-    aside: Collection[str] = (),
-    tolerant: bool = False,
-) -> list[Damaged]:
-    """Put a fresh shard into the state of a checkpoint, without the parts that it gives as damaged.
-
-    Changes no file; the caller says `shard.delay.cut()` when it goes on with this shard.
-
-    aside     names in `hours` that are in quarantine: damaged, whatever stands in their place
-    tolerant  damage that can be passed over entry by entry is
-    """
-    registry = checkpoint.registry
-    _restore_names(shard, registry)
-    damaged = []
-    firsts = retention.firsts_of(checkpoint)
-    # Most of many queues may be empty: what has no directory is not looked for one by one.
-    directories = set(shard.storage.list(f"{shard.directory}/queues"))
-    for topic_id, queue_id, length in checkpoint.columns["queues"].tolist():
-        topic = shard.topics.by_id[topic_id]
-        first = firsts.get((topic_id, queue_id), 0)
-        name = queue_dir_name(topic_id, queue_id)
-        queue = topic.queues[queue_id]
-        if not queue.restore(first, length, has_directory=name in directories):
-            why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
-            damaged.append(Damaged("queues", name, (name,), why))
-        topic.tails[queue_id] = length
-    for row in registry["hours"]:
-        bad = shard.delay.restore_hour(row, aside)
-        damaged += [bad] if bad else []
-    damaged += far_checkpoint.restore(
-        shard.delay.far,
-        registry.get("far", {}),
-        checkpoint.columns["far_settled"],
-        tolerant=tolerant,
-    )
-    for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
-        progress = shard.ready.of(group, topic_id, queue)
-        progress.floor, progress.next = floor, next_offset
-    for group, topic_id, queue, first, stop in acked_runs(checkpoint):
-        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
-    for row in checkpoint.columns["leases"].tolist():
-        group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
-        lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
-        shard.ready.restore_lease(group, topic_id, queue, offset, lease)
-    for appended_ms, position in registry.get("appended", []):
-        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
-    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
-    shard.halves.restore(registry, checkpoint.columns)
-    shard.handed_over = registry["handed_over"]
-    shard.recalled = registry["recalled"]
-    shard.expired = registry.get("expired", 0)  # an older horolog knew none
-    shard.store_ms = checkpoint.store_ms
-    shard.checkpoint_position = checkpoint.position
-    retention.restore(shard, checkpoint)
-    shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
-    for run in shard.delay.far.runs.values():
-        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
-    for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
-        if source.quarantined and not shard.problems.has(quarantined_key(source)):
-            shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
-    return damaged
-
-
-def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
-    """Topics, groups and adoptions; what an older horolog did not know is not there."""
-    for row in registry["topics"]:
-        shard.topics.put_row(row)
-    shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
-    for row in registry.get("dropped_topics", []):
-        shard.topics.dropped[row["number"]] = Dropped.of(row)
-    for row in registry["groups"]:
-        shard.ready.groups.put_row(row)
-    last = registry.get("last_group", 0)  # an older horolog deleted none
-    shard.ready.groups.last = max(last, shard.ready.groups.last)
-    for row in registry.get("schedules", []):  # an older horolog knew none
-        shard.schedules.put_row(row)
-    shard.schedules.last = max(registry.get("last_schedule", 0), shard.schedules.last)
-    shard.adoptions.update(registry.get("adoptions", []))
-    shard.fingerprints.update(registry.get("fingerprints", {}))
-
-
-def restored_lease(
-    attempt: int, grant: int, granted_ms: int, duration_ms: int, wall_ms: int, mono_ms: int
-) -> Lease:
-    """A lease after a restart: what is left of it by the wall clock, clamped to [0, duration]."""
-    left = min(max(granted_ms + duration_ms - wall_ms, 0), duration_ms)
-    return Lease(attempt, grant, mono_ms + left, granted_ms, duration_ms)

@@ -19,7 +19,8 @@ from horolog.broker.key_columns import key_columns
 from horolog.broker.queue_units import visible_units
 from horolog.broker.recall import past
 from horolog.broker.recall.recalls import Copies, find_copies, was_delivered, why_not_found
-from horolog.broker.send.sends import too_late, unfiled_of
+from horolog.broker.send.message_frames import unfiled_of
+from horolog.broker.send.sends import too_late
 from horolog.broker.shard import Applied, Settled, Shard
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState

@@ -22,7 +22,7 @@ from horolog.broker.life.space import DiskPressure
 from horolog.broker.schedule.firings import Planned, messages_of, plan
 from horolog.broker.schedule.registry import Schedule
 from horolog.broker.send.group_queues import draw_queues
-from horolog.broker.send.sends import append_messages
+from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard
 from horolog.errors import HorologError
 from horolog.limits import PLAN_RETRY_MS, TURN_PLANS_MAX

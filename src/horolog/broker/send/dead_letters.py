@@ -18,7 +18,8 @@ from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.send.group_queues import draw_queues
-from horolog.broker.send.sends import append_messages, too_late
+from horolog.broker.send.message_frames import append_messages
+from horolog.broker.send.sends import too_late
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError, refused

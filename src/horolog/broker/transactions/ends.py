@@ -15,7 +15,7 @@ import numpy as np
 
 from horolog.broker.columns import queue_ids
 from horolog.broker.effects import Now
-from horolog.broker.send.sends import append_messages
+from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard
 from horolog.broker.transactions.open_halves import Half
 from horolog.errors import ErrorCode, HorologError

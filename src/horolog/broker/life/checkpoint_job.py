@@ -1,0 +1,114 @@
+"""The slow part of a checkpoint, for a thread: make durable what it names, write it, remove what nobody names.
+
+log sync → hours and queues → their directories → state files → checkpoint → deletions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from horolog.broker.life import retention
+from horolog.broker.shard import Named
+from horolog.delay.far.buffer import is_buffer
+from horolog.errors import NO_ROOM, HorologError
+from horolog.limits import CHECKPOINTS_KEPT
+from horolog.log.checkpoint import (
+    Checkpoint,
+    checkpoint_name,
+    encode_checkpoint,
+)
+from horolog.log.consume_queue import is_queue_dir
+from horolog.storage.api import Storage, replace_file
+
+DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read
+
+
+@dataclass
+class CheckpointJob:
+    """Everything a thread needs to make a checkpoint durable; touches no live state."""
+
+    directory: str
+    checkpoint: Checkpoint
+    sync: list[str]
+    states: list[tuple[str, Callable[[], bytes]]]  # files to write
+    named: Named
+    former: str  # name of the checkpoint to keep beside this one; "": there is none
+    log_below: int  # segments below this position are removed
+    removed: bool = False  # whether what is to be removed was
+    written: int = 0  # bytes
+    delay_offsets: bytes = b""  # for people; empty while no level was used
+    gone: list[str] = field(
+        default_factory=list
+    )  # hours, buffers, runs, files of queues that no kept checkpoint names
+    kept_states: dict[str, set[str]] = field(default_factory=dict)
+
+    def carry_out(self, storage: Storage, *, keep: bool = False) -> None:
+        """Perform it; what it names was written before, and `sync` begins with the log.
+
+        keep  remove nothing: a backup copies files of an earlier checkpoint.  Later jobs will remove it.
+        """
+        directories = {f"{self.directory}/{part}" for part in ("hours", "queues", "runs")}
+        for path in self.sync:
+            file = storage.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            directories.add(path.rpartition("/")[0])
+        place = f"{self.directory}/checkpoint"
+        name = checkpoint_name(self.checkpoint.position)
+        try:
+            for path, encode in self.states:
+                self._write_state(storage, path, encode())
+                directories.add(path.rpartition("/")[0])
+            for directory in sorted(directories):
+                storage.sync_dir(directory)
+            content = encode_checkpoint(self.checkpoint)
+            self.written += len(content)
+            replace_file(storage, place, name, content)
+        except HorologError as error:
+            if error.code in NO_ROOM and not storage.exists(f"{place}/{name}"):
+                for path in (*(path for path, _ in self.states), f"{place}/{name}.tmp"):
+                    storage.remove(path)
+            raise
+        if self.delay_offsets:
+            self._tell_delay_offsets(storage)
+        if not keep:
+            self._delete(storage, place)
+
+    def _tell_delay_offsets(self, storage: Storage) -> None:
+        try:
+            replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
+        except HorologError as error:
+            if error.code not in NO_ROOM:  # nobody reads it, so nothing depends on it
+                raise
+
+    def _write_state(self, storage: Storage, path: str, content: bytes) -> None:
+        file = storage.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, content)
+            file.sync()
+        finally:
+            file.close()
+        self.written += len(content)
+
+    def _delete(self, storage: Storage, place: str) -> None:
+        kept = {checkpoint_name(self.checkpoint.position), self.former}
+        assert len(kept) == CHECKPOINTS_KEPT
+        for name in storage.list(place):
+            if name.endswith(".ckpt") and name not in kept:
+                storage.remove(f"{place}/{name}")
+        retention.remove_segments(storage, f"{self.directory}/log", self.log_below)
+        for path in self.gone:
+            name = path.rpartition("/")[2]
+            if name.isdigit() or is_buffer(name) or is_queue_dir(name):
+                storage.remove_dir(path)
+            else:
+                storage.remove(path)
+        for directory, versions in self.kept_states.items():
+            for name in storage.list(directory):
+                if name.startswith("state.") and name not in versions:
+                    storage.remove(f"{directory}/{name}")
+        self.removed = True

@@ -1,0 +1,113 @@
+"""A fresh shard put into the state that a checkpoint describes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from horolog.broker.life import retention
+from horolog.broker.shard import Shard
+from horolog.broker.topics import Dropped
+from horolog.delay.damage import Damaged, quarantine_problem, quarantined_key
+from horolog.delay.far import checkpoint as far_checkpoint
+from horolog.delay.far.run_access import unreadable_key
+from horolog.log.checkpoint import (
+    Checkpoint,
+    acked_runs,
+)
+from horolog.log.consume_queue import queue_dir_name
+from horolog.ready.progress import Lease
+
+
+def restore(
+    shard: Shard,
+    checkpoint: Checkpoint,
+    wall_ms: int,
+    mono_ms: int,
+    *,
+    aside: Collection[str] = (),
+    tolerant: bool = False,
+) -> list[Damaged]:
+    """Put a fresh shard into the state of a checkpoint, without the parts that it gives as damaged.
+
+    Changes no file; the caller says `shard.delay.cut()` when it goes on with this shard.
+
+    aside     names in `hours` that are in quarantine: damaged, whatever stands in their place
+    tolerant  damage that can be passed over entry by entry is
+    """
+    registry = checkpoint.registry
+    _restore_names(shard, registry)
+    damaged = []
+    firsts = retention.firsts_of(checkpoint)
+    # Most of many queues may be empty: what has no directory is not looked for one by one.
+    directories = set(shard.storage.list(f"{shard.directory}/queues"))
+    for topic_id, queue_id, length in checkpoint.columns["queues"].tolist():
+        topic = shard.topics.by_id[topic_id]
+        first = firsts.get((topic_id, queue_id), 0)
+        name = queue_dir_name(topic_id, queue_id)
+        queue = topic.queues[queue_id]
+        if not queue.restore(first, length, has_directory=name in directories):
+            why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
+            damaged.append(Damaged("queues", name, (name,), why))
+        topic.tails[queue_id] = length
+    for row in registry["hours"]:
+        bad = shard.delay.restore_hour(row, aside)
+        damaged += [bad] if bad else []
+    damaged += far_checkpoint.restore(
+        shard.delay.far,
+        registry.get("far", {}),
+        checkpoint.columns["far_settled"],
+        tolerant=tolerant,
+    )
+    for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
+        progress = shard.ready.of(group, topic_id, queue)
+        progress.floor, progress.next = floor, next_offset
+    for group, topic_id, queue, first, stop in acked_runs(checkpoint):
+        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
+    for row in checkpoint.columns["leases"].tolist():
+        group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
+        lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
+        shard.ready.restore_lease(group, topic_id, queue, offset, lease)
+    for appended_ms, position in registry.get("appended", []):
+        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
+    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
+    shard.halves.restore(registry, checkpoint.columns)
+    shard.handed_over = registry["handed_over"]
+    shard.recalled = registry["recalled"]
+    shard.expired = registry.get("expired", 0)  # an older horolog knew none
+    shard.store_ms = checkpoint.store_ms
+    shard.checkpoint_position = checkpoint.position
+    retention.restore(shard, checkpoint)
+    shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
+    for run in shard.delay.far.runs.values():
+        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
+    for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
+        if source.quarantined and not shard.problems.has(quarantined_key(source)):
+            shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
+    return damaged
+
+
+def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
+    """Topics, groups and adoptions; what an older horolog did not know is not there."""
+    for row in registry["topics"]:
+        shard.topics.put_row(row)
+    shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
+    for row in registry.get("dropped_topics", []):
+        shard.topics.dropped[row["number"]] = Dropped.of(row)
+    for row in registry["groups"]:
+        shard.ready.groups.put_row(row)
+    last = registry.get("last_group", 0)  # an older horolog deleted none
+    shard.ready.groups.last = max(last, shard.ready.groups.last)
+    for row in registry.get("schedules", []):  # an older horolog knew none
+        shard.schedules.put_row(row)
+    shard.schedules.last = max(registry.get("last_schedule", 0), shard.schedules.last)
+    shard.adoptions.update(registry.get("adoptions", []))
+    shard.fingerprints.update(registry.get("fingerprints", {}))
+
+
+def restored_lease(
+    attempt: int, grant: int, granted_ms: int, duration_ms: int, wall_ms: int, mono_ms: int
+) -> Lease:
+    """A lease after a restart: what is left of it by the wall clock, clamped to [0, duration]."""
+    left = min(max(granted_ms + duration_ms - wall_ms, 0), duration_ms)
+    return Lease(attempt, grant, mono_ms + left, granted_ms, duration_ms)

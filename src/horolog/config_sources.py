@@ -1,0 +1,87 @@
+"""Where node settings come from, and complaints that name what the user typed.
+
+A setting comes from, in this order: a flag of `horolog serve`, an environment variable
+`HOROLOG_<NAME>`, the TOML file given with `--config`, the default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from horolog.config import ENVIRONMENT_PREFIX, Settings
+from horolog.errors import ErrorCode, HorologError
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting: `grpc_port` → `--grpc-port`."""
+    return "--" + name.replace("_", "-")
+
+
+def load(
+    flags: Mapping[str, Any],
+    *,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Merge flags (None: not given), environment and file into `Settings`.
+
+    A value that is not allowed, an unknown setting, or a file that cannot be read is a HorologError
+    with code CONFIG whose `field` is the flag, the variable, or the key and file the value came
+    from.
+    """
+    environment = os.environ if environment is None else environment
+    merged: dict[str, Any] = {}
+    came_from: dict[str, str] = {}
+    for name, setting in _read_file(config_file).items():
+        merged[name] = setting
+        came_from[name] = f"{name} in {config_file}"
+    for name in Settings.model_fields:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if variable in environment:
+            merged[name] = environment[variable]
+            came_from[name] = variable
+    for name, setting in flags.items():
+        if setting is not None:
+            merged[name] = setting
+            came_from[name] = flag_of(name)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise _explain(error, came_from) from None
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise _config_error("--config", f"cannot read {path}: {why}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _config_error("--config", f"{path} is not TOML: {error}") from None
+    unknown = sorted(set(table) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(Settings.model_fields)
+        raise _config_error("--config", f"{path} has no setting {unknown[0]!r}; there are {known}")
+    return table
+
+
+def _explain(error: ValidationError, came_from: Mapping[str, str]) -> HorologError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    why = first["msg"].removeprefix("Value error, ")
+    why = why[:1].lower() + why[1:]
+    field = came_from.get(name, flag_of(name))
+    return _config_error(field, f"{first['input']!r} is refused: {why}")
+
+
+def _config_error(field: str, why: str) -> HorologError:
+    return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)
