@@ -54,6 +54,25 @@ def test_what_official_clients_show_of_a_message(tmp_path: Path) -> None:
     with_door(tmp_path, story)
 
 
+def test_an_ack_names_its_code(tmp_path: Path) -> None:
+    """Clients show the sentence of the whole answer, and the suites look for the name in it."""
+
+    async def story(door: Door) -> None:
+        topic, group = pb.Resource(name="mixed"), pb.Resource(name="g")
+        made = message()
+        assert (await door.call("SendMessage", sending(made))).status.code == pb.OK
+        got = (await door.receive())[1].message.system_properties
+        good = pb.AckMessageEntry(message_id="id-1", receipt_handle=got.receipt_handle)
+        bad = pb.AckMessageEntry(message_id="id-1", receipt_handle="nonsense")
+        for entries, name in (([bad], "INVALID_RECEIPT_HANDLE"), ([good, bad], "MULTIPLE_RESULTS")):
+            request = pb.AckMessageRequest(topic=topic, group=group, entries=entries)
+            status = (await door.call("AckMessage", request)).status
+            assert pb.Code.Name(status.code) == name
+            assert status.message.startswith(f"{name}: ")
+
+    with_door(tmp_path, story)
+
+
 def test_an_unknown_topic_has_rocketmqs_words(tmp_path: Path) -> None:
     async def story(door: Door) -> None:
         request = pb.QueryRouteRequest(topic=pb.Resource(name="nowhere"), endpoints=ENDPOINTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -28,7 +29,7 @@ from horolog.protocol.grpc.deliveries import all_received
 from horolog.protocol.grpc.quick_acks import QuickAck
 from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
-from horolog.protocol.grpc.status import OK, common_status, status_of
+from horolog.protocol.grpc.status import OK, common_status_named, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
@@ -170,8 +171,14 @@ def _refused(error: HorologError) -> bytes:
 
 def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object) -> None:
     if not isinstance(result, Acked):
-        answer = pb.AckMessageResponse(status=status_of(expected(result)))
-        call.answer(framed(answer.SerializeToString()))
+        error = expected(result)
+        if error.code is not ErrorCode.INVALID_RECEIPT_HANDLE:
+            answer = pb.AckMessageResponse(status=status_of(error))
+            call.answer(framed(answer.SerializeToString()))
+            return
+        # The group has received nothing: none of the handles is one.
+        request = request.whole() if isinstance(request, QuickAck) else request
+        call.answer(_some_refused(request, [error] * len(request.entries)))
         return
     refused = result.refused
     if isinstance(request, QuickAck):
@@ -182,6 +189,11 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
     if not any(refused):
         call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries[:]))
         return
+    call.answer(_some_refused(request, refused))
+
+
+def _some_refused(request: pb.AckMessageRequest, refused: Sequence[HorologError | None]) -> bytes:
+    """The framed answer with an entry for each handle, and why it was refused."""
     entries = [
         pb.AckMessageResultEntry(
             message_id=entry.message_id,
@@ -190,9 +202,9 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
         )
         for entry, why in zip(request.entries, refused, strict=True)
     ]
-    status = common_status(entry.status for entry in entries)
+    status = common_status_named(entry.status for entry in entries)
     answer = pb.AckMessageResponse(status=status, entries=entries)
-    call.answer(framed(answer.SerializeToString()))
+    return framed(answer.SerializeToString())
 
 
 def _ignore(_result: object) -> None:

@@ -66,6 +66,14 @@ def status_of(error: HorologError) -> pb.Status:
     return pb.Status(code=CODES.get(error.code, pb.INTERNAL_SERVER_ERROR), message=error.message)
 
 
+def common_status_named(statuses: Iterable[pb.Status]) -> pb.Status:
+    """The same, whose message begins with the name of the code: of acks clients show the message, and look for the name."""
+    common = common_status(statuses)
+    if common.code == pb.OK:
+        return common
+    return pb.Status(code=common.code, message=f"{pb.Code.Name(common.code)}: {common.message}")
+
+
 def common_status(statuses: Iterable[pb.Status]) -> pb.Status:
     """The status above entries: theirs if they agree, else MULTIPLE_RESULTS."""
     found = list(statuses)
