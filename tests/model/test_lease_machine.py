@@ -162,20 +162,20 @@ class LeaseMachine(RuleBasedStateMachine):
         self.handles[offset] = self.ask(command).receipt_handle
         self.ends[offset] = self.now() + wait_ms
 
-    @rule(pick=st.integers(0, 1_000))
-    def commit(self, pick: int) -> None:
-        """Forwards everything below is consumed; backwards nothing is known of what lies after."""
+    @rule(pick=st.integers(0, 1_000), afresh=st.booleans())
+    def commit(self, pick: int, afresh: bool) -> None:
+        """Forwards everything below is consumed; backwards, or afresh, nothing is known of what lies after."""
         self.settle()
         offset, floor = pick % (self.sent + 1), self.floor()
-        if offset > floor:
+        if offset > floor and not afresh:
             self.acked.update(range(offset))
-        elif offset < floor:
+        elif offset < floor or afresh:
             self.acked = set(range(offset))
             for of_offset in (self.handles, self.ends, self.attempts):
                 for gone in [each for each in of_offset if each >= offset]:
                     del of_offset[gone]
             self.old.clear()
-        assert self.ask(CommitOffsets("g", "t", {0: offset})) is None
+        assert self.ask(CommitOffsets("g", "t", {0: offset}, afresh)) is None
         assert self.ask(GetOffsets("g", "t")) == {0: self.floor()}
 
     def floor(self) -> int:

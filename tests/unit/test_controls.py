@@ -39,7 +39,7 @@ SAMPLES = {
     Kind.GROUP: record.encode_group(4, "g"),
     Kind.GRANT: record.encode_grant(4, 3, 0, 8, 60_000, GRANTED),
     Kind.ACK: record.encode_ack(4, 3, 0, [7, 9]),
-    Kind.OFFSETS: record.encode_offsets(4, 3, {0: 7}),
+    Kind.OFFSETS: record.encode_offsets(4, 3, [(0, 7)]),
     Kind.EPOCH: record.encode_epoch(),
     Kind.ADOPT: record.encode_adopt({"app": "a", "version": 1}),
     Kind.OFFLOAD: record.encode_offload({"step": "begin"}, b"xyz"),

@@ -118,6 +118,33 @@ def test_going_back_gives_messages_out_again(any_world, broker, restart: bool) -
     assert refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("offset", [0, 4, 5, 6, 8, 10])
+def test_a_reset_gives_out_what_lies_after_whatever_became_of_it(
+    any_world, broker, restart: bool, offset: int
+) -> None:
+    """Of ten messages 0 to 7 were leased, and 5 and 6 were consumed."""
+    messages = broker.ask(receive(8)).messages
+    broker.ask(Ack("g", "t", [messages[5].receipt_handle, messages[6].receipt_handle]))
+    broker.ask(receive())  # 8 and 9
+    waiting = Answer(receive(poll_ms=20_000), 0)
+    if not restart:
+        broker.step([waiting])
+    broker.ask(CommitOffsets("g", "t", {0: offset}, afresh=True))
+    assert committed(broker) == {0: offset}
+    if restart:
+        any_world.reopen()
+        broker.step([waiting])
+    broker.settle()
+    (view,) = broker.ask(DescribeGroup("g", "t"))
+    assert (view.ack_floor, view.next_offset) == (offset, 10)
+    if offset < 10:
+        again = [(m.queue_offset, m.attempt) for m in waiting.result.messages]
+        assert again == [(i, 1) for i in range(offset, 10)]
+        (refused,) = broker.ask(Ack("g", "t", [messages[7].receipt_handle])).refused
+        assert refused is None if offset == 8 else refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
+
+
 def test_a_waiting_poll_gets_what_is_given_out_again(broker) -> None:
     broker.ask(commit(10))
     waiting = Answer(receive(poll_ms=20_000), 0)

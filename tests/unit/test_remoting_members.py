@@ -11,6 +11,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.sent import send
 
+from horolog.protocol.commands import Receive
 from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
@@ -104,6 +105,17 @@ def _orders(door: RemotingDoor) -> None:
     door.create("orders", queues=1)
     send(door, "orders", b"one", b"two")
     door.submit(CommitOffsets("workers", "orders", {0: 2}))
+
+
+def test_a_reset_gives_out_what_is_leased_too(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        send(door, "orders", b"one", b"two", b"three")
+        receive = Receive("workers", "orders", -1, "*", 32, 60_000, False, 0, "c")
+        assert len(door.submit(receive).messages) == 3
+        asked = {"topic": "orders", "group": "workers", "queueId": 0, "offset": 1, "timestamp": -1}
+        client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked)
+        assert [each.queue_offset for each in door.submit(receive).messages] == [1, 2]
 
 
 def test_clients_are_told_of_a_reset_each_in_its_own_way(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ An origin is {position u64, row u32}, 12 bytes: the log position of the record o
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -314,9 +314,9 @@ def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:
     return _control(Kind.ACK, head + struct.pack(f"<{len(offsets)}Q", *offsets))
 
 
-def encode_offsets(group: int, topic: int, offsets: dict[int, int]) -> bytes:
-    """OFFSETS: the next offset to consume of some queues."""
-    rows = np.array(list(offsets.items()), COMMITTED)
+def encode_offsets(group: int, topic: int, offsets: Iterable[tuple[int, int]]) -> bytes:
+    """OFFSETS: queues, and the next offset to consume of each; a queue may be there twice, and goes there in turn."""
+    rows = np.array(list(offsets), COMMITTED)
     return _control(Kind.OFFSETS, _OFFSETS.pack(group, topic, len(rows)) + rows.tobytes())
 
 

@@ -90,7 +90,8 @@ def _addresses(control: Control) -> list[tuple[int, int, int]]:
         return [(0, 0, 0)]
     record = control.content
     if isinstance(record, OffsetsRecord):
-        return [(record.group, record.topic, q) for q in record.committed["queue"].tolist()]
+        queues = sorted(set(record.committed["queue"].tolist()))
+        return [(record.group, record.topic, queue) for queue in queues]
     return [(record.group, record.topic, record.queue)]
 
 

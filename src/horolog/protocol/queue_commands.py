@@ -58,11 +58,14 @@ class CommitOffsets:
 
     An offset below the one before gives messages out again: so a group is set back.  One after the end of its
     queue, or below 0, is refused (BAD_REQUEST), and then none is taken.  What retention has dropped stays dropped.
+
+    afresh  what lies after is new again in any case, whatever became of it: so a group is reset
     """
 
     group: str
     topic: str
     offsets: dict[int, int]  # queue → next offset to consume
+    afresh: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,6 +1,6 @@
 """Where a consumer group goes on in a topic: reset to the beginning, the end, a time, or an offset of one queue.
 
-A reset is a commit of offsets: all of them or none, and what is leased of a group that is set back comes again.  4.x
+A reset is a commit of offsets: all of them or none, and what was leased or consumed after them comes again.  4.x
 consumers keep offsets of their own, so those that are connected are told (`KnowsClients.tell_reset`).
 """
 
@@ -86,7 +86,7 @@ async def offsets_of(
 async def reset(engine: RunningEngine, group: str, topic: str, rows: list[ResetRow]) -> None:
     """Do what was planned."""
     offsets = {row.queue_id: row.to_offset for row in rows}
-    await engine.submit(CommitOffsets(group, topic, offsets))
+    await engine.submit(CommitOffsets(group, topic, offsets, afresh=True))
 
 
 def _refused(field: str, value: int, low: int, high: int, topic: str) -> HorologError:

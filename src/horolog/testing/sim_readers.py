@@ -147,7 +147,7 @@ class Readers:
         settings = self._settings.setdefault(group, [None])
         if None in settings and settings[-1] != GroupSettings():
             settings.append(GroupSettings())  # it is made, if what came before was not durable
-        return CommitOffsets(group, topic, {queue: offset})
+        return CommitOffsets(group, topic, {queue: offset}, afresh=draw.random() < 0.2)
 
     # --- answers --------------------------------------------------------------------------------
 

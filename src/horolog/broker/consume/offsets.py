@@ -37,7 +37,30 @@ class Offsets:
             _check(topic, queue_id, offset)
         group = self._groups.id_of(command.group)
         for queue_id, offset in command.offsets.items():
+            if command.afresh:
+                self._reset(topic, group, queue_id, offset)
+            else:
+                self._commit(topic, group, queue_id, offset)
+
+    def _reset(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
+        """The group goes on there; what was leased or consumed after it is new again."""
+        ready, queue = self._shard.ready, topic.queues[queue_id]
+        place = group, topic.id, queue_id
+        offset = max(offset, queue.first)
+        found = ready.find(*place)
+        knows_more = found is not None and (found.next > offset or found.acked)
+        if found is None or not knows_more or offset < found.floor or offset == queue.length:
             self._commit(topic, group, queue_id, offset)
+            return
+        self.seal()
+        self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
+        ways = [(queue_id, queue.length), (queue_id, offset)]  # past all that is known, and back
+        for _, to in ways:
+            for gone in ready.commit(place, to):
+                self._renewals.release((*place, gone))
+        # One record: whoever found the half of it would leave out what is leased.
+        self._records.append(encode_offsets(group, topic.id, ways))
+        self._shard.visible.add((topic.id, queue_id))
 
     def _commit(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
         ready = self._shard.ready
@@ -77,7 +100,7 @@ class Offsets:
         """Make records of what was committed so far."""
         if self._pending:
             for (group, topic), offsets in self._pending.items():
-                self._records.append(encode_offsets(group, topic, offsets))
+                self._records.append(encode_offsets(group, topic, offsets.items()))
             self._pending.clear()
 
     def get(self, command: GetOffsets) -> dict[int, int]:

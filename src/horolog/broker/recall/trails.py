@@ -127,7 +127,7 @@ class Trail:
             topic_id, queue, offset = place
             if record.topic != topic_id:
                 continue
-            for of_queue, following in record.committed.tolist():
+            for of_queue, following in dict(record.committed.tolist()).items():  # the last of each
                 if of_queue != queue:
                     continue
                 name = self._group(record.group)

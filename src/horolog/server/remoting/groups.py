@@ -209,5 +209,5 @@ class GroupCodes:
         topic = text(frame, "topic", "")
         for name in [check_topic(topic)] if topic else source.topics:
             found: dict[int, int] = await self._engine.submit(GetOffsets(source.name, name))
-            await self._engine.submit(CommitOffsets(target, name, found))
+            await self._engine.submit(CommitOffsets(target, name, found, afresh=True))
         return DONE

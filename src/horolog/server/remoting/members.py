@@ -106,10 +106,11 @@ class MemberCodes:
         group = (await known_group(self._engine, text(frame, "group"))).name
         view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         wanted = await self._wanted_offsets(frame, view)
-        if not flag(frame, "isForce", default=True):
+        forced = flag(frame, "isForce", default=True)
+        if not forced:
             stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
             wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
-        await self._engine.submit(CommitOffsets(group, topic, wanted))
+        await self._engine.submit(CommitOffsets(group, topic, wanted, afresh=forced))
         tell_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
         return Answer(body=group_bodies.offsets(topic, self._node.broker_name, wanted))
 
