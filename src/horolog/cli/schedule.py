@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
-from horolog.cli.send import payload, properties_of
+from horolog.cli.schedule_fields import (
+    Cron,
+    End,
+    Every,
+    GapOption,
+    Group,
+    Jitter,
+    Keys,
+    Missed,
+    MissedOption,
+    Name,
+    OverlapOption,
+    Properties,
+    Start,
+    Tag,
+    Text,
+    Times,
+    Topic,
+    Zone,
+    wanted_fields,
+)
 
 app = typer.Typer(
     help="Recurring schedules: messages by cron, or every so often.",
@@ -40,101 +59,6 @@ _FLAGS = {
     "message_group": "--message-group",
     "revision": "--revision",
 }
-
-
-class Gap(StrEnum):
-    """Values of --gap."""
-
-    SKIP = "skip"
-    SHIFT = "shift"
-
-
-class Overlap(StrEnum):
-    """Values of --overlap."""
-
-    FIRST = "first"
-    BOTH = "both"
-
-
-class Missed(StrEnum):
-    """Values of --missed."""
-
-    LATEST = "latest"
-    ALL = "all"
-    SKIP = "skip"
-
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="One that takes scheduled messages.")]
-Text = Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")]
-Cron = Annotated[
-    str,
-    typer.Option(metavar="EXPR", help="Minute, hour, day, month, day of week; or seconds first."),
-]
-Every = Annotated[str, typer.Option(metavar="DURATION", help="15m, 36h, PT15M, P1D …")]
-Zone = Annotated[str, typer.Option(metavar="ZONE", help="IANA time zone of the expression.")]
-GapOption = Annotated[
-    Gap | None,
-    typer.Option(help="A local time that clocks leave out: shift it to the next, or skip it."),
-]
-OverlapOption = Annotated[
-    Overlap | None, typer.Option(help="A local time that comes twice: fire first, or both times.")
-]
-MissedOption = Annotated[
-    Missed, typer.Option(help="What fires of the times while the broker was down.")
-]
-Start = Annotated[str, typer.Option(metavar="TIME", help="No firing before; --every begins here.")]
-End = Annotated[str, typer.Option(metavar="TIME", help="No firing after.")]
-Times = Annotated[int, typer.Option(metavar="N", help="How often it fires; 0: without end.")]
-Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to so much later.")]
-Tag = Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")]
-Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="May be repeated.")]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
-]
-Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, of a FIFO topic.")]
-
-
-def _wanted(
-    topic: str,
-    body: str,
-    cron: str,
-    every: str,
-    zone: str,
-    gap: Gap | None,
-    overlap: Overlap | None,
-    missed: Missed,
-    start: str,
-    end: str,
-    times: int,
-    jitter: str,
-    tag: str | None,
-    key: list[str] | None,
-    property_: list[str] | None,
-    message_group: str | None,
-) -> dict[str, Any]:
-    """The request's fields."""
-    from horolog.units import parse_duration_ms, parse_interval_ms, parse_time_ms
-
-    return {
-        "topic": topic,
-        **payload(body),
-        "cron": cron or None,
-        "every_ms": parse_interval_ms(every, field="--every") if every else None,
-        "zone": zone,
-        "gap": None if gap is None else gap.value,
-        "overlap": None if overlap is None else overlap.value,
-        "missed": missed.value,
-        "start_ms": parse_time_ms(start, field="--start") if start else None,
-        "end_ms": parse_time_ms(end, field="--end") if end else None,
-        "times": times,
-        "jitter_ms": parse_duration_ms(jitter, field="--jitter") if jitter else None,
-        "tag": tag,
-        "keys": key or None,
-        "properties": properties_of(property_ or []),
-        "message_group": message_group,
-    }
 
 
 def create(
@@ -173,7 +97,7 @@ def create(
     """
     from horolog.admin.client import path_of
 
-    wanted = _wanted(
+    wanted = wanted_fields(
         topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
         tag, key, property_, message_group,
     )  # fmt: skip
@@ -225,7 +149,7 @@ def change(
     """
     from horolog.admin.client import path_of
 
-    wanted = _wanted(
+    wanted = wanted_fields(
         topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
         tag, key, property_, message_group,
     )  # fmt: skip

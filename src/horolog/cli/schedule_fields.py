@@ -1,0 +1,105 @@
+"""What a schedule is, as arguments and flags: the rule, its policies, and the message."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from horolog.cli.send import payload, properties_of
+
+
+class Gap(StrEnum):
+    """Values of --gap."""
+
+    SKIP = "skip"
+    SHIFT = "shift"
+
+
+class Overlap(StrEnum):
+    """Values of --overlap."""
+
+    FIRST = "first"
+    BOTH = "both"
+
+
+class Missed(StrEnum):
+    """Values of --missed."""
+
+    LATEST = "latest"
+    ALL = "all"
+    SKIP = "skip"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="One that takes scheduled messages.")]
+Text = Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")]
+Cron = Annotated[
+    str,
+    typer.Option(metavar="EXPR", help="Minute, hour, day, month, day of week; or seconds first."),
+]
+Every = Annotated[str, typer.Option(metavar="DURATION", help="15m, 36h, PT15M, P1D …")]
+Zone = Annotated[str, typer.Option(metavar="ZONE", help="IANA time zone of the expression.")]
+GapOption = Annotated[
+    Gap | None,
+    typer.Option(help="A local time that clocks leave out: shift it to the next, or skip it."),
+]
+OverlapOption = Annotated[
+    Overlap | None, typer.Option(help="A local time that comes twice: fire first, or both times.")
+]
+MissedOption = Annotated[
+    Missed, typer.Option(help="What fires of the times while the broker was down.")
+]
+Start = Annotated[str, typer.Option(metavar="TIME", help="No firing before; --every begins here.")]
+End = Annotated[str, typer.Option(metavar="TIME", help="No firing after.")]
+Times = Annotated[int, typer.Option(metavar="N", help="How often it fires; 0: without end.")]
+Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to so much later.")]
+Tag = Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")]
+Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="May be repeated.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+]
+Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, of a FIFO topic.")]
+
+
+def wanted_fields(
+    topic: str,
+    body: str,
+    cron: str,
+    every: str,
+    zone: str,
+    gap: Gap | None,
+    overlap: Overlap | None,
+    missed: Missed,
+    start: str,
+    end: str,
+    times: int,
+    jitter: str,
+    tag: str | None,
+    key: list[str] | None,
+    property_: list[str] | None,
+    message_group: str | None,
+) -> dict[str, Any]:
+    """The request's fields that these stand for."""
+    from horolog.units import parse_duration_ms, parse_interval_ms, parse_time_ms
+
+    return {
+        "topic": topic,
+        **payload(body),
+        "cron": cron or None,
+        "every_ms": parse_interval_ms(every, field="--every") if every else None,
+        "zone": zone,
+        "gap": None if gap is None else gap.value,
+        "overlap": None if overlap is None else overlap.value,
+        "missed": missed.value,
+        "start_ms": parse_time_ms(start, field="--start") if start else None,
+        "end_ms": parse_time_ms(end, field="--end") if end else None,
+        "times": times,
+        "jitter_ms": parse_duration_ms(jitter, field="--jitter") if jitter else None,
+        "tag": tag,
+        "keys": key or None,
+        "properties": properties_of(property_ or []),
+        "message_group": message_group,
+    }
