@@ -101,6 +101,8 @@ class Official:
 class Grpc(Official):
     """5.x: push consumers for `consumer`, and simple ones."""
 
+    kind = "push"  # of consumers that `consumer` makes
+
     def at(self, name: str) -> dict[str, Any]:
         where = {"endpoint": self.broker.grpc_endpoint, "tls": self.tls}
         return {"name": name, **where, **self.key}
@@ -125,7 +127,7 @@ class Grpc(Official):
     ) -> str:
         name = name or f"in-{topic}"
         asked = {"topic": topic, "group": group or f"group-{topic}", "filter": filter, "sql": sql}
-        self.driver.ask("push", await_ms=AWAIT_MS, **asked, **self.at(name))
+        self.driver.ask(self.kind, await_ms=AWAIT_MS, **asked, **self.at(name))
         return name
 
     def taken(self, name: str) -> list[Taken]:
@@ -149,25 +151,15 @@ class Grpc(Official):
 class Polling(Grpc):
     """For a 5.x client without push consumers: a simple one that is polled; what fails it lets run out."""
 
+    kind = "simple"
+
     def __init__(self, driver: Driver, broker: BrokerProcess, *, tls: bool = False) -> None:
         super().__init__(driver, broker, tls=tls)
         self._taken: dict[str, list[Taken]] = {}
         self._most: dict[str, int] = {}
 
-    def consumer(
-        self,
-        topic: str,
-        *,
-        name: str = "",
-        group: str = "",
-        filter: str = "*",
-        sql: bool = False,
-        orderly: bool = False,
-        retries: int = 0,
-    ) -> str:
-        name = name or f"in-{topic}"
-        asked = {"topic": topic, "group": group or f"group-{topic}", "filter": filter, "sql": sql}
-        self.driver.ask("simple", await_ms=AWAIT_MS, **asked, **self.at(name))
+    def consumer(self, topic: str, *, orderly: bool = False, **wanted: Any) -> str:
+        name = super().consumer(topic, orderly=orderly, **wanted)
         self._taken.setdefault(name, [])
         self._most[name] = 1 if orderly else 32  # what comes after a failure is not to be taken
         return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -59,6 +60,7 @@ assert {status.value for status in RescheduleStatus} - _REFUSALS.keys() == {
 }
 
 
+_posted = partial(endpoint, "POST", access=Access.USERS)
 _REFUSED = (
     ErrorCode.NOT_FOUND,
     ErrorCode.TOPIC_NOT_FOUND,
@@ -67,27 +69,17 @@ _REFUSED = (
 )
 
 
-@endpoint(
-    "POST", "/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED, access=Access.USERS
-)
+@_posted("/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED)
 async def recall(request: Request) -> Response:
     """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
-    handle = _message_of(await read_body(request, RecallBody))
-    allow(request, rules.topic(handle.topic, rules.Right.PUB))
+    handle = _message_of(request, await read_body(request, RecallBody))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
     found = await messages.recall(engine_of(request), command)
     _raise_unless_done(found.status.value, found.detail)
     return answer(recalled_view(found))
 
 
-@endpoint(
-    "POST",
-    "/v1/recall/key",
-    body=RecallKeyBody,
-    answer=RecalledByKey,
-    codes=_REFUSED,
-    access=Access.USERS,
-)
+@_posted("/v1/recall/key", body=RecallKeyBody, answer=RecalledByKey, codes=_REFUSED)
 async def recall_by_key(request: Request) -> Response:
     """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
     wanted = await read_body(request, RecallKeyBody)
@@ -104,14 +96,7 @@ async def recall_by_key(request: Request) -> Response:
     return answer({"topic": wanted.topic, "cancelled": cancelled, "results": results})
 
 
-@endpoint(
-    "POST",
-    "/v1/recall/window",
-    body=RecallManyBody,
-    answer=RecalledWindow,
-    codes=_REFUSED,
-    access=Access.USERS,
-)
+@_posted("/v1/recall/window", body=RecallManyBody, answer=RecalledWindow, codes=_REFUSED)
 async def recall_many(request: Request) -> Response:
     """POST /v1/recall/window → how many messages were meant and cancelled, when all of it is done."""
     wanted = await read_body(request, RecallManyBody)
@@ -131,58 +116,31 @@ async def recall_many(request: Request) -> Response:
     )
 
 
-@endpoint(
-    "POST",
+@_posted(
     "/v1/reschedule",
     body=RescheduleBody,
     answer=Rescheduled,
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
-    access=Access.USERS,
 )
 async def reschedule(request: Request) -> Response:
     """POST /v1/reschedule → 200 RESCHEDULED with the new handle; else as for a recall."""
     wanted = await read_body(request, RescheduleBody)
-    handle = _message_of(wanted)
-    allow(request, rules.topic(handle.topic, rules.Right.PUB))
+    handle = _message_of(request, wanted)
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
-    return await _move(
-        request,
-        Reschedule(
-            handle.topic,
-            handle.message_id,
-            handle.due_ms,
-            due_ms,
-            handle.origin,
-            expected_due_ms=wanted.expected_deliver_at_ms,
-        ),
-    )
+    return await _move(request, handle, due_ms, wanted.expected_deliver_at_ms)
 
 
-@endpoint(
-    "POST",
+@_posted(
     "/v1/hand-over",
     body=HandOverBody,
     answer=Rescheduled,
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
-    access=Access.USERS,
 )
 async def hand_over(request: Request) -> Response:
     """POST /v1/hand-over → 200 HANDED_OVER, with its place in a queue; else as for a reschedule."""
     wanted = await read_body(request, HandOverBody)
-    handle = _message_of(wanted)
-    allow(request, rules.topic(handle.topic, rules.Right.PUB))
-    return await _move(
-        request,
-        Reschedule(
-            handle.topic,
-            handle.message_id,
-            handle.due_ms,
-            0,
-            handle.origin,
-            now=True,
-            expected_due_ms=wanted.expected_deliver_at_ms,
-        ),
-    )
+    handle = _message_of(request, wanted)
+    return await _move(request, handle, None, wanted.expected_deliver_at_ms)
 
 
 _WINDOW_REFUSED = (
@@ -193,13 +151,8 @@ _WINDOW_REFUSED = (
 )
 
 
-@endpoint(
-    "POST",
-    "/v1/reschedule/window",
-    body=RescheduleManyBody,
-    answer=MovedWindow,
-    codes=_WINDOW_REFUSED,
-    access=Access.USERS,
+@_posted(
+    "/v1/reschedule/window", body=RescheduleManyBody, answer=MovedWindow, codes=_WINDOW_REFUSED
 )
 async def reschedule_many(request: Request) -> Response:
     """POST /v1/reschedule/window → how many messages were meant and moved, when all of it is done."""
@@ -230,14 +183,7 @@ async def reschedule_many(request: Request) -> Response:
     )
 
 
-@endpoint(
-    "POST",
-    "/v1/hand-over/window",
-    body=HandOverManyBody,
-    answer=MovedWindow,
-    codes=_WINDOW_REFUSED,
-    access=Access.USERS,
-)
+@_posted("/v1/hand-over/window", body=HandOverManyBody, answer=MovedWindow, codes=_WINDOW_REFUSED)
 async def hand_over_many(request: Request) -> Response:
     """POST /v1/hand-over/window → how many messages were meant and handed over, when all of it is done."""
     wanted = await read_body(request, HandOverManyBody)
@@ -263,7 +209,19 @@ async def _move_many(request: Request, wanted: HandOverManyBody, command: MoveMa
     return answer(view)
 
 
-async def _move(request: Request, command: Reschedule) -> Response:
+async def _move(
+    request: Request, handle: RecallHandle, due_ms: int | None, expected_due_ms: int | None
+) -> Response:
+    """Give a message another due time; None: hand it over now."""
+    command = Reschedule(
+        handle.topic,
+        handle.message_id,
+        handle.due_ms,
+        due_ms or 0,
+        handle.origin,
+        now=due_ms is None,
+        expected_due_ms=expected_due_ms,
+    )
     moved = await messages.reschedule(engine_of(request), command)
     if moved.status is RescheduleStatus.DUE_TIME_CHANGED:
         field, present = "expected_deliver_at_ms", str(moved.due_ms)
@@ -294,7 +252,14 @@ def _raise_unless_done(status: str, detail: str) -> None:
         raise HorologError(refusal, detail)
 
 
-def _message_of(wanted: RecallBody) -> RecallHandle:
+def _message_of(request: Request, wanted: RecallBody) -> RecallHandle:
+    """The message that is meant, if whoever asks may change it."""
+    handle = _handle_of(wanted)
+    allow(request, rules.topic(handle.topic, rules.Right.PUB))
+    return handle
+
+
+def _handle_of(wanted: RecallBody) -> RecallHandle:
     """What the handle says, or as if there were one."""
     if wanted.handle is not None:
         if wanted.topic or wanted.message_id or wanted.deliver_at_ms:

@@ -100,15 +100,20 @@ def replace_file(storage: Storage, directory: str, name: str, content: bytes) ->
     """Write a whole file atomically: temporary name, sync, rename, sync of the directory."""
     temporary = f"{directory}/{name}.tmp" if directory else f"{name}.tmp"
     target = f"{directory}/{name}" if directory else name
-    file = storage.open(temporary, create=True)
+    write_file(storage, temporary, content)
+    storage.rename(temporary, target)
+    storage.sync_dir(directory)
+
+
+def write_file(storage: Storage, path: str, content: bytes) -> None:
+    """Make a file that has just this content, and sync it; its name is durable after a sync of its directory."""
+    file = storage.open(path, create=True)
     try:
         file.truncate(0)
         file.write(0, content)
         file.sync()
     finally:
         file.close()
-    storage.rename(temporary, target)
-    storage.sync_dir(directory)
 
 
 def read_file(storage: Storage, path: str) -> bytes:

@@ -19,7 +19,7 @@ from horolog.log.checkpoint import (
     encode_checkpoint,
 )
 from horolog.log.consume_queue import is_queue_dir
-from horolog.storage.api import Storage, replace_file
+from horolog.storage.api import Storage, replace_file, write_file
 
 DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read
 
@@ -60,7 +60,9 @@ class CheckpointJob:
         name = checkpoint_name(self.checkpoint.position)
         try:
             for path, encode in self.states:
-                self._write_state(storage, path, encode())
+                content = encode()
+                write_file(storage, path, content)
+                self.written += len(content)
                 directories.add(path.rpartition("/")[0])
             for directory in sorted(directories):
                 storage.sync_dir(directory)
@@ -83,16 +85,6 @@ class CheckpointJob:
         except HorologError as error:
             if error.code not in NO_ROOM:  # nobody reads it, so nothing depends on it
                 raise
-
-    def _write_state(self, storage: Storage, path: str, content: bytes) -> None:
-        file = storage.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.write(0, content)
-            file.sync()
-        finally:
-            file.close()
-        self.written += len(content)
 
     def _delete(self, storage: Storage, place: str) -> None:
         kept = {checkpoint_name(self.checkpoint.position), self.former}
