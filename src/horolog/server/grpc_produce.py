@@ -157,7 +157,7 @@ class ProducerCalls:
         view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         if view.type not in (TopicType.DELAY, TopicType.MIXED):
             raise HorologError(
-                ErrorCode.BAD_REQUEST,
+                ErrorCode.TYPE_CONFLICT,
                 f"topic: {topic!r} takes {view.type} messages; none of them can be recalled",
                 field="topic",
             )
