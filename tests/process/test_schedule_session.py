@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.testing.broker import BrokerProcess, installed_command
 
 pytestmark = pytest.mark.process
@@ -122,3 +124,83 @@ def test_compare_and_set(broker: BrokerProcess) -> None:
     said(broker, "schedule", "remove", "s")
     assert broker.pending() == 0
     assert "NAME: schedule 's' does not exist" in horolog(broker, "schedule", "show", "s").stderr
+
+
+class Workers:
+    """A group that consumes topic `steps` in order, over HTTP."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._admin = broker.admin
+        self._handles: dict[str, str] = {}
+        self.queues: dict[str, set[int]] = {}  # by message group
+
+    def take(self) -> list[str]:
+        """What there is to be had now: each as body and firing, and + for a further attempt."""
+        asked = {"topic": "steps", "group": "workers", "limit": 32}
+        found = []
+        for each in self._admin.post("/v1/receive", asked)["messages"]:
+            name = each["body"] + each["properties"]["HOROLOG_FIRING"]
+            self.queues.setdefault(each["message_group"], set()).add(each["queue_id"])
+            self._handles[name] = each["receipt_handle"]
+            found.append(name + "+" * (each["attempt"] - 1))
+        return found
+
+    def done(self, *names: str) -> None:
+        handles = [self._handles[name] for name in names]
+        asked = {"topic": "steps", "group": "workers", "receipt_handles": handles}
+        assert self._admin.post("/v1/ack", asked) == {"acked": len(names), "refused": []}
+
+
+def test_firings_with_a_message_group_keep_its_order(broker: BrokerProcess) -> None:
+    """`a` and `b` are of one group, so of one queue; one is made by the command line, the others over HTTP."""
+    said(broker, "topic", "create", "steps", "--type", "fifo", "--queues", "8")
+    said(broker, "group", "set", "workers", "--orderly")
+    cron = ("schedule", "create", "a", "steps", "a", "--every", "10s")
+    said(broker, *cron, "--message-group", "one")
+    assert "message group  one" in said(broker, "schedule", "show", "a")
+    for name, every_ms, group in ("b", 15_000, "one"), ("c", 10_000, "two"):
+        wanted = {"name": name, "topic": "steps", "body": name, "every_ms": every_ms}
+        made = broker.admin.post("/v1/schedules", {**wanted, "message_group": group})
+        assert made["message_group"] == group
+    workers = Workers(broker)
+    broker.advance("12s")
+    assert sorted(workers.take()) == ["a1", "c1"]
+    broker.advance("10s")
+    assert workers.take() == [], "both groups wait for their first"
+    workers.done("c1")
+    assert workers.take() == ["c2"]
+    broker.advance("19999ms")
+    assert workers.take() == []
+    broker.advance(1)  # a1 comes again, and after it what was due since
+    found = workers.take()
+    assert found[:3] == ["a1+", "b1", "a2"]
+    assert sorted(found[3:5]) == ["a3", "b2"], "due at the same millisecond"
+    assert found[5:] == ["a4"]
+    workers.done("a1", "b1", "a2", "a3", "b2", "a4")
+    broker.advance("3s")
+    assert workers.take() == ["b3"]
+    assert [len(queues) for queues in workers.queues.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("type", "group", "why"),
+    [
+        ("fifo", "", "topic 'steps' takes fifo messages, not delay"),
+        ("normal", "one", "topic 'steps' takes normal messages, not fifo"),
+        ("fifo", "x" * 64, "message_group: "),
+    ],
+)
+def test_a_schedule_is_refused_whose_firings_would_be(
+    broker: BrokerProcess, type: str, group: str, why: str
+) -> None:
+    """With the same sentence over HTTP and by the command line; nothing is left of it."""
+    broker.create_topic("steps", type)
+    wanted: dict[str, object] = {"name": "s", "topic": "steps", "body": "x", "every_ms": 10_000}
+    option = ["--message-group", group] if group else []
+    ended = horolog(broker, "schedule", "create", "s", "steps", "x", "--every", "10s", *option)
+    assert ended.returncode in (2, 4), ended
+    with pytest.raises(HorologError, match=re.escape(why)) as refusal:
+        broker.admin.post("/v1/schedules", wanted | ({"message_group": group} if group else {}))
+    assert refusal.value.code in (ErrorCode.TYPE_CONFLICT, ErrorCode.ILLEGAL_MESSAGE_GROUP)
+    assert refusal.value.message.partition(": ")[2] in ended.stderr, ended.stderr
+    assert broker.admin.get("/v1/schedules")["schedules"] == []
