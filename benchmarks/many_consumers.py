@@ -4,9 +4,11 @@ Through the whole core (`Broker.step`) on the disk that holds build/, without sy
 thread that does it all; anonymous memory (RssAnon).  Everything with one topic of four queues, messages of 200 bytes.
 
 groups  n groups of one topic, each with a lease and a parked poll: memory of each; µs of a turn with one send to another
-        topic; and one message for all of them: µs for each group, the longest turn in ms, and how many turns it took
+        topic; and one message for all of them: µs for each group, the longest turn in ms, and how many turns it took; ms of
+        the longest turn of a checkpoint
 leases  n live leases of one group: bytes of each; µs of a turn with one send, one with a receive of a message, and one
-        with the ack of it
+        with the ack of it; ms of the longest turn: while they were made (with checkpoints, one every 10 s), of those that
+        begin and capture a checkpoint, and of acks all over them after it, when what it has is copied
 
 Results go to docs/benchmarks/many_consumers.json and many_consumers.png.
 """
@@ -29,10 +31,12 @@ from benchmarks.waiting import memory_mb, receive
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import Ack, CreateTopic, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
+from horolog.server.main import collect_less
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 HOUR_MS = 3_600_000
 ROUNDS = 200
+ACKS_TOGETHER = 2_000  # in one turn, of leases as far from each other as they are
 Result = dict[str, Any]
 
 
@@ -55,6 +59,17 @@ def timed(core: Core, commands: list[Any]) -> tuple[float, list[Any]]:
 def of_sends(core: Core) -> float:
     """µs of a send of one message that nobody waits for."""
     return median(timed(core, [sent("busy", i, 1)])[0] for i in range(ROUNDS))
+
+
+def of_checkpoint(core: Core) -> float:
+    """ms of the longest of the turns that begin a checkpoint and capture it."""
+    core.ask(sent("busy", 0, 1))
+    core.longest_ms = 0.0
+    before = core.opened.broker.shard.checkpoint_position
+    core.opened.broker.checkpoints.want()
+    while core.opened.broker.shard.checkpoint_position == before:
+        core.turn([])
+    return core.longest_ms
 
 
 def groups(n: int) -> Result:
@@ -83,13 +98,15 @@ def groups(n: int) -> Result:
         core.turn([])
         turns += 1
     took = time.thread_time() - began
+    longest_ms = core.longest_ms
     return {
         "groups": n,
         "kb_each": round(memory * 1024 / n, 2),
         "send_us": round(send_us, 1),
         "answered_us_each": round(took / n * 1e6, 1),
-        "longest_turn_ms": round(core.longest_ms, 1),
+        "longest_turn_ms": round(longest_ms, 1),
         "turns": turns,
+        "checkpoint_turn_ms": round(of_checkpoint(core), 1),
     }
 
 
@@ -104,9 +121,13 @@ def leases(n: int) -> Result:
     before = memory_mb()
     ready = core.opened.broker.shard.ready
     ready.leases_max = max(n + 2 * ROUNDS, ready.leases_max)
+    core.longest_ms = 0.0
+    handles: list[str] = []  # one of each receive
     while ready.leased < n:
         few = min(32, n - ready.leased)
-        core.turn([Receive("g", "leased", -1, "*", few, HOUR_MS, False, 0, "c")])
+        found = core.turn([Receive("g", "leased", -1, "*", few, HOUR_MS, False, 0, "c")])
+        handles += [received.messages[0].receipt_handle for received in found]
+    making_ms = core.longest_ms
     core.rest_of_turns()
     memory = memory_mb() - before
     send_us = of_sends(core)
@@ -118,13 +139,20 @@ def leases(n: int) -> Result:
         of_receives.append(took)
         took, _ = timed(core, [Ack("g", "leased", [message.receipt_handle])])
         of_acks.append(took)
+    checkpoint_ms = of_checkpoint(core)
+    core.longest_ms = 0.0
+    some = handles[:: -(-len(handles) // ACKS_TOGETHER)]
+    core.turn([Ack("g", "leased", [handle]) for handle in some])
+    copying_ms = core.longest_ms
     return {
         "leases": n,
         "bytes_each": round(memory * 1024 * 1024 / n),
         "send_us": round(send_us, 1),
         "receive_us": round(median(of_receives), 1),
         "ack_us": round(median(of_acks), 1),
-        "longest_turn_ms": round(core.longest_ms, 1),
+        "longest_turn_ms": round(making_ms, 1),
+        "checkpoint_turn_ms": round(checkpoint_ms, 1),
+        "acks_after_it_ms": round(copying_ms, 1),
     }
 
 
@@ -163,6 +191,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, metavar=("PART", "N"), help="print one row")
     args = parser.parse_args()
     if args.one:
+        collect_less()  # as a broker does
         print(json.dumps({"groups": groups, "leases": leases}[args.one[0]](int(args.one[1]))))
         return
     results: dict[str, list[Result]] = {"groups": [], "leases": []}

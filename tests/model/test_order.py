@@ -15,8 +15,9 @@ from horolog.ready import order as order_module
 from horolog.ready.chosen import Ask
 from horolog.ready.filter import ALL_TAGS
 from horolog.ready.lease_life import Event
+from horolog.ready.leases import Lease
 from horolog.ready.order_pick import pick_in_order
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.progress import QueueProgress
 
 LEASE_MS = 1_000
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from horolog.ready.lease_life import TABLE, Event, State
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.leases import Lease
+from horolog.ready.progress import QueueProgress
 
 PAIRS = [(state, event) for state in State for event in Event]
 

@@ -10,8 +10,9 @@ from plain_sends import send_plain
 from horolog.log.checkpoint import decode_checkpoint, encode_checkpoint
 from horolog.protocol.commands import Ack, CreateTopic, DescribeGroup, Receive, TopicType
 from horolog.ready.lease_life import Event
+from horolog.ready.leases import Lease
 from horolog.ready.offset_runs import OffsetRuns
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.progress import QueueProgress
 
 OFFSETS = st.integers(0, 40)
 STEPS = st.one_of(

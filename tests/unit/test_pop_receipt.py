@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.ready.leases import Lease
 from horolog.ready.pop_receipt import decode_pop, encode_pop, is_pop, resolved, serial_of
-from horolog.ready.progress import Lease
 from horolog.ready.receipt import Receipt, encode_receipt
 
 NOW = 1_700_000_000_000

@@ -19,7 +19,8 @@ from horolog.log.record import AckRecord, Grant, Kind, OffsetsRecord
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, need, parts_of
 from horolog.pipeline.log_walk import SegmentWalk, controls_of
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.leases import Lease
+from horolog.ready.progress import QueueProgress
 from horolog.ready.replayed import ack_again, grant_again
 from horolog.spark.message_columns import arrow_schema
 

@@ -45,6 +45,10 @@ class OffsetRuns:
         """(first, stop) of each run."""
         return zip(self._firsts, self._stops, strict=True)
 
+    def copied(self) -> tuple[list[int], list[int]]:
+        """Firsts and stops of the runs, as they are now."""
+        return self._firsts.copy(), self._stops.copy()
+
     def add(self, first: int, stop: int = 0) -> None:
         """Add [first, stop), or one offset; some of it may be there."""
         stop = stop or first + 1

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from horolog.ready.progress import Lease
+from horolog.ready.leases import Lease
 from horolog.ready.receipt import Receipt, invalid_receipt
 
 _WORDS = 8

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import heapq
 from itertools import pairwise
-from typing import NamedTuple
 
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import TABLE, Event, State
+from horolog.ready.leases import Lease, Leases
 from horolog.ready.offset_runs import OffsetRuns
 from horolog.ready.order import QueueOrder
 from horolog.state_table import after
@@ -39,18 +39,6 @@ class Tally:
         self.expired = 0
 
 
-class Lease(NamedTuple):
-    """The newest grant of one queue offset; times are monotonic milliseconds, `granted_ms` is wall."""
-
-    attempt: int
-    grant: int
-    ends_at: int
-    granted_ms: int
-    duration_ms: int
-    client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
-    renew_until: int = 0
-
-
 class QueueProgress:
     """Progress of one group in one queue."""
 
@@ -60,7 +48,7 @@ class QueueProgress:
         self.floor = floor
         self.next = floor
         self.acked = OffsetRuns()
-        self.leases: dict[int, Lease] = {}
+        self.leases = Leases()
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
         self.free: list[int] = []  # heap of offsets whose lease is over, and of these
         self._taken: set[int] = (
@@ -91,7 +79,7 @@ class QueueProgress:
         if not leases:
             return
         offsets = list(leases)
-        fresh = self.leases.keys().isdisjoint(leases) and min(offsets) >= self.floor
+        fresh = not self.leases.has_any(offsets) and min(offsets) >= self.floor
         if not fresh or (self.acked and any(offset in self.acked for offset in offsets)):
             for offset, lease in leases.items():
                 self.lease(offset, lease, event)
@@ -167,7 +155,7 @@ class QueueProgress:
         assert after(TABLE, state, event) is State.CONSUMED
         if state is State.CONSUMED:
             return False
-        if self.leases.pop(offset, None) is not None:
+        if self.leases.pop(offset) is not None:
             self._tally.leases -= 1
             self.ends.drop(offset)
         self.acked.add(offset)
@@ -275,6 +263,7 @@ class QueueProgress:
         """AssertionError if an offset is nowhere or in two places, or a lease would never end."""
         assert 0 <= self.floor <= self.next, (self.floor, self.next)
         self.acked.check_invariants()
+        self.leases.check_invariants()
         runs = list(self.acked.runs())
         assert not runs or runs[0][0] > self.floor, (self.floor, runs[0])
         assert all(offset >= self.floor for offset in self.leases), (self.floor, min(self.leases))
@@ -286,7 +275,7 @@ class QueueProgress:
             assert offset in self.leases, f"{offset} is not leased, and will end"
             assert self.leases[offset].ends_at == at, (offset, at, self.leases[offset])
         free = [offset for offset in self.free if offset not in self._taken]
-        assert sorted(free) == sorted(self.leases.keys() - ends.keys()), self.free
+        assert sorted(free) == sorted(set(self.leases) - ends.keys()), self.free
         assert self._taken <= set(self.free), self._taken
         if self.order is not None:
             self.order.check_invariants(self.next, self.leases)

@@ -22,9 +22,10 @@ from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
+from horolog.ready.leases import Lease
 from horolog.ready.order_pick import pick_in_order
 from horolog.ready.polls import News, Polls, Waiter
-from horolog.ready.progress import Lease, QueueProgress, Tally
+from horolog.ready.progress import QueueProgress, Tally
 from horolog.ready.receipt import Receipt, invalid_receipt
 
 _ROOM_PART = 100  # of the most leases: when so much has become free, those who wait are looked at

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from horolog.log.record import AckRecord, Grant
 from horolog.ready.lease_life import Event
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.leases import Lease
+from horolog.ready.progress import QueueProgress
 
 
 def grant_again(progress: QueueProgress, record: Grant, lease: Callable[[int, int], Lease]) -> None:

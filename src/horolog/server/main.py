@@ -92,7 +92,7 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _collect_less() -> None:
+def collect_less() -> None:
     """Look for cycles of garbage less often, and never in what a start has made.
 
     Every request makes hundreds of objects that reference counting frees; the collector would walk them for nothing,
@@ -136,7 +136,7 @@ async def _serve_doors(
         if engine.offloads is not None:
             ends.push_async_callback(engine.offloads.close)
         RESERVE.keep(settings.connections)
-        _collect_less()
+        collect_less()
         view = await _announce(settings, parts, engine, ports)
         if view is not None:
             supervisor.ready(engine, view)

@@ -35,8 +35,9 @@ from horolog.protocol.commands import (
 from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
+from horolog.ready.leases import Lease
 from horolog.ready.polls import News, Waiter, check_may_park
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.progress import QueueProgress
 from horolog.ready.receipt import (
     encode_receipts,
 )

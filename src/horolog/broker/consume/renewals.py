@@ -26,7 +26,8 @@ from horolog.limits import (
 from horolog.log.record import GRANTED, encode_grant
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import Event
-from horolog.ready.progress import Lease, QueueProgress
+from horolog.ready.leases import Lease
+from horolog.ready.progress import QueueProgress
 
 Place: TypeAlias = tuple[int, int, int]  # group, topic, queue
 Held: TypeAlias = tuple[int, int, int, int]  # and queue offset

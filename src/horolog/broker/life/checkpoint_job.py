@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from horolog.broker.life import retention
+from horolog.broker.life.consumers_copy import ConsumersCopy
 from horolog.broker.shard import Named
 from horolog.delay.far.buffer import is_buffer
 from horolog.errors import NO_ROOM, HorologError
@@ -30,6 +31,7 @@ class CheckpointJob:
 
     directory: str
     checkpoint: Checkpoint
+    consumers: ConsumersCopy | None  # until they are columns of the checkpoint
     sync: list[str]
     states: list[tuple[str, Callable[[], bytes]]]  # files to write
     named: Named
@@ -66,6 +68,9 @@ class CheckpointJob:
                 directories.add(path.rpartition("/")[0])
             for directory in sorted(directories):
                 storage.sync_dir(directory)
+            if self.consumers is not None:
+                self.checkpoint.columns |= self.consumers.columns()
+                self.consumers = None
             content = encode_checkpoint(self.checkpoint)
             self.written += len(content)
             replace_file(storage, place, name, content)

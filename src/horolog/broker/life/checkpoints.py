@@ -17,7 +17,6 @@ from horolog.limits import (
     CHECKPOINT_LOG_BYTES,
     MARK_IDLE_MS,
 )
-from horolog.log.checkpoint import Checkpoint
 from horolog.state_table import after
 
 
@@ -28,7 +27,7 @@ class Checkpoints:
         self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
         self._shard = shard
         self._written_at = 0  # monotonic ms of the last append
-        self._waiting: Checkpoint | None = None  # for what lies before it to be applied
+        self._waiting: snapshot.Decided | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
         self._life = Life.NONE
         self._job: CheckpointJob | None = None

@@ -39,7 +39,7 @@ from horolog.log.record import (
     kinds_of,
     offsets_of,
 )
-from horolog.ready.progress import Lease
+from horolog.ready.leases import Lease
 from horolog.ready.replayed import ack_again, grant_again
 
 

@@ -16,7 +16,7 @@ from horolog.log.checkpoint import (
     acked_runs,
 )
 from horolog.log.consume_queue import queue_dir_name
-from horolog.ready.progress import Lease
+from horolog.ready.leases import Lease
 
 
 def restore(

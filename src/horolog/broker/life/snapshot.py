@@ -7,15 +7,11 @@ captured when everything below the position has been applied.  A thread then doe
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import attrgetter
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from horolog.broker.life import retention
 from horolog.broker.life.checkpoint_job import CheckpointJob
+from horolog.broker.life.consumers_copy import ConsumersCopy
 from horolog.broker.shard import Shard
 from horolog.delay.damage import ASIDE
 from horolog.delay.far.adopted import is_adopted_name
@@ -24,19 +20,27 @@ from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
-    LEASE,
     NO_FRAME,
-    PROGRESS,
     QUEUE,
     Checkpoint,
-    acked_columns,
     checkpoint_name,
 )
 from horolog.log.segment import segment_name
-from horolog.ready.progress import Lease
 
 
-def decide(shard: Shard, wall_ms: int) -> Checkpoint:
+class Decided(NamedTuple):
+    """A checkpoint without its derived state; `consumers` become columns of it where it is encoded."""
+
+    checkpoint: Checkpoint
+    consumers: ConsumersCopy
+
+    @property
+    def position(self) -> int:
+        """Log position that it describes."""
+        return self.checkpoint.position
+
+
+def decide(shard: Shard, wall_ms: int) -> Decided:
     """Copy the decided state at the log end of this step; completed by `capture` when all below is applied."""
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
@@ -50,18 +54,10 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         "fingerprints": dict(shard.fingerprints),
         "wall_ms": wall_ms,
     }
-    progress, acked = [], []
-    leased: list[tuple[int, int, int, dict[int, Lease]]] = []
-    for (group, topic), queues in shard.ready.progress.items():
-        for queue, found in queues.items():
-            progress.append((group, topic, queue, found.floor, found.next))
-            acked += [(group, topic, queue, *run) for run in found.acked.runs()]
-            if found.leases:
-                leased.append((group, topic, queue, found.leases))
     log = shard.log
     halves, half_columns = shard.halves.captured()
     registry |= halves
-    return Checkpoint(
+    checkpoint = Checkpoint(
         log.shard,
         log.epoch,
         log.log_id,
@@ -70,36 +66,18 @@ def decide(shard: Shard, wall_ms: int) -> Checkpoint:
         log.durable_position,
         shard.store_ms,
         registry,
-        {
-            "progress": np.array(progress, PROGRESS),
-            **acked_columns(acked),
-            "leases": _lease_rows(leased),
-            **half_columns,
-        },
+        half_columns,
         shard.topics.queue_count,
     )
+    return Decided(checkpoint, ConsumersCopy.of(shard.ready))
 
 
-def _lease_rows(leased: list[tuple[int, int, int, dict[int, Lease]]]) -> npt.NDArray[Any]:
-    """LEASE rows of (group, topic, queue, leases), column by column: there may be a million, in one turn."""
-    held = [leases for _, _, _, leases in leased]
-    counts = np.fromiter(map(len, held), np.int64, len(held))
-    rows = np.empty(int(counts.sum()), LEASE)
-    for i, name in enumerate(("group", "topic", "queue")):
-        rows[name] = np.array([each[i] for each in leased], np.uint32).repeat(counts)
-    rows["offset"] = np.fromiter(chain.from_iterable(held), np.uint64, len(rows))
-    for name in ("attempt", "grant", "granted_ms", "duration_ms"):
-        values = map(attrgetter(name), chain.from_iterable(map(dict.values, held)))
-        rows[name] = np.fromiter(values, LEASE[name], len(rows))
-    return rows
-
-
-def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> CheckpointJob:
+def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> CheckpointJob:
     """Add the derived state, now that everything below the position is applied.
 
     DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
     """
-    position = checkpoint.position
+    checkpoint, position = decided.checkpoint, decided.position
     assert shard.applied <= position <= shard.log.commit_position, (shard.applied, position)
     assert not shard.stalled, "what waits to be filed would be missing"
     assert all(change.end > position for change in shard.uncommitted), position
@@ -134,6 +112,7 @@ def capture(shard: Shard, checkpoint: Checkpoint, now_ms: int, mono_ms: int) -> 
     job = CheckpointJob(
         shard.directory,
         checkpoint,
+        decided.consumers,
         sync + captured.sync,
         captured.states,
         retention.describe(shard, checkpoint),

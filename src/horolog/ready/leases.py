@@ -1,0 +1,131 @@
+"""The leases of a group in one queue, by queue offset, in parts that a checkpoint can keep while they go on changing.
+
+A checkpoint needs all of them as they are at one log position, and there may be a million: to copy them would be a turn
+of a hundred milliseconds.  So they stand in parts of 256 offsets, `frozen` gives the parts themselves, and a part that
+was given away is copied before it is changed: once for each checkpoint, and only those that change.
+
+Example.  Parts 0, 1 and 2 are frozen.  An ack in part 1 copies it, and takes its lease out of the copy; the checkpoint
+still has the old one.  The next ack in part 1 finds a part of our own.  Parts 0 and 2 are never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain
+from typing import NamedTuple
+
+_PART_BITS = 8  # of an offset; a turn of 2 048 acks copies as many parts at most, each in some 5 µs
+
+
+class Lease(NamedTuple):
+    """The newest grant of one queue offset; times are monotonic milliseconds, `granted_ms` is wall."""
+
+    attempt: int
+    grant: int
+    ends_at: int
+    granted_ms: int
+    duration_ms: int
+    client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
+    renew_until: int = 0
+
+
+class Leases:
+    """Leases by queue offset."""
+
+    __slots__ = ("_count", "_given", "_parts")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._parts: dict[int, dict[int, Lease]] = {}  # by offset >> _PART_BITS; none is empty
+        self._given: set[int] | None = None  # parts that `frozen` gave away; most queues have none
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        """Offsets, in no order."""
+        return chain.from_iterable(self._parts.values())
+
+    def __contains__(self, offset: int) -> bool:
+        part = self._parts.get(offset >> _PART_BITS)
+        return part is not None and offset in part
+
+    def __getitem__(self, offset: int) -> Lease:
+        return self._parts[offset >> _PART_BITS][offset]
+
+    def get(self, offset: int) -> Lease | None:
+        """The lease of an offset, None if it has none."""
+        part = self._parts.get(offset >> _PART_BITS)
+        return None if part is None else part.get(offset)
+
+    def items(self) -> Iterator[tuple[int, Lease]]:
+        """(Offset, lease), in no order."""
+        return chain.from_iterable(part.items() for part in self._parts.values())
+
+    def has_any(self, offsets: Iterable[int]) -> bool:
+        """Whether one of them is leased."""
+        return any(map(self.__contains__, offsets)) if self._count else False
+
+    def __setitem__(self, offset: int, lease: Lease) -> None:
+        part = self._own(offset >> _PART_BITS)
+        before = len(part)
+        part[offset] = lease
+        self._count += len(part) - before
+
+    def update(self, leases: Mapping[int, Lease]) -> None:
+        """Set one or more; those of one receive mostly lie in one part."""
+        number = min(leases) >> _PART_BITS
+        if max(leases) >> _PART_BITS == number:
+            part = self._own(number)
+            before = len(part)
+            part.update(leases)
+            self._count += len(part) - before
+        else:
+            for offset, lease in leases.items():
+                self[offset] = lease
+
+    def __delitem__(self, offset: int) -> None:
+        number = offset >> _PART_BITS
+        part = self._own(number)
+        del part[offset]
+        self._count -= 1
+        if not part:
+            del self._parts[number]
+
+    def pop(self, offset: int) -> Lease | None:
+        """Take a lease out; None if there is none."""
+        lease = self.get(offset)
+        if lease is not None:
+            del self[offset]
+        return lease
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._parts.clear()
+        self._given = None
+        self._count = 0
+
+    def _own(self, number: int) -> dict[int, Lease]:
+        """A part that may be changed."""
+        part = self._parts.get(number)
+        if part is None:
+            part = self._parts[number] = {}
+        elif self._given and number in self._given:
+            part = self._parts[number] = part.copy()
+            self._given.remove(number)
+        return part
+
+    def frozen(self) -> list[Mapping[int, Lease]]:
+        """All of them as they are now, whatever becomes of them; another thread may read that."""
+        self._given = set(self._parts)
+        return list(self._parts.values())
+
+    def check_invariants(self) -> None:
+        """AssertionError if a lease is in a part of others, or parts are empty or gone."""
+        assert all(self._parts.values()), "an empty part"
+        assert self._count == sum(map(len, self._parts.values())), self._count
+        given: AbstractSet[int] = self._given or set()
+        assert given <= self._parts.keys(), given - self._parts.keys()
+        for number, part in self._parts.items():
+            assert all(offset >> _PART_BITS == number for offset in part), number
