@@ -105,6 +105,16 @@ class SimBroker:
         return self._durable
 
     @property
+    def committed(self) -> int:
+        """Log position below which nothing is lost by the faults of this flush policy."""
+        return self._commit
+
+    @property
+    def end(self) -> int:
+        """End of the log as the last step left it."""
+        return self._end
+
+    @property
     def pending_next_ms(self) -> int | None:
         """Milliseconds until the core wants a turn; 0: at once; None: never."""
         return self._next_in

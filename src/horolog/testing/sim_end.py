@@ -19,9 +19,7 @@ def drain(sim: Simulation) -> None:
     """Crash, bring everything back, let all time pass, consume it as a new group, and compare."""
     sim.disk.clear_faults()
     sim.disk.capacity_bytes = None
-    sim.disk.crash(power_cut=sim.flush == "sync")
-    sim.lose_answers()
-    sim.open()
+    _crash(sim)
     sim.loads.finish()
     sim.lake.finish(sim.clock.wall_ms())
     latest = max((max(row["dues"]) for row in sim.history.sends.values()), default=0)
@@ -50,9 +48,16 @@ def drain(sim: Simulation) -> None:
     sim.late.finish(lost_allowed=sim.rot is not None)
     sim.movers.finish(lost_allowed=sim.rot is not None)
     sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)
+    sim.back_offs.finish(lambda: _crash(sim), lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)
     )
+
+
+def _crash(sim: Simulation) -> None:
+    sim.disk.crash(power_cut=sim.flush == "sync")
+    sim.lose_answers()
+    sim.open()
 
 
 def _consume(sim: Simulation) -> dict[_Place, str]:

@@ -21,6 +21,7 @@ from horolog.protocol.commands import (
 from horolog.testing import sim_end
 from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
 from horolog.testing.sim_adoptions import Loads
+from horolog.testing.sim_backoff import BackOffs
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 from horolog.testing.sim_clients import DAY_MS, START_MS, TOPICS, Clients
@@ -74,6 +75,7 @@ class Simulation:
         self.readers = Readers(seed + 9, self.broker, self.history)
         self.schedules = Schedules(seed + 17, self.broker)
         self.movers = Movers(seed + 18, self.broker)
+        self.back_offs = BackOffs(seed + 19, self.broker, self.clock, may_rot=rot)
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
@@ -144,6 +146,7 @@ class Simulation:
                 self.history.sends[command.message_id]["recall_unknown"] = True
             elif isinstance(command, RecallMany):
                 self.history.bulk_lost(command)
+        self.back_offs.lost(self.answers)
         self.answers.clear()
         self.loads.lost()
         self.polls.lost()
@@ -158,6 +161,7 @@ class Simulation:
         while True:
             try:
                 self.broker.open()
+                self.back_offs.opened()
                 return
             except Killed:
                 power = self.flush == "sync" and self.random.random() < 0.6
@@ -184,6 +188,7 @@ class Simulation:
             self.traders,
             self.late,
             self.movers,
+            self.back_offs,
             self.schedules,
             self.readers,
         )
@@ -268,6 +273,7 @@ class Simulation:
         room = self.random.choice([None, 0, 2_000, 20_000, 200_000])
         self.disk.capacity_bytes = None
         if room is not None:
+            self.back_offs.squeezed()
             self.disk.capacity_bytes = self.disk.used_bytes() + room
         self.tell(f"space left: {room}")
         self.broker.step([])
@@ -281,6 +287,7 @@ class Simulation:
             self.in_order.stepped()
             self.traders.stepped()
         self.late.steps_back |= by < 0
+        self.back_offs.steps_back |= by < 0
         self.clock.step_wall(by)
         self.broker.step([])
 
@@ -299,7 +306,7 @@ class Simulation:
             elif self.in_order.owns(answer):
                 self.in_order.noted(answer, self.clock.monotonic_ms())
             else:
-                others = (self.retries, self.giving_up, self.traders, self.late)
+                others = (self.retries, self.giving_up, self.traders, self.late, self.back_offs)
                 other = next((each for each in others if each.owns(answer)), None)
                 if other is not None:
                     other.noted(answer)

@@ -5,6 +5,7 @@ sweeping, log_tail        what an open removes because nothing names it; the log
 replay                    what frames of the log change
 repair, quarantine        what is damaged: rebuilt from the log, or set aside
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
+consumers_copy            what groups have taken, held for a checkpoint until it is written
 checkpoint_job, restore   one is made durable; a shard is put into the state of one
 named_files               what files a checkpoint stands for
 retention                 old segments go
