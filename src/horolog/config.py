@@ -81,8 +81,8 @@ class Settings(BaseSettings):
     )
     admin_hosts: str = Field(
         "",
-        description="names or NAME:PORT, with commas between, under which the admin API may be asked "
-        "besides its address and `localhost`",
+        description="names or NAME:PORT, separated by commas, under which browsers and clients may reach "
+        "the admin API besides its address and `localhost`",
     )
     connections: int = Field(
         CONNECTIONS_MAX,
@@ -99,15 +99,15 @@ class Settings(BaseSettings):
     )
     tls_cert: Path | None = Field(
         None,
-        description="PEM file with the certificate for clients that ask for TLS; without, one is made "
-        "at each start, signed by itself",
+        description="PEM file with the certificate for clients that ask for TLS; without one, each start "
+        "makes a self-signed one",
     )
     tls_key: Path | None = Field(
-        None, description="PEM file with its private key; without, it is in the same file"
+        None, description="PEM file with its private key; without one, the key is in the same file"
     )
     access: Path | None = Field(
         None,
-        description="TOML file with identities, their secrets and rights; without, everybody may do everything",
+        description="TOML file with identities, their secrets and rights; without one, everybody may do everything",
     )
     broker_name: str = Field(
         "broker-a", min_length=1, max_length=127, description="name in routes and handles"
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     transaction_timeout: str = Field(
         "6s",
         description="how long after a half message its producer is asked what became of the transaction, "
-        "unless it wishes otherwise",
+        "unless it asks for another time",
     )
     transaction_check_interval: str = Field(
         "30s", description="how long until it is asked again; from the sixth time on twice as long"
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
         TRANSACTION_CHECK_MAX,
         ge=1,
         le=10_000,
-        description="how often it is asked before a transaction is given up",
+        description="how many times it is asked before a transaction is given up",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",

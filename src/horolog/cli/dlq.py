@@ -38,8 +38,10 @@ def list_letters(
         str, typer.Argument(metavar="[GROUP]", help="Nothing: count those of all groups.")
     ] = "",
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Re-driven ones too.")] = False,
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many.")] = 100,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Include those that were re-driven already.")
+    ] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="At most this many.")] = 100,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -100,14 +102,17 @@ def redrive(
         int | None, typer.Option(metavar="N", min=1, help="The N oldest of them.")
     ] = None,
     to: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Nothing: back to where each has failed.")
+        str,
+        typer.Option(
+            metavar="TOPIC", help="Send them to this topic; by default, back to where each failed."
+        ),
     ] = "",
-    delay: Annotated[str, typer.Option(metavar="TIME", help="Due so much later.")] = "",
+    delay: Annotated[str, typer.Option(metavar="TIME", help="Due this much later.")] = "",
     rate: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="N a second: due times are that far apart."),
+        typer.Option(metavar="N", min=1, help="Spread the due times: N a second."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:

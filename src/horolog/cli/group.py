@@ -209,7 +209,7 @@ def reset(
         int | None, typer.Option(metavar="Q", help="Only this queue of the topic.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option(metavar="O", help="With --queue: to this offset of it.")
+        int | None, typer.Option(metavar="O", help="With --queue: reset it to this offset.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, only say what would change.")
@@ -253,7 +253,7 @@ def reset(
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     force: Annotated[
-        bool, typer.Option("--force", help="Also while clients of it are connected.")
+        bool, typer.Option("--force", help="Even while its clients are connected.")
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,

@@ -22,7 +22,7 @@ def inspect(
         bool, typer.Option("--records", help="Of a log segment: records instead of frames.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show so many rows; all are checked.")
+        int, typer.Option(metavar="N", min=0, help="Rows to show; all are checked.")
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:

@@ -150,7 +150,7 @@ def search(
         str,
         typer.Option(metavar="STATE", help="pending or delivered; with a topic both if not given."),
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 100,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:

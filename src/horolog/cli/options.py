@@ -37,7 +37,7 @@ Handle = Annotated[
     str,
     typer.Argument(metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."),
 ]
-OfTopic = Annotated[str, typer.Option("--topic", metavar="NAME", help="Topic of what is meant.")]
+OfTopic = Annotated[str, typer.Option("--topic", metavar="NAME", help="Topic of the messages.")]
 OfId = Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")]
 OfDue = Annotated[str, typer.Option("--due", metavar="TIME", help="Its due time.")]
 DueFrom = Annotated[

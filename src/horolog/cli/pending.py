@@ -32,7 +32,7 @@ class By(StrEnum):
 def pending(
     *,
     by: Annotated[
-        By | None, typer.Option("--by", help="One row for each; by hour if nothing is said.")
+        By | None, typer.Option("--by", help="One row for each; by default each hour.")
     ] = None,
     hour: Annotated[
         str,
@@ -45,7 +45,7 @@ def pending(
         str, typer.Option("--from", metavar="TIME", help="With --list: due at or after.")
     ] = "",
     to: Annotated[str, typer.Option(metavar="TIME", help="With --list: due before.")] = "",
-    limit: Annotated[int, typer.Option(metavar="N", help="With --list: at most so many.")] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", help="With --list: at most this many.")] = 100,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Of this topic only.")] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,

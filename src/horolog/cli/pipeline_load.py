@@ -64,7 +64,7 @@ def load(
     ],
     deliver_at_unit: Annotated[
         UnitFlag | None,
-        typer.Option(help="What a due time that is a number counts since 1970."),
+        typer.Option(help="Unit of a numeric due time since 1970."),
     ] = None,
     overdue_max: Annotated[
         str, typer.Option(metavar="DURATION", help="A row that has been due for longer is refused.")
@@ -88,7 +88,8 @@ def load(
     rejects: Annotated[
         str,
         typer.Option(
-            metavar="DIR", help="Refused rows go there, with the reason; without it none may be."
+            metavar="DIR",
+            help="Refused rows go there, with the reason; without it, a refused row fails the load.",
         ),
     ] = "",
     job_id: Annotated[
@@ -98,7 +99,10 @@ def load(
         StagingFlag, typer.Option(help="How files come to the broker.")
     ] = StagingFlag.AUTO,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to ask a broker that is silent.")
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long to wait for a broker that does not answer."
+        ),
     ] = "60s",
     master: Master = "",
     conf: Conf = None,

@@ -82,7 +82,7 @@ def promote(
     ] = False,
     forget: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="Days that ended longer ago leave the table."),
+        typer.Option(metavar="DURATION", help="Remove days that ended longer ago from the table."),
     ] = "7d",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,

@@ -27,14 +27,16 @@ def receive(
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge them: the group will not see them again.")
     ] = False,
-    max_: Annotated[int, typer.Option("--max", metavar="N", help="At most so many, 1 to 32.")] = 1,
+    max_: Annotated[
+        int, typer.Option("--max", metavar="N", help="At most this many, 1 to 32.")
+    ] = 1,
     wait: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for the first, e.g. 2m.")
     ] = "0s",
     invisible: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="Without --ack: they come again after this, at least 10s."
+            metavar="DURATION", help="Without --ack: deliver them again after this, at least 10s."
         ),
     ] = "30s",
     filter_: Annotated[

@@ -62,7 +62,9 @@ def reschedule(
     ] = "",
     by: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="With --from: each so much later, or -1h: earlier."),
+        typer.Option(
+            metavar="DURATION", help="With --from: shift each by this much; -1h is earlier."
+        ),
     ] = "",
     topic: OfTopic = "",
     id_: OfId = "",
@@ -75,7 +77,9 @@ def reschedule(
     tag: OfTag = "",
     operation: Annotated[
         str,
-        typer.Option(metavar="NAME", help="With --by: none is shifted twice under that name."),
+        typer.Option(
+            metavar="NAME", help="With --by: commands of one name shift no message twice."
+        ),
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,

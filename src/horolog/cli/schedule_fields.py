@@ -43,18 +43,21 @@ Every = Annotated[str, typer.Option(metavar="DURATION", help="15m, 36h, PT15M, P
 Zone = Annotated[str, typer.Option(metavar="ZONE", help="IANA time zone of the expression.")]
 GapOption = Annotated[
     Gap | None,
-    typer.Option(help="A local time that clocks leave out: shift it to the next, or skip it."),
+    typer.Option(
+        help="For a local time that the clocks skip: shift it to the next one, or skip it."
+    ),
 ]
 OverlapOption = Annotated[
-    Overlap | None, typer.Option(help="A local time that comes twice: fire first, or both times.")
+    Overlap | None,
+    typer.Option(help="For a local time that comes twice: fire the first time, or both."),
 ]
 MissedOption = Annotated[
-    Missed, typer.Option(help="What fires of the times while the broker was down.")
+    Missed, typer.Option(help="Which firings to make up for after the broker was down.")
 ]
 Start = Annotated[str, typer.Option(metavar="TIME", help="No firing before; --every begins here.")]
 End = Annotated[str, typer.Option(metavar="TIME", help="No firing after.")]
-Times = Annotated[int, typer.Option(metavar="N", help="How often it fires; 0: without end.")]
-Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to so much later.")]
+Times = Annotated[int, typer.Option(metavar="N", help="Firings before it ends; 0: no end.")]
+Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to this much later.")]
 Tag = Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")]
 Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="May be repeated.")]
 Properties = Annotated[

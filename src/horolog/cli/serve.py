@@ -81,8 +81,8 @@ AdminHosts = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Names under which the admin API may be asked besides localhost, such as"
-        " broker.internal or localhost:9000; commas between them.  [default: none]",
+        help="Names under which clients may reach the admin API besides localhost, such as"
+        " broker.internal or localhost:9000, separated by commas.  [default: none]",
     ),
 ]
 Connections = Annotated[
@@ -107,22 +107,22 @@ TlsCert = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without, one is made"
-        " at each start, signed by itself.  [default: none]",
+        help="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without one,"
+        " each start makes a self-signed one.  [default: none]",
     ),
 ]
 TlsKey = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Its private key (PEM); without, it is in the same file.  [default: none]",
+        help="Its private key (PEM); without one, the key is in the same file.  [default: none]",
     ),
 ]
 Access = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Identities, their secrets and rights (TOML), read again on SIGHUP; without, everybody may do"
+        help="Identities, their secrets and rights (TOML), read again on SIGHUP; without one, everybody may do"
         " everything.  [default: none]",
     ),
 ]
@@ -193,7 +193,7 @@ TransactionCheckMax = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How often it is asked before a transaction is given up.  [default: 15]",
+        help="How many times it is asked before a transaction is given up.  [default: 15]",
         show_default=False,
     ),
 ]

@@ -103,7 +103,7 @@ def create(
 def set_(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     queues: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of queues it shall have, up to 1024.")
+        int | None, typer.Option(metavar="N", help="New number of queues, up to 1024.")
     ] = None,
     perm: Annotated[int | None, typer.Option(metavar="P", help=_PERM)] = None,
     late: Annotated[Late | None, typer.Option("--late", help=_LATE)] = None,

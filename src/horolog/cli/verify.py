@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out what has to read the messages themselves.")
+        bool, typer.Option("--quick", help="Skip the checks that read the messages themselves.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
