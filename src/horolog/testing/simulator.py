@@ -20,6 +20,8 @@ from pathlib import Path
 
 from horolog.testing.simulation import Simulation
 
+SEEDS_A_LINE = 500  # of progress: a few minutes
+
 
 def run_seed(seed: int, *, story: bool = False, root: Path | None = None, rot: bool = False) -> str:
     """Run one seed: "" if all promises held, else the traceback.
@@ -64,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"seed {seed} failed\n{failure}")
                 print(f"replay: python -m horolog.testing.simulator {again} {seed}\n", flush=True)
             took = time.monotonic() - began
+            if done % SEEDS_A_LINE == 0:
+                print(f"{done} seeds, {failed} failed, {took:.0f} s", flush=True)
             if failed == 10 or (done >= options.at_least and took > options.seconds):
                 break
     took = time.monotonic() - began
