@@ -26,8 +26,12 @@ SEGMENT = 16 << 20
 class Door:
     """A front on a real engine with a simulated clock, and a channel to it."""
 
-    def __init__(self, engine: Any, channel: grpc.aio.Channel, front: GrpcFront) -> None:
+    def __init__(
+        self, engine: Any, channel: grpc.aio.Channel, front: GrpcFront, target: str = ""
+    ) -> None:
+        """`target` is where others may connect to."""
         self.engine = engine
+        self.target = target
         self.front = front
         self.channel = channel
 
@@ -76,11 +80,12 @@ def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]], **settin
         TransactionChecks(engine, [front.producers])
         port = await front.start()
         options = [("grpc.max_send_message_length", 1 << 28)]
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        target = f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(target, options=options) as channel:
             try:
                 for kind in TopicType:
                     await engine.submit(CreateTopic(kind.value, kind, 2))
-                await story(Door(engine, channel, front))
+                await story(Door(engine, channel, front, target))
             finally:
                 await front.stop(0)
                 await engine.stop()

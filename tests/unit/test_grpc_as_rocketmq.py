@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
 from tests.support.grpc_door import ENDPOINTS, Door, message, sending, with_door
 
+from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.server.grpc_front import SERVICE
 
 
 def test_an_empty_text_is_none(tmp_path: Path) -> None:
@@ -80,5 +85,45 @@ def test_an_unknown_topic_has_rocketmqs_words(tmp_path: Path) -> None:
         assert status.code == pb.TOPIC_NOT_FOUND
         words = "CODE: 17  DESC: No topic route info in name server for the topic: nowhere"
         assert words in status.message
+
+    with_door(tmp_path, story)
+
+
+def test_a_crowd_starts_at_once_on_what_was_made_just_before(tmp_path: Path) -> None:
+    """As suites do whose tests run in parallel: a connection, a topic and a group for each; nobody waits or fails."""
+
+    async def begin(door: Door, name: str) -> None:
+        headers = [("x-mq-client-id", name), ("x-mq-language", "JAVA")]
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(door.target, options=options) as channel:
+            one = Door(door.engine, channel, door.front)
+            await door.engine.submit(CreateTopic(name, TopicType.NORMAL, 8))
+            topic, group = pb.Resource(name=name), pb.Resource(name=f"of-{name}")
+            asked = pb.QueryRouteRequest(topic=topic, endpoints=ENDPOINTS)
+            routed = await one.call("QueryRoute", asked, headers)
+            assert (routed.status.code, len(routed.message_queues)) == (pb.OK, 8)
+            stream = channel.stream_stream(
+                f"/{SERVICE}/Telemetry",
+                request_serializer=pb.TelemetryCommand.SerializeToString,
+                response_deserializer=pb.TelemetryCommand.FromString,
+            )(metadata=headers)
+            settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+            settings.subscription.group.CopyFrom(group)
+            settings.subscription.subscriptions.add(topic=topic)
+            await stream.write(pb.TelemetryCommand(settings=settings))
+            assert (await stream.read()).HasField("settings")
+            wait = Duration(seconds=5)
+            poll = asyncio.create_task(
+                one.receive(
+                    headers=headers, topic=name, group=group.name, long_polling_timeout=wait
+                )
+            )
+            sent = await one.call("SendMessage", sending(message(name)), headers)
+            assert sent.status.code == pb.OK
+            assert (await poll)[1].message.body == b"body"
+            stream.cancel()
+
+    async def story(door: Door) -> None:
+        await asyncio.gather(*(begin(door, f"t{number}") for number in range(100)))
 
     with_door(tmp_path, story)
