@@ -172,6 +172,9 @@ PULL_BYTES_MAX = 512 * KIB  # of messages in the answer to a 4.x pull; more only
 SUBSCRIPTIONS_BYTES_MAX = 64 * MIB  # of all that 4.x consumers tell that they want
 NOTIFIED_AT_ONCE = 1_000  # members of changed groups that are told in one go: some 10 ms
 NOTIFY_MS = 100  # a group that changes more often tells its members so often
+PULLED_QUEUES_MAX = (
+    65_536  # of which it is remembered how far a 4.x group has pulled them; some 10 MB
+)
 QUEUE_LOCKS_MAX = 65_536  # of all orderly 4.x consumers; more are not granted
 QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s
 REMOTING_CLIENT_EXPIRY_MS = 2 * MINUTE_MS  # four missed heartbeats of a 4.x client

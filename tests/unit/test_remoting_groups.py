@@ -9,10 +9,12 @@ import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.sent import send
+from tests.unit.test_remoting_messages import pulling
 
 from horolog.protocol.queue_commands import CommitOffsets, FindGroup, GetOffsets
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.server.remoting.pulled import PulledOffsets
 
 JAVA = {  # what mqadmin 5.5 sends for `updateSubGroup -g workers -o true -r 3`
     "attributes": {},
@@ -165,6 +167,39 @@ def test_progress_says_what_is_consumed_and_when_it_was_stored(tmp_path: Path) -
             assert again.body == found.body
         answer = client.call(Code.GET_CONSUME_STATS, {"consumerGroup": "workers", "topic": "no"})
         assert answer.code == Status.TOPIC_NOT_EXIST
+
+
+def test_what_consumers_have_pulled_and_not_consumed_is_in_flight(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        with_progress(door)
+
+        def pulled() -> list[int]:
+            asked = {"consumerGroup": "workers", "topic": "orders"}
+            body = client.done(Code.GET_CONSUME_STATS, asked).body
+            return [row["pullOffset"] for _, row in rows(body)]
+
+        client.done(
+            Code.PULL_MESSAGE, pulling(consumerGroup="workers", queueOffset=1, maxMsgNums=1)
+        )
+        assert pulled() == [2, 3]
+        client.done(Code.PULL_MESSAGE, pulling(consumerGroup="workers", queueOffset=2))
+        assert pulled() == [3, 3]
+        found = object_keys.read(client.done(Code.GET_BROKER_CONSUME_STATS).body)
+        assert (found["totalDiff"], found["totalInflightDiff"]) == (2, 2)
+        reset = {"topic": "orders", "group": "workers", "queueId": 0, "offset": 1, "timestamp": 0}
+        client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+        assert pulled() == [1, 3]
+
+
+def test_how_much_is_remembered_of_pulls_is_bounded() -> None:
+    pulled = PulledOffsets(3)
+    for queue in (0, 1, 2, 0, 3):
+        pulled.note("g", "t", queue, queue + 10)
+    assert [pulled.of("g", "t", queue) for queue in range(4)] == [0, 11, 12, 13]
+    pulled.note("h", "t", 0, 7)
+    pulled.forget("g", "other")
+    pulled.forget("g")
+    assert [pulled.of("g", "t", 3), pulled.of("h", "t", 0)] == [0, 7]
 
 
 def test_what_all_groups_are_after_is_summed(tmp_path: Path) -> None:

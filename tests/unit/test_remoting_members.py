@@ -114,6 +114,7 @@ def test_a_reset_gives_out_what_is_leased_too(tmp_path: Path) -> None:
         receive = Receive("workers", "orders", -1, "*", 32, 60_000, False, 0, "c")
         assert len(door.submit(receive).messages) == 3
         asked = {"topic": "orders", "group": "workers", "queueId": 0, "offset": 1, "timestamp": -1}
+        asked["isForce"] = False  # as tools have it
         client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, asked)
         assert [each.queue_offset for each in door.submit(receive).messages] == [1, 2]
 

@@ -195,6 +195,11 @@ def test_whether_there_is_something(door, client) -> None:
     send(client, "A2")
     assert client.done(Code.NOTIFICATION, asked).fields["hasMsg"] == "true"
     assert client.done(Code.POLLING_INFO, asked).fields["pollingNum"] == "0"
+    new = asked | {"consumerGroup": "new"}
+    assert client.done(Code.NOTIFICATION, new).fields["hasMsg"] == "true"
+    door.create("empty")
+    empty = client.done(Code.NOTIFICATION, new | {"topic": "empty"})
+    assert empty.fields["hasMsg"] == "false"
     client.done(Code.ACK_MESSAGE, of(message))
 
 

@@ -83,6 +83,7 @@ class GroupCodes:
         """Forget a consumer group with its progress."""
         name = check_group(text(request.frame, "groupName"))
         await self._engine.submit(DeleteGroup(name))
+        self._node.pulled.forget(name)
         return DONE
 
     # --- progress ---------------------------------------------------------------------------------
@@ -139,10 +140,11 @@ class GroupCodes:
                 queue.queue_id,
                 queue.max_offset,
                 queue.ack_floor,
-                max(queue.next_offset, queue.ack_floor),
+                max(queue.next_offset, queue.ack_floor, min(pulled, queue.max_offset)),
                 time_ms,
             )
             for queue, time_ms in zip(queues, times, strict=True)
+            for pulled in [self._node.pulled.of(group, topic, queue.queue_id)]
         ]
 
     async def time_span(self, request: Request) -> Answer:

@@ -99,14 +99,14 @@ class MemberCodes:
     async def reset(self, request: Request) -> Answer:
         """Let a group go on at a time, or at an offset of one queue.
 
-        Without `isForce` it only goes back.  What is stored changes here; who is connected is told, too.
+        To a time it only goes back without `isForce`.  What is stored changes here; who is connected is told, too.
         """
         frame = request.frame
         topic = check_topic(text(frame, "topic"))
         group = (await known_group(self._engine, text(frame, "group"))).name
         view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         wanted = await self._wanted_offsets(frame, view)
-        forced = flag(frame, "isForce", default=True)
+        forced = _names_offset(frame) or flag(frame, "isForce", default=True)
         if not forced:
             stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
             wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
@@ -116,8 +116,7 @@ class MemberCodes:
 
     async def _wanted_offsets(self, frame: Frame, topic: TopicView) -> dict[int, int]:
         only = integer(frame, "queueId", -1, low=-1, high=topic.queues - 1)
-        offset = integer(frame, "offset", -1)
-        if only >= 0 and offset >= 0:
+        if _names_offset(frame):
             low, high = topic.min_offsets[only], topic.queue_offsets[only]
             return {only: integer(frame, "offset", low=low, high=high)}
         at_ms = integer(frame, "timestamp")
@@ -174,6 +173,11 @@ class MemberCodes:
             return _not_online(f"clientId: {client_id[:200]!r} is no client of {group!r} just now")
         said = await _ask(member, frame.code, frame.fields, body)
         return Answer(said.code, said.fields, said.body, said.remark)
+
+
+def _names_offset(frame: Frame) -> bool:
+    """Whether a reset is to an offset of one queue, which a tool sends without `isForce`."""
+    return integer(frame, "queueId", -1) >= 0 and integer(frame, "offset", -1) >= 0
 
 
 def _offsets_in(body: bytes) -> list[tuple[dict[str, Any], Any]]:

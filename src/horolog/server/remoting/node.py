@@ -14,6 +14,7 @@ from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_level
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.remoting.kv import KvTable
+from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
 
@@ -53,6 +54,7 @@ class Node:
     neighbours: Sequence[Neighbour] = ()
     registry: Registry = field(default_factory=Registry)
     locks: QueueLocks = field(default_factory=QueueLocks)
+    pulled: PulledOffsets = field(default_factory=PulledOffsets)
     _kv: KvTable | None = None
 
     @property

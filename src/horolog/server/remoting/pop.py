@@ -13,9 +13,11 @@ from horolog.protocol.commands import (
     Changed,
     ChangeInvisible,
     DescribeGroup,
+    DescribeTopic,
     GroupQueueView,
     Receive,
     Received,
+    TopicView,
 )
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
@@ -169,14 +171,29 @@ class PopCodes:
     # --- questions --------------------------------------------------------------------------------
 
     async def notify(self, request: Request) -> Answer:
-        """Whether there is something for a group in a topic that was never leased, or is not any more."""
+        """Whether there is something for a group in a topic that was never leased; it does not wait for that.
+
+        A group that is not there yet has everything before it, as it is made by its first pop.
+        """
         frame = request.frame
-        group, topic = text(frame, "consumerGroup"), text(frame, "topic")
+        group = check_group_name(text(frame, "consumerGroup"))
+        topic = text(frame, "topic")
         queue_id = integer(frame, "queueId", -1, low=-1, high=_I32)
-        views: list[GroupQueueView] = await self._node.engine.submit(DescribeGroup(group, topic))
-        has = any(
-            view.next_offset < view.max_offset for view in views if queue_id in (-1, view.queue_id)
-        )
+        try:
+            views: list[GroupQueueView] = await self._node.engine.submit(
+                DescribeGroup(group, topic)
+            )
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
+            found: TopicView = await self._node.engine.submit(
+                DescribeTopic(topic, with_pending=False)
+            )
+            lows, ends = found.min_offsets, found.queue_offsets
+            ranges = list(zip(range(len(ends)), lows, ends, strict=True))
+        else:
+            ranges = [(view.queue_id, view.next_offset, view.max_offset) for view in views]
+        has = any(low < end for queue, low, end in ranges if queue_id in (-1, queue))
         return Answer(fields={"hasMsg": "true" if has else "false", "pollingFull": "false"})
 
     def polling(self, request: Request) -> Answer:

@@ -32,6 +32,7 @@ _STATUS = {
     PullStatus.NOTHING: Status.PULL_NOT_FOUND,
     PullStatus.MOVED: Status.PULL_OFFSET_MOVED,
 }
+_GIVEN = frozenset({PullStatus.FOUND, PullStatus.FILTERED})
 _I32 = (1 << 31) - 1
 _ALL = "*"
 
@@ -122,6 +123,9 @@ class PullCodes:
             if not waiting:
                 del self._waiting[request.link]
         if isinstance(result, Pulled):
+            if command.group and result.status in _GIVEN:
+                place = command.group, command.topic, command.queue_id
+                self._node.pulled.note(*place, result.next_offset)
             self._pulled(request, result)
             return
         assert isinstance(result, HorologError)

@@ -15,6 +15,7 @@ def tell_reset(
     node: Node, group: str, topic: str, offsets: Mapping[int, int], at_ms: int = 0
 ) -> None:
     """All members of a group; what is stored has changed already."""
+    node.pulled.forget(group, topic)
     fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": "true"}
     for member in node.registry.members(group):
         encode_offsets = (
