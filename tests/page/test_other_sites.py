@@ -43,7 +43,7 @@ def target(
         arguments = ["--access", str(path)]
     with BrokerProcess(arguments=arguments) as broker:
         admin = admin_of(broker)
-        admin.post("/v1/topics", {"name": TOPIC, "queues": 1})
+        admin.post("/v1/topics", {"name": TOPIC, "type": "delay", "queues": 1})
         admin.post("/v1/messages", {"topic": TOPIC, "body": "stand up", "in_ms": 3_600_000})
         yield broker
 

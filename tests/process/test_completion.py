@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer._completion_shared import get_completion_script
 
+from horolog.cli import main
 from horolog.cli.completion import TIMEOUT_S, _before, names
 from horolog.testing.broker import BrokerProcess
 
@@ -63,6 +65,15 @@ def test_bash_completes_names_of_the_broker(tmp_path: Path) -> None:
         assert offered("horolog group show ''") == ["shop"]
         assert offered("horolog topic create or") == []
     assert completed("horolog send or", tmp_path, broker.admin_url) == []
+
+
+def test_the_first_tab_in_a_zsh_is_not_lost() -> None:
+    """The script that is loaded then registers itself, as typer's does, and completes at once."""
+    assert main.app.info.name == "horolog"
+    names_of = {"prog_name": "horolog", "complete_var": "_HOROLOG_COMPLETE"}
+    script = get_completion_script(**names_of, shell="zsh")
+    assert "compdef _horolog_completion horolog" in script
+    assert script.rstrip().endswith('_horolog_completion "$@"\nfi')
 
 
 def test_pages_begin_before_the_names() -> None:

@@ -35,6 +35,7 @@ from horolog.protocol.commands import (
     RescheduleStatus,
     SendMessages,
     Sent,
+    TopicType,
 )
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
@@ -113,7 +114,7 @@ def test_topics() -> None:
     }
     status, answer, engine = exchange("POST", "/v1/topics", {"name": "reminders", "queues": 2})
     assert (status, answer) == (201, {"result": created})
-    assert engine.asked[0].queues == 2
+    assert (engine.asked[0].type, engine.asked[0].queues) == (TopicType.NORMAL, 2)
     status, answer, engine = exchange("PATCH", "/v1/topics/reminders", {"queues": 2})
     assert (status, answer) == (200, {"result": created})
     assert engine.asked == [ChangeTopic("reminders", 2)]

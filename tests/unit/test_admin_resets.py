@@ -151,7 +151,7 @@ def test_a_topic_is_deleted_with_what_waits(tmp_path: Path) -> None:
             content = answer.json()
             return answer.status_code, content.get("result") or content["error"]
 
-        await client.post("/v1/topics", json={"name": "t", "queues": 1})
+        await client.post("/v1/topics", json={"name": "t", "type": "delay", "queues": 1})
         for body in ("a", "b", "c"):
             message = {"topic": "t", "body": body, "in_ms": 3_600_000 * 48}
             assert (await client.post("/v1/messages", json=message)).status_code == 201
@@ -176,7 +176,7 @@ def test_a_deletion_that_breaks_off_is_finished_by_the_same_request(tmp_path: Pa
     """Here: what waits was recalled, and the topic stayed."""
 
     async def use(client: httpx.AsyncClient, engine: Any) -> None:
-        await client.post("/v1/topics", json={"name": "t", "queues": 1})
+        await client.post("/v1/topics", json={"name": "t", "type": "delay", "queues": 1})
         message = {"topic": "t", "body": "a", "in_ms": 3_600_000}
         await client.post("/v1/messages", json=message)
         submit = engine.submit

@@ -40,10 +40,10 @@ def payload_of(text: str | None, coded: str | None) -> bytes:
 
 
 class TopicBody(Body):
-    """POST /v1/topics."""
+    """POST /v1/topics; a topic for messages with a due time needs the type `delay` or `mixed`."""
 
     name: str
-    type: TopicType = Field(TopicType.DELAY, strict=False)
+    type: TopicType = Field(TopicType.NORMAL, strict=False)
     queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
     perm: int | None = None
     late: str | None = None

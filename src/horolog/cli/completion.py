@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
+from typer import _completion_shared
 from typer.models import ParameterInfo
 
 ADMIN_URL = "http://127.0.0.1:8090"
@@ -20,6 +21,21 @@ _NAMES_MAX = 1_000
 _ANYWHERE = {"topic": "topics", "group": "groups"}
 _ABOUT = {"horolog.cli.topic": "topics", "horolog.cli.group": "groups"}
 _NEW = ("create",)  # commands whose name is none that is there
+
+
+_ZSH_REGISTERS = "compdef %(complete_func)s %(prog_name)s"
+_ZSH_OFFERS = """
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  %(complete_func)s "$@"
+fi"""
+
+
+def offer_at_first_tab() -> None:
+    """A zsh loads typer's script at the first tab, and that tab is lost: let it offer words like those after it."""
+    scripts = getattr(_completion_shared, "_completion_scripts", {})
+    script = scripts.get("zsh", "")
+    if script.rstrip().endswith(_ZSH_REGISTERS):
+        scripts["zsh"] = f"{script.rstrip()}\n{_ZSH_OFFERS}\n"
 
 
 def complete_names(command: Callable[..., object], name: str) -> None:

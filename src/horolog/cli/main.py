@@ -38,6 +38,7 @@ from horolog.cli import (
     topic,
     verify,
 )
+from horolog.cli.completion import offer_at_first_tab
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
 from horolog.cli.options import register
 from horolog.errors import HorologError
@@ -66,6 +67,7 @@ class _InOrder(typer.core.TyperGroup):
         return [*first, *(name for name in self.commands if name not in first + last), *last]
 
 
+offer_at_first_tab()
 app = typer.Typer(
     name="horolog",
     cls=_InOrder,
