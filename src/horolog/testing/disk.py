@@ -3,11 +3,11 @@
 `FaultyDisk` keeps the contract of `storage.api` as long as nothing is asked of it, and passes the same tests as
 the real disk.  What is durable and what a running process sees are kept apart:
 
-* a file is its durable content and the list of changes since the last sync, applied in order to what is seen;
+* a file is its durable content and the list of changes since the last sync (`inode`);
 * a directory is its durable names and the names that are seen now.
 
-`crash(power_cut=True)` keeps, drops or tears each un-synced change by chance (in units of 512 bytes), and lets
-each un-synced name change have happened or not.  `crash(power_cut=False)` is a `kill -9`: everything written
+`crash(power_cut=True)` keeps, drops or tears each un-synced change by chance, and lets each un-synced name change have
+happened or not.  `crash(power_cut=False)` is a `kill -9`: everything written
 stays.  Files opened before a crash raise.  All chance comes from the seed.
 """
 
@@ -16,14 +16,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
+from horolog.testing.inode import Inode
 
-SECTOR = 512
 _STALL_MAX_S = 120  # so that a test that forgets one ends
 
 
@@ -31,34 +30,10 @@ class Killed(Exception):
     """Raised by an `on_effect` hook to end the process before that effect happens."""
 
 
-@dataclass
-class _Change:
-    """One un-synced change: bytes at an offset, or a new length (`content` None)."""
-
-    offset: int
-    content: bytes | None
-
-
-@dataclass
-class _Inode:
-    durable: bytearray = field(default_factory=bytearray)
-    durable_size: int = 0
-    seen: bytearray = field(default_factory=bytearray)
-    size: int = 0  # may be beyond len(seen): the rest reads as zeros
-    changes: list[_Change] = field(default_factory=list)
-    doubtful: bool = False  # a sync failed: what was un-synced then may be lost for good
-
-
-def _put(content: bytearray, offset: int, piece: bytes) -> None:
-    if len(content) < offset:
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(piece)] = piece
-
-
 class FaultyFile:
     """A file of a FaultyDisk (`storage.api.File`)."""
 
-    def __init__(self, disk: FaultyDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: FaultyDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
@@ -100,21 +75,11 @@ class FaultyFile:
             return
         room = self._disk.room_for(self._inode, offset, len(piece))
         if room:
-            self._change(_Change(offset, piece[:room]))
+            self._inode.put(offset, piece[:room])
         if room < len(piece):
             raise HorologError(
                 ErrorCode.DISK_FULL, f"write {self._path}: no space", field=self._path
             )
-
-    def _change(self, change: _Change) -> None:
-        inode = self._inode
-        inode.changes.append(change)
-        if change.content is None:
-            inode.size = change.offset
-            del inode.seen[change.offset :]
-        else:
-            _put(inode.seen, change.offset, change.content)
-            inode.size = max(inode.size, change.offset + len(change.content))
 
     def allocate(self, size: int) -> None:
         """Make the file at least `size` bytes long."""
@@ -126,27 +91,23 @@ class FaultyFile:
                 raise HorologError(
                     ErrorCode.DISK_FULL, f"allocate {self._path}: no space", field=self._path
                 )
-            self._change(_Change(size, None))
+            self._inode.resize(size)
 
     def truncate(self, size: int) -> None:
         """Cut or extend to `size` bytes."""
         self._check()
         self._disk.effect("truncate", self._path)
-        self._change(_Change(size, None))
+        self._inode.resize(size)
 
     def sync(self) -> None:
         """Make content and length durable; a sync that fails leaves both in doubt."""
         self._check()
-        inode = self._inode
         try:
             self._disk.effect("sync", self._path)
         except HorologError:
-            inode.doubtful = True
+            self._inode.doubtful = True
             raise
-        if inode.changes and not inode.doubtful:
-            inode.durable = bytearray(inode.seen)
-            inode.durable_size = inode.size
-            inode.changes = []
+        self._inode.sync()
 
     def close(self) -> None:
         """Nothing to do: un-synced bytes stay un-synced."""
@@ -166,8 +127,8 @@ class FaultyDisk:
         self.capacity_bytes = capacity_bytes
         self.unreadable: dict[str, list[tuple[int, int]]] = {}
         self._random = Random(seed)
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
         self._dirs: set[str] = {""}
         self._fail: dict[str, int] = {}
         self._stall: tuple[str, threading.Event] | None = None
@@ -213,9 +174,7 @@ class FaultyDisk:
         What was written and is not synced lies in memory, and comes from there when the power is cut.
         """
         inode = self._names[path]
-        for content in (inode.seen, inode.durable):
-            if offset < len(content):
-                content[offset] ^= 1 << bit
+        inode.flip(offset, bit)
         rotten = inode.seen[offset] if offset < len(inode.seen) else -1
 
         def heal() -> bool:
@@ -227,7 +186,7 @@ class FaultyDisk:
 
         return heal
 
-    def room_for(self, inode: _Inode, offset: int, length: int) -> int:
+    def room_for(self, inode: Inode, offset: int, length: int) -> int:
         """How many of `length` bytes from `offset` may be written; holes take space too."""
         if self.capacity_bytes is None:
             return length
@@ -241,14 +200,14 @@ class FaultyDisk:
         if power_cut:
             self._lose_names()
             for inode in {id(i): i for i in self._names.values()}.values():
-                self._lose_bytes(inode)
+                inode.cut_power(self._random)
             self._durable_names = dict(self._names)
             return
         for inode in self._names.values():
             inode.doubtful = False
 
     def _lose_names(self) -> None:
-        names: dict[str, _Inode] = {}
+        names: dict[str, Inode] = {}
         for path in sorted({*self._names, *self._durable_names}):  # the same for every hash seed
             now, before = self._names.get(path), self._durable_names.get(path)
             chosen = now if now is before or self._random.random() < 0.5 else before
@@ -259,7 +218,7 @@ class FaultyDisk:
         for path in names:  # one whose removal was lost is back in its directory
             self.make_dir(path.rpartition("/")[0])
 
-    def _whole_renames(self, names: dict[str, _Inode]) -> None:
+    def _whole_renames(self, names: dict[str, Inode]) -> None:
         """A rename is one change: a file that was durable is left with its old name or its new one."""
         old = {id(inode): path for path, inode in sorted(self._durable_names.items())}
         moved = [
@@ -277,35 +236,6 @@ class FaultyDisk:
                 elif not at_source and not at_target:
                     names[target if source in names else source] = inode
 
-    def _lose_bytes(self, inode: _Inode) -> None:
-        content, size = bytearray(inode.durable), inode.durable_size
-        for change in inode.changes:
-            fate = self._random.random()
-            if change.content is None:
-                if fate < 0.5:
-                    size = change.offset
-                    del content[size:]
-                continue
-            if fate < 0.3:
-                continue
-            piece = change.content
-            if fate < 0.6:
-                self._tear(content, change.offset, piece)
-            else:
-                _put(content, change.offset, piece)
-            size = max(size, min(len(content), change.offset + len(piece)))
-        inode.durable, inode.durable_size = content, size
-        inode.seen, inode.size = bytearray(content), size
-        inode.changes, inode.doubtful = [], False
-
-    def _tear(self, content: bytearray, offset: int, piece: bytes) -> None:
-        at = 0
-        while at < len(piece):
-            stop = min(len(piece), (offset + at) // SECTOR * SECTOR + SECTOR - offset)
-            if self._random.random() < 0.5:
-                _put(content, offset + at, piece[at:stop])
-            at = stop
-
     # --- storage.api ----------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
@@ -316,7 +246,7 @@ class FaultyDisk:
             if not create or parent not in self._dirs:
                 raise FileNotFoundError(path)
             self.effect("create", path)
-            inode = self._names[path] = _Inode()
+            inode = self._names[path] = Inode()
         return FaultyFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
