@@ -364,7 +364,10 @@ def test_a_topic_without_scheduled_messages_has_nothing_to_recall(tmp_path) -> N
                 wanted.SerializeToString(), metadata=HEADERS
             )
             codes[topic] = pb.RecallMessageResponse.FromString(raw).status.code
-        assert codes == {"plain": pb.BAD_REQUEST, "t": pb.MESSAGE_NOT_FOUND}
+        assert codes == {
+            "plain": pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            "t": pb.MESSAGE_NOT_FOUND,
+        }
 
     on_the_wire(tmp_path, story)
 
