@@ -127,7 +127,9 @@ class BackOffs:
         """Commands to be asked for in one step, and what they do."""
         del topics
         if missing := {TOPIC, *_BACKOFF} - self._made:
-            return [Answer(_make(name), wall_ms) for name in sorted(missing)], f"make {missing}"
+            return [
+                Answer(_make(name), wall_ms) for name in sorted(missing)
+            ], f"make {sorted(missing)}"
         roll = self._random.random()
         held = sorted(place for place, row in self._rows.items() if row.handle)
         if roll < 0.15 or not self._sent:
