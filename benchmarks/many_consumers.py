@@ -177,9 +177,13 @@ def plot(results: dict[str, list[Result]], path: Path) -> None:
     axes[1].set_ylim(bottom=0)
     axes[1].legend(["send beside groups", "send beside leases", "receive", "ack"])
     axes[2].plot(counts, [row["longest_turn_ms"] for row in by_group], "o-")
-    axes[2].set(title="longest turn, one message for all groups, ms", xscale="log")
-    axes[2].set(xlabel="groups")
+    for name, mark in ("longest_turn_ms", "s-"), ("checkpoint_turn_ms", "^-"):
+        axes[2].plot(leased, [row[name] for row in by_lease], mark)
+    axes[2].set(title="longest turn, ms", xscale="log", xlabel="groups, leases")
     axes[2].set_ylim(bottom=0)
+    axes[2].legend(
+        ["one message for all groups", "while leases are made", "of a checkpoint with leases"]
+    )
     figure.savefig(path, dpi=110)
 
 

@@ -11,7 +11,6 @@ still has the old one.  The next ack in part 1 finds a part of our own.  Parts 0
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import NamedTuple
 
@@ -33,12 +32,13 @@ class Lease(NamedTuple):
 class Leases:
     """Leases by queue offset."""
 
-    __slots__ = ("_count", "_given", "_parts")
+    __slots__ = ("_count", "_is_given", "_own", "_parts")
 
     def __init__(self) -> None:
         self._count = 0
         self._parts: dict[int, dict[int, Lease]] = {}  # by offset >> _PART_BITS; none is empty
-        self._given: set[int] | None = None  # parts that `frozen` gave away; most queues have none
+        self._is_given = False  # `frozen` gave parts away: all but those in `_own`
+        self._own: set[int] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -68,7 +68,7 @@ class Leases:
         return any(map(self.__contains__, offsets)) if self._count else False
 
     def __setitem__(self, offset: int, lease: Lease) -> None:
-        part = self._own(offset >> _PART_BITS)
+        part = self._part(offset >> _PART_BITS)
         before = len(part)
         part[offset] = lease
         self._count += len(part) - before
@@ -77,7 +77,7 @@ class Leases:
         """Set one or more; those of one receive mostly lie in one part."""
         number = min(leases) >> _PART_BITS
         if max(leases) >> _PART_BITS == number:
-            part = self._own(number)
+            part = self._part(number)
             before = len(part)
             part.update(leases)
             self._count += len(part) - before
@@ -87,7 +87,7 @@ class Leases:
 
     def __delitem__(self, offset: int) -> None:
         number = offset >> _PART_BITS
-        part = self._own(number)
+        part = self._part(number)
         del part[offset]
         self._count -= 1
         if not part:
@@ -103,29 +103,36 @@ class Leases:
     def clear(self) -> None:
         """Forget all of them."""
         self._parts.clear()
-        self._given = None
+        self._is_given, self._own = False, None
         self._count = 0
 
-    def _own(self, number: int) -> dict[int, Lease]:
+    def _part(self, number: int) -> dict[int, Lease]:
         """A part that may be changed."""
         part = self._parts.get(number)
         if part is None:
             part = self._parts[number] = {}
-        elif self._given and number in self._given:
+        elif not self._is_given or (self._own is not None and number in self._own):
+            return part
+        else:
             part = self._parts[number] = part.copy()
-            self._given.remove(number)
+        if self._is_given:
+            if self._own is None:
+                self._own = set()
+            self._own.add(number)
         return part
 
     def frozen(self) -> list[Mapping[int, Lease]]:
-        """All of them as they are now, whatever becomes of them; another thread may read that."""
-        self._given = set(self._parts)
+        """All of them as they are now, whatever becomes of them; another thread may read that.
+
+        Nothing is made here that stays: there may be tens of thousands of queues, all in one turn.
+        """
+        self._is_given, self._own = True, None
         return list(self._parts.values())
 
     def check_invariants(self) -> None:
-        """AssertionError if a lease is in a part of others, or parts are empty or gone."""
+        """AssertionError if a lease is in another part than its own, or a part is empty."""
         assert all(self._parts.values()), "an empty part"
         assert self._count == sum(map(len, self._parts.values())), self._count
-        given: AbstractSet[int] = self._given or set()
-        assert given <= self._parts.keys(), given - self._parts.keys()
+        assert self._is_given or self._own is None
         for number, part in self._parts.items():
             assert all(offset >> _PART_BITS == number for offset in part), number

@@ -26,33 +26,39 @@ _FIELDS = tuple(
 
 
 class ConsumersCopy(NamedTuple):
-    """Progress of all groups in all queues; nothing of it changes any more."""
+    """Progress of all groups in all queues; nothing of it changes any more.
 
-    progress: list[tuple[int, int, int, int, int]]  # a place, its floor and its next
+    The lists are flat: of a tuple a queue the collector of garbage would be woken, and look at them in the same turn.
+    """
+
+    progress: list[int]  # group, topic, queue, floor, next, and so on
     acked: list[tuple[_Place, list[int], list[int]]]  # firsts and stops of runs
-    leased: list[tuple[_Place, list[Mapping[int, Lease]]]]
+    leased: list[int]  # group, topic, queue, how many parts
+    parts: list[Mapping[int, Lease]]
 
     @classmethod
     def of(cls, ready: Ready) -> ConsumersCopy:
         """Take hold of it as it is now."""
-        copy = cls([], [], [])
-        progress, acked, leased = copy
+        copy = cls([], [], [], [])
+        progress, acked, leased, parts = copy
         for (group, topic), queues in ready.progress.items():
             for queue, found in queues.items():
-                progress.append((group, topic, queue, found.floor, found.next))
+                progress += (group, topic, queue, found.floor, found.next)
                 if found.acked:
                     acked.append(((group, topic, queue), *found.acked.copied()))
                 if found.leases:
-                    leased.append(((group, topic, queue), found.leases.frozen()))
+                    held = found.leases.frozen()
+                    leased += (group, topic, queue, len(held))
+                    parts += held
         return copy
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The columns of a checkpoint that say it."""
-        return {
-            "progress": np.array(self.progress, PROGRESS),
-            **acked_columns(self._runs()),
-            "leases": self._leases(),
-        }
+        rows = np.array(self.progress, np.uint64).reshape(-1, 5)
+        progress = np.empty(len(rows), PROGRESS)
+        for i, name in enumerate(PROGRESS.names or ()):
+            progress[name] = rows[:, i]
+        return {"progress": progress, **acked_columns(self._runs()), "leases": self._leases()}
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
         for place, firsts, stops in self.acked:
@@ -61,28 +67,30 @@ class ConsumersCopy(NamedTuple):
 
     def _leases(self) -> npt.NDArray[Any]:
         """A thousand or so at a time, so that this thread never keeps the interpreter for long."""
-        parts = [(place, part) for place, held in self.leased for part in held]
-        rows, at = np.empty(sum(len(part) for _, part in parts), LEASE), 0
-        some: list[tuple[_Place, Mapping[int, Lease]]] = []
-        size = 0
-        for each in parts:
-            some.append(each)
-            size += len(each[1])
-            if size >= _TOGETHER:
-                _fill(rows[at : at + size], some)
-                at, size, some = at + size, 0, []
-        _fill(rows[at:], some)
+        counts = np.array(self.leased, np.uint32).reshape(-1, 4)
+        places = counts[:, :3].repeat(counts[:, 3], axis=0)
+        sizes = np.fromiter(map(len, self.parts), np.int64, len(self.parts))
+        rows, done, part = np.empty(int(sizes.sum()), LEASE), 0, 0
+        while part < len(self.parts):
+            stop, size = part, 0
+            while stop < len(self.parts) and size < _TOGETHER:
+                size += len(self.parts[stop])
+                stop += 1
+            some = slice(part, stop)
+            _fill(
+                rows[done : done + size], self.parts[some], places[some].repeat(sizes[some], axis=0)
+            )
+            done, part = done + size, stop
         return rows
 
 
-def _fill(rows: npt.NDArray[Any], parts: list[tuple[_Place, Mapping[int, Lease]]]) -> None:
+def _fill(
+    rows: npt.NDArray[Any], parts: list[Mapping[int, Lease]], places: npt.NDArray[np.uint32]
+) -> None:
     """Column by column."""
-    counts = np.fromiter((len(part) for _, part in parts), np.int64, len(parts))
     for i, name in enumerate(("group", "topic", "queue")):
-        of_parts = np.fromiter((place[i] for place, _ in parts), np.uint32, len(parts))
-        rows[name] = of_parts.repeat(counts)
-    offsets = chain.from_iterable(part for _, part in parts)
-    rows["offset"] = np.fromiter(offsets, np.uint64, len(rows))
+        rows[name] = places[:, i]
+    rows["offset"] = np.fromiter(chain.from_iterable(parts), np.uint64, len(rows))
     for name, field in _FIELDS:
-        leases = chain.from_iterable(part.values() for _, part in parts)
+        leases = chain.from_iterable(part.values() for part in parts)
         rows[name] = np.fromiter(map(field, leases), LEASE[name], len(rows))
