@@ -86,7 +86,7 @@ def with_tool(tmp_path: Path, story: Any) -> None:
 
 
 def test_consumers_and_what_they_want(tmp_path: Path) -> None:
-    """What the one says that spoke last; a filter that no receive may have is not shown."""
+    """What the one says that spoke last, also a filter that no receive may have."""
 
     async def story(tool: Tool) -> None:
         asked = {"consumerGroup": "workers"}
@@ -113,7 +113,8 @@ def test_consumers_and_what_they_want(tmp_path: Path) -> None:
             "CONSUME_FROM_LAST_OFFSET",
         )
         wanted = shown["subscriptionTable"]
-        assert sorted(wanted) == ["fifo", "mixed"]
+        assert sorted(wanted) == ["delay", "fifo", "mixed"]
+        assert (wanted["delay"]["subString"], wanted["delay"]["tagsSet"]) == ("||", [])
         assert (wanted["fifo"]["expressionType"], wanted["fifo"]["subString"]) == ("SQL92", "a > 1")
         assert wanted["mixed"]["tagsSet"] == ["TagA", "TagB"]
         asked = {"group": "workers", "topic": "mixed"}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from horolog.errors import HorologError
 from horolog.limits import (
     CLIENT_TOPICS_SHOWN_MAX,
     CLIENTS_REMEMBERED_MAX,
@@ -17,7 +16,6 @@ from horolog.limits import (
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
-from horolog.ready.filter import parse_filter
 from horolog.server.connected import (
     GRPC,
     PULL,
@@ -167,7 +165,7 @@ class _Wanted:
         for entry in subscription.subscriptions[:CLIENT_TOPICS_SHOWN_MAX]:
             topic, expression = name_of(entry.topic), entry.expression.expression or "*"
             is_sql = entry.expression.type == pb.SQL
-            if _is_filter(expression, is_sql=is_sql):
+            if len(expression) <= FILTER_EXPRESSION_MAX:
                 kind = SQL92 if is_sql else TAG
                 wanted[topic] = Subscription(topic, expression, kind, now_ms)
         size = sum(each.size_bytes for each in wanted.values())
@@ -187,17 +185,6 @@ class _Wanted:
     def groups_of(self, topic: str) -> list[str]:
         """Groups that want something of a topic."""
         return sorted(group for group, wanted in self._of_group.items() if topic in wanted)
-
-
-def _is_filter(expression: str, *, is_sql: bool) -> bool:
-    """Whether a receive would be served that filters by it."""
-    if len(expression) > FILTER_EXPRESSION_MAX:
-        return False
-    try:
-        parse_filter(expression, is_sql=is_sql)
-    except HorologError:
-        return False
-    return True
 
 
 class Streams:

@@ -75,7 +75,7 @@ class MemberCodes:
     def producers(self, request: Request) -> Answer:
         """Clients of a producer group; of 5.x producers it is a topic."""
         group = text(request.frame, "producerGroup")
-        found = presence.producers(self._node).get(group)
+        found = presence.producers(self._node, group)
         if not found:
             return Answer(
                 Status.SYSTEM_ERROR, remark=f"producerGroup: {group[:200]!r} has no client just now"
@@ -85,7 +85,7 @@ class MemberCodes:
     def all_producers(self, request: Request) -> Answer:
         """Clients of all producer groups."""
         del request
-        return Answer(body=bodies.producer_table(presence.producers(self._node)))
+        return Answer(body=bodies.producer_table(presence.all_producers(self._node)))
 
     def subscription(self, request: Request) -> Answer:
         """What a consumer group wants of a topic."""

@@ -46,7 +46,15 @@ def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
     return dict(sorted(wanted.items()))
 
 
-def producers(node: Node) -> dict[str, list[Connected]]:
+def producers(node: Node, group: str) -> list[Connected]:
+    """Clients of a producer group; of 5.x producers it is a topic."""
+    found = list(map(_of_4x, node.registry.producers(group)))
+    for door in node.neighbours:
+        found += [_of_5x(client) for client in door.publishers() if group in client.topics]
+    return found
+
+
+def all_producers(node: Node) -> dict[str, list[Connected]]:
     """Clients of all producer groups."""
     registry = node.registry
     found = {
@@ -55,8 +63,9 @@ def producers(node: Node) -> dict[str, list[Connected]]:
     }
     for door in node.neighbours:
         for client in door.publishers():
+            shown = _of_5x(client)
             for topic in client.topics:
-                found.setdefault(topic, []).append(_of_5x(client))
+                found.setdefault(topic, []).append(shown)
     return dict(sorted(found.items()))
 
 

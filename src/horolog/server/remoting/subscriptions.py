@@ -30,8 +30,11 @@ def tags_of(subscription: Subscription | None) -> TagFilter:
 
 
 def as_java(subscription: Subscription | None) -> dict[str, Any] | None:
-    """SubscriptionData of Java."""
+    """SubscriptionData of Java; no tags, where it says what nobody can filter by."""
     if subscription is None:
         return None
-    tags = tags_of(subscription)
+    try:
+        tags = tags_of(subscription)
+    except HorologError:
+        return subscription_data(subscription, (), ())
     return subscription_data(subscription, tags.tags or (), tags.codes)
