@@ -73,6 +73,7 @@ function drawNavigation(current) {
     ),
   );
   show(document.getElementById("nav"), links);
+  links.find((each) => each.hasAttribute("aria-current"))?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function route() {

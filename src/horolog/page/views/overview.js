@@ -29,7 +29,7 @@ function within(ms, of) {
 /** To the second, so what is due within this one is due now. */
 function nextDue({ next_due_ms: dueMs, now_ms: nowMs }) {
   if (!dueMs) return "–";
-  return dueMs <= nowMs ? "now" : fromNowText(dueMs, nowMs);
+  return dueMs <= nowMs ? "now" : durationText(dueMs - nowMs);
 }
 
 const sum = (numbers) => (numbers ?? []).reduce((all, n) => all + n, 0);
@@ -42,7 +42,7 @@ function figures(look) {
     "div",
     { class: "figures" },
     figure("Pending", count(look.pending), h("a", { href: link("future") }, "the future")),
-    figure("Next due", nextDue(look), look.next_due_ms ? timeNode(look.next_due_ms) : "nothing waits"),
+    figure(look.next_due_ms > look.now_ms ? "Next due in" : "Next due", nextDue(look), look.next_due_ms ? timeNode(look.next_due_ms) : "nothing waits"),
     figure("Scheduled", rates ? `${rate(rates.scheduled)}/s` : "–", rates?.sent ? `and ${rate(rates.sent)}/s at once` : ""),
     figure("Handed over", rates ? `${rate(rates.handed_over)}/s` : "–", late ? `overdue for ${durationText(look.overdue_ms)}` : "nothing overdue", { kind: late ? "bad" : "" }),
     figure("Lateness p99", within(lateness?.minute_p99_ms ?? null, recent), recent ? `p50 ${within(lateness.minute_p50_ms, recent)}` : "none in the last minute", {
