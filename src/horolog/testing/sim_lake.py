@@ -46,6 +46,7 @@ from horolog.testing.adopted_runs import write_entries
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History, PromiseBroken
+from horolog.testing.sim_clients import TOPICS
 
 _APP = "sim"
 _TURNS = 40  # that a step is waited for
@@ -305,9 +306,11 @@ class LakeJobs:
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))
-        topic = self._broker.shard.topics.by_id[
-            self._random.choice([row.topic for row in self._tables[one]] or [1])
-        ]
+        topics = self._broker.shard.topics
+        # Others keep account of their topics themselves, and would miss what is recalled there.
+        ours = {topics.by_name[name].id for name in TOPICS if name in topics.by_name}
+        there_are = [row.topic for row in self._tables[one] if row.topic in ours]
+        topic = topics.by_id[self._random.choice(there_are or [1])]
         window = RecallMany(topic.name, start, start + self._random.choice(_AHEAD_MS), "", dry_run)
         there = [
             hour
