@@ -7,6 +7,7 @@ against the queues as they are then.  A group consumes all there is in the end, 
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import NamedTuple
 
@@ -53,6 +54,11 @@ class _Given(NamedTuple):
     places: list[_Place]
 
 
+def _receive_of(command: Receive) -> str:
+    """What names a receive that may come again, "" if it may not."""
+    return f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
+
+
 class InOrder:
     """The producers and consumers of one message group and another."""
 
@@ -72,6 +78,7 @@ class InOrder:
         self._keys: dict[_Place, str] = {}  # message groups
         self._breaches: list[str] = []
         self._last: Receive | None = None  # one that may come again
+        self._asked: Counter[str] = Counter()  # how often each of these has come
         self.latest_ms = 0  # the last due time that was asked for
 
     def wants_turn(self) -> bool:
@@ -87,9 +94,9 @@ class InOrder:
         if not self._sent or roll < 0.35:
             return self._send(wall_ms)
         if roll < 0.65 or not self._held:
-            return [
-                Answer(self._receive(), wall_ms, notes={"mono_ms": mono_ms, "steps": self._steps})
-            ], "receive in order"
+            command = self._receive()
+            notes = {"mono_ms": mono_ms, "steps": self._steps, "asked": self._ask_for(command)}
+            return [Answer(command, wall_ms, notes=notes)], "receive in order"
         if roll < 0.67:
             self.stepped()  # its leases end, also those that it is not told of yet
             return [Answer(ClientGone("first"), wall_ms)], "a consumer in order leaves"
@@ -144,6 +151,18 @@ class InOrder:
         self._last = command if attempt else None
         return command
 
+    def _ask_for(self, command: Receive) -> int:
+        """How often a receive has come by now.
+
+        What it was given the last time and is not given again is nobody's from here on, also if no answer comes.
+        """
+        receive = _receive_of(command)
+        if receive:
+            self._asked[receive] += 1
+            for place in [place for place, (_, who) in self._until.items() if who == receive]:
+                del self._until[place]
+        return self._asked[receive]
+
     def owns(self, answer: Answer) -> bool:
         """Whether that is an answer to one of these."""
         command = answer.command
@@ -159,7 +178,8 @@ class InOrder:
         self._events += 1
         is_certain = answer.notes.get("steps") == self._steps
         if isinstance(command, Receive) and isinstance(result, Received) and result.messages:
-            until_ms = answer.notes["mono_ms"] + _LEASE_MS if is_certain else 0
+            is_newest = answer.notes["asked"] == self._asked[_receive_of(command)]
+            until_ms = answer.notes["mono_ms"] + _LEASE_MS if is_certain and is_newest else 0
             self._take(command, result, until_ms, mono_ms)
         elif isinstance(command, ChangeInvisible) and isinstance(result, Changed):
             place = answer.notes["place"]
@@ -170,7 +190,7 @@ class InOrder:
         places = [_Place(each.queue_id, each.queue_offset) for each in result.messages]
         self._given.append(_Given(self._events, places))
         first: dict[str, _Place] = {}
-        receive = f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
+        receive = _receive_of(command)
         for place, each in zip(places, result.messages, strict=True):
             known = properties.decode(layout.decode(each.layout).properties)
             key = self._keys[place] = known[properties.SHARDING_KEY]
