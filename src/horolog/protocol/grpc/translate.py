@@ -30,6 +30,11 @@ class Peer(NamedTuple):
     host: bytes = b"\0\0\0\0"
     port: int = 0
 
+    @property
+    def text(self) -> str:
+        """host:port."""
+        return f"{'.'.join(map(str, self.host))}:{self.port}"
+
 
 def name_of(resource: pb.Resource) -> str:
     """A topic or group name; a namespace is put in front of it, as RocketMQ does."""

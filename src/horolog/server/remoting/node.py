@@ -13,6 +13,7 @@ from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
+from horolog.server.message_id import MessageIds
 from horolog.server.remoting.kv import KvTable
 from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
@@ -55,6 +56,7 @@ class Node:
     registry: Registry = field(default_factory=Registry)
     locks: QueueLocks = field(default_factory=QueueLocks)
     pulled: PulledOffsets = field(default_factory=PulledOffsets)
+    _ids: MessageIds = field(default_factory=MessageIds)
     _kv: KvTable | None = None
 
     @property
@@ -73,6 +75,10 @@ class Node:
     def site(self) -> Site:
         """What answers to sends say of the broker."""
         return Site(self.broker_name, self.store_host, self.levels, self.cluster_name)
+
+    def new_ids(self, count: int) -> list[bytes]:
+        """Ids for messages whose senders give none."""
+        return self._ids.take(self.engine.clock.wall_ms(), count)
 
     def is_internal(self, topic: str) -> bool:
         """Whether clients use a topic without anybody having made it."""

@@ -7,7 +7,6 @@ consumers are passive, simple ones active, and all share their messages.
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Mapping
 
@@ -77,11 +76,10 @@ def _consumer(group: str, member: ConnectedClient) -> ConsumerData:
 
 
 def _of_4x(client: Client) -> Connected:
-    peer = client.link.peer
     ago_ms = time.monotonic_ns() // 1_000_000 - client.seen_ms
     return Connected(
         client.client_id,
-        f"{socket.inet_ntoa(peer.host)}:{peer.port}",
+        client.link.peer.text,
         client.language,
         client.version,
         time.time_ns() // 1_000_000 - ago_ms,

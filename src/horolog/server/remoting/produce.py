@@ -27,7 +27,6 @@ from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.protocol.transaction_commands import SendHalf
 from horolog.server import messages
-from horolog.server.message_id import MessageIds
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
@@ -42,7 +41,6 @@ class ProduceCodes:
     def __init__(self, node: Node, transactions: TransactionCodes) -> None:
         self._node = node
         self._transactions = transactions
-        self._ids = MessageIds()
         self._making: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[Code, Handler]:
@@ -63,7 +61,7 @@ class ProduceCodes:
         peer = link.peer
         try:
             found, refused = gather(
-                frames, (peer.host, peer.port), self._node.site, self._new_ids, link.shapes
+                frames, (peer.host, peer.port), self._node.site, self._node.new_ids, link.shapes
             )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
             for each in frames:
@@ -91,9 +89,6 @@ class ProduceCodes:
                 link.fail(alone.requests[0].frame, error)
             else:
                 self._node.engine.ask(command, partial(self._sent, link, alone))
-
-    def _new_ids(self, count: int) -> list[bytes]:
-        return self._ids.take(self._node.engine.clock.wall_ms(), count)
 
     def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         if isinstance(result, HorologError):

@@ -8,11 +8,11 @@ id.  Then it is stored too, as official brokers do, so it can be looked up; nobo
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Mapping
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import Sent
+from horolog.protocol.grpc.translate import Peer
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import FrameFault
 from horolog.protocol.remoting.gathered import REGION, Gathered
@@ -20,7 +20,6 @@ from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.send import gather
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.transaction_commands import SendHalf
-from horolog.server.message_id import MessageIds
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -50,7 +49,6 @@ class ReplyCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._ids = MessageIds()
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -100,7 +98,7 @@ class ReplyCodes:
             raise refused("topic", f"{topic[:200]!r}; replies go to {self._node.reply_topic!r}")
         peer, node = request.peer, self._node
         found, wrong = gather(
-            [frame], (peer.host, peer.port), node.site, self._new_ids, request.link.shapes
+            [frame], (peer.host, peer.port), node.site, node.new_ids, request.link.shapes
         )
         for _, refusal in wrong:
             raise refusal
@@ -108,9 +106,6 @@ class ReplyCodes:
         if isinstance(gathered.command, SendHalf) or len(gathered.ids) != 1:
             raise refused("body", "one reply at a time, and none of a transaction")
         return gathered
-
-    def _new_ids(self, count: int) -> list[bytes]:
-        return self._ids.take(self._node.engine.clock.wall_ms(), count)
 
     def _pushed(self, request: Request, fields: Mapping[str, str], stored: bytes) -> dict[str, str]:
         """What the client is told of the reply besides its body."""
@@ -120,8 +115,8 @@ class ReplyCodes:
             **_LEAST,
             **{name: fields[name] for name in _LONG if name in fields},
             "properties": properties.replaced(stored, properties.PUSH_REPLY_TIME, now_ms).decode(),
-            "bornHost": f"{socket.inet_ntoa(peer.host)}:{peer.port}",
-            "storeHost": f"{socket.inet_ntoa(host[:4])}:{int.from_bytes(host[4:])}",
+            "bornHost": peer.text,
+            "storeHost": Peer(host[:4], int.from_bytes(host[4:])).text,
             "storeTimestamp": now_ms,
         }
 
