@@ -39,6 +39,19 @@ class Tool:
     async def refusal(self, code: Code, **fields: str) -> Any:
         return await asyncio.to_thread(self._client.call, code, fields)
 
+    async def beat(self, client_id: str, group: str) -> None:
+        """Join a group, as a 4.x client does."""
+        said = {"clientID": client_id, "consumerDataSet": [{"groupName": group}]}
+        answer = await asyncio.to_thread(self._client.call, Code.HEART_BEAT, None, said)
+        assert answer.code == Status.SUCCESS, answer.remark
+
+    async def stored(self) -> str:
+        """The id of a message, by which tools name its place in the log."""
+        fields = {"topic": "mixed", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1"}
+        fields |= {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
+        answer = await asyncio.to_thread(self._client.call, Code.SEND_MESSAGE, fields, b"one")
+        return str(answer.fields["msgId"])
+
     async def settle(self, client_id: str, language: str, settings: pb.Settings) -> Any:
         """Open a Telemetry stream, and say this on it; the stream."""
         stream = self._door.channel.stream_stream(
@@ -149,5 +162,79 @@ def test_each_topic_of_a_producer_is_its_group(tmp_path: Path) -> None:
         table = (await tool.json(Code.GET_ALL_PRODUCER_INFO))["data"]
         assert sorted(table) == ["fifo", "mixed"]
         assert table["mixed"][0]["remoteIP"] == connection["clientAddr"]
+
+    with_tool(tmp_path, story)
+
+
+def running(client_id: str, group: str = "workers", **more: str) -> dict[str, str]:
+    return {"consumerGroup": group, "clientId": client_id, **more}
+
+
+def test_a_tool_hears_of_all_clients_and_a_member_of_those_it_shares_queues_with(
+    tmp_path: Path,
+) -> None:
+    async def story(tool: Tool) -> None:
+        asked = {"consumerGroup": "workers"}
+        await tool.settle("new", "JAVA", consuming(pb.PUSH_CONSUMER, "workers"))
+        code = Code.GET_CONSUMER_LIST_BY_GROUP
+        assert await tool.json(code, **asked) == {"consumerIdList": ["new"]}
+        await tool.beat("old", "others")
+        assert await tool.json(code, **asked) == {"consumerIdList": ["new"]}
+        await tool.beat("old", "workers")
+        assert await tool.json(code, **asked) == {"consumerIdList": ["old"]}
+
+    with_tool(tmp_path, story)
+
+
+def test_what_is_known_of_a_client_that_keeps_no_queues(tmp_path: Path) -> None:
+    async def story(tool: Tool) -> None:
+        code = Code.GET_CONSUMER_RUNNING_INFO
+        wanted = consuming(pb.SIMPLE_CONSUMER, "workers", mixed=(pb.TAG, "TagA"))
+        stream = await tool.settle("new", "JAVA", wanted)
+        shown = await tool.json(code, **running("new", jstackEnable="false"))
+        known = shown.pop("properties")
+        assert int(known.pop("PROP_CONSUMER_START_TIMESTAMP")) > 1_700_000_000_000
+        assert known == {
+            "PROP_CLIENT_VERSION": "JAVA 5.0.3",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+        }
+        [subscription] = shown.pop("subscriptionSet")
+        assert (subscription["topic"], subscription["tagsSet"]) == ("mixed", ["TagA"])
+        empty = ("mqPopTable", "mqTable", "statusTable", "userConsumerInfo")
+        assert shown == {"jstack": None, **{name: {} for name in empty}}
+        for other in (running("newer"), running("new", "others")):
+            nobody = await tool.refusal(code, **other)
+            assert nobody.code == Status.CONSUMER_NOT_ONLINE
+        given = await tool.refusal(
+            Code.CONSUME_MESSAGE_DIRECTLY, **running("new", msgId=await tool.stored())
+        )
+        assert (given.code, given.remark) == (
+            Status.SYSTEM_ERROR,
+            "clientId: 'new' is a 5.x client, and takes no message from tools",
+        )
+        stream.cancel()
+
+    with_tool(tmp_path, story)
+
+
+def test_the_threads_of_a_client_are_asked_of_it(tmp_path: Path) -> None:
+    async def story(tool: Tool) -> None:
+        asked = running("new", jstackEnable="true")
+        stream = await tool.settle("new", "JAVA", consuming(pb.PUSH_CONSUMER, "workers"))
+        stranger = await tool.settle("stranger", "JAVA", consuming(pb.PUSH_CONSUMER, "workers"))
+        answer = asyncio.ensure_future(tool.json(Code.GET_CONSUMER_RUNNING_INFO, **asked))
+        nonce = (await stream.read()).print_thread_stack_trace_command.nonce
+        said = pb.ThreadStackTrace(nonce=nonce, thread_stack_trace="forged")
+        await stranger.write(pb.TelemetryCommand(thread_stack_trace=said))
+        await tool.say(stranger, consuming(pb.PUSH_CONSUMER, "workers"))  # which is heard after it
+        said.thread_stack_trace = "main: waits"
+        await stream.write(pb.TelemetryCommand(thread_stack_trace=said))
+        assert (await answer)["jstack"] == "main: waits"
+        await stream.write(pb.TelemetryCommand(thread_stack_trace=said))  # late: nobody waits
+        answer = asyncio.ensure_future(tool.json(Code.GET_CONSUMER_RUNNING_INFO, **asked))
+        assert (await stream.read()).print_thread_stack_trace_command.nonce != nonce
+        stream.cancel()
+        assert (await answer)["jstack"] is None
 
     with_tool(tmp_path, story)

@@ -86,6 +86,10 @@ class Neighbour(Protocol):
         """Consumer groups with a member that wants something of a topic."""
         ...
 
+    async def thread_stacks(self, group: str, client_id: str, within_s: float) -> str:
+        """What a member says that its threads do; "" if it does not say so in time."""
+        ...
+
 
 def shown_topics(names: Sequence[str]) -> tuple[str, ...]:
     """So many as are kept of one client, by name."""

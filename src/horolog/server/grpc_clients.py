@@ -138,6 +138,10 @@ class Stream(Protocol):
         """Its connection."""
         ...
 
+    def tell(self, command: pb.TelemetryCommand) -> bool:
+        """Ask the client for something; False if it is gone, or takes nothing."""
+        ...
+
 
 class _Settled(NamedTuple):
     """What a client has said of itself."""
@@ -229,6 +233,11 @@ class Streams:
     def member_count(self, group: str) -> int:
         """How many these are."""
         return len(self._of_group.get(group, ()))
+
+    def member(self, group: str, client_id: str) -> Stream | None:
+        """One of them; of several with that id the one that has settled last."""
+        streams = reversed(self._of_group.get(group, {}))
+        return next((stream for stream in streams if stream.client_id == client_id), None)
 
     def publishers(self) -> Iterator[ConnectedClient]:
         """Those that send."""

@@ -202,6 +202,11 @@ class GrpcFront:
         """Consumer groups with a member that wants something of a topic."""
         return self._sessions.streams.wanted.groups_of(topic)
 
+    async def thread_stacks(self, group: str, client_id: str, within_s: float) -> str:
+        """What a member says that its threads do; "" if it does not say so in time."""
+        stream = self._sessions.streams.member(group, client_id)
+        return await self._sessions.stacks.ask(stream, within_s) if stream is not None else ""
+
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Nobody: 5.x clients take what the broker gives them, and keep no offsets."""
 

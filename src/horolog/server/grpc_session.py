@@ -18,6 +18,7 @@ from horolog.server.call import Call
 from horolog.server.connected import Origin
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients, ClientSettings, Streams
+from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.loop import Engine
 
@@ -55,6 +56,8 @@ class Conversation:
 
     def hear(self, command: pb.TelemetryCommand) -> None:
         """Answer settings with the merged settings; a HorologError ends the stream."""
+        if command.HasField("thread_stack_trace"):
+            self._sessions.stacks.heard(self, command.thread_stack_trace)
         if not command.HasField("settings"):
             return  # answers to commands that this broker never sends
         if command.settings.WhichOneof("pub_sub") is None:
@@ -99,6 +102,7 @@ class Conversation:
         """The stream has ended."""
         self._sessions.producers.leave(self)
         self._sessions.streams.leave(self)
+        self._sessions.stacks.left(self)
 
     def then(self, end: Callable[[], None]) -> None:
         """The client has said all: end the stream when everything is answered."""
@@ -120,6 +124,7 @@ class SessionCalls:
     ) -> None:
         self.producers = producers
         self.streams = Streams()
+        self.stacks = ThreadStacks()
         self._engine = engine
         self._access = access
         self._broker_name = broker_name

@@ -17,6 +17,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import Heartbeat, read_heartbeat, read_subscription
 from horolog.protocol.remoting.request import DONE, Answer, content, text
 from horolog.protocol.rocketmq.names import is_system_group
+from horolog.server.remoting import presence
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import RETRY_PREFIX, Node
@@ -83,9 +84,9 @@ class ClientCodes:
         return DONE
 
     def members(self, request: Request) -> Answer:
-        """Ids of all clients in a consumer group: each takes its share of the queues by them."""
+        """Ids of the 4.x clients in a consumer group, which share its queues by them; who is not in it hears of all."""
         group = text(request.frame, "consumerGroup")
-        found = [member.client_id for member in self._node.registry.members(group)]
+        found = presence.client_ids(self._node, group, request.link)
         if not found:
             return Answer(
                 Status.SYSTEM_ERROR, remark=f"consumerGroup: {group!r} has no client just now"

@@ -146,8 +146,17 @@ class MemberCodes:
     # --- what only a client knows -----------------------------------------------------------------
 
     async def running_info(self, request: Request) -> Answer:
-        """What a client says of itself: asked of it over its own connection."""
-        return await self._pass_on(request.frame, b"")
+        """What a client says of itself, asked over its own connection; of a 5.x client what the broker knows, and its threads."""
+        frame = request.frame
+        group, client_id = text(frame, "consumerGroup"), text(frame, "clientId")
+        found = presence.neighbour_of(self._node, group, client_id)
+        if found is None or self._registry.member(group, client_id) is not None:
+            return await self._pass_on(frame, b"")
+        door, client = found
+        stacks = ""
+        if flag(frame, "jstackEnable"):
+            stacks = await door.thread_stacks(group, client_id, _ASK_S)
+        return Answer(body=encode(presence.running(self._node, group, client, stacks)))
 
     async def consume(self, request: Request) -> Answer:
         """A client is given a message at once, and says what it made of it."""
@@ -169,6 +178,11 @@ class MemberCodes:
         group = check_group(text(frame, "consumerGroup"))
         client_id = text(frame, "clientId")
         member = self._registry.member(group, client_id)
+        if member is None and presence.neighbour_of(self._node, group, client_id) is not None:
+            return Answer(
+                Status.SYSTEM_ERROR,
+                remark=f"clientId: {client_id!r} is a 5.x client, and takes no message from tools",
+            )
         if member is None:
             return _not_online(f"clientId: {client_id[:200]!r} is no client of {group!r} just now")
         said = await _ask(member, frame.code, frame.fields, body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from horolog.protocol.remoting.client_bodies import Connected
 from horolog.protocol.remoting.frame import LANGUAGES, OTHER, VERSION
@@ -19,9 +20,13 @@ from horolog.protocol.remoting.heartbeat import (
     MessageModel,
     Subscription,
 )
-from horolog.server.connected import PUSH, ConnectedClient
+from horolog.server.connected import PUSH, ConnectedClient, Neighbour
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client
+from horolog.server.remoting.subscriptions import as_java
+
+if TYPE_CHECKING:
+    from horolog.server.remoting.link import RemotingLink
 
 _VERSION = re.compile(r"[vV]?5[._](\d)[._](\d)(?!\d)")
 _OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3, and every version has a snapshot before it
@@ -35,6 +40,50 @@ def consumers(node: Node, group: str) -> tuple[list[Connected], ConsumerData | N
     if members:
         return clients, members[0].consumer
     return clients, _consumer(group, others[0]) if others else None
+
+
+def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
+    """Clients of a consumer group, for whoever asks.
+
+    A member shares the queues with those that are named: of 5.x clients it must not hear, for they take messages of all
+    queues, and would leave those alone that are left to them.  A tool hears of everybody.
+    """
+    members = node.registry.members(group)
+    found = [member.client_id for member in members]
+    if not any(member.link is link for member in members):
+        found += [each.client_id for door in node.neighbours for each in door.members(group)]
+    return found
+
+
+def neighbour_of(
+    node: Node, group: str, client_id: str
+) -> tuple[Neighbour, ConnectedClient] | None:
+    """A client of a consumer group at another door, and that door."""
+    for door in node.neighbours:
+        for client in door.members(group):
+            if client.client_id == client_id:
+                return door, client
+    return None
+
+
+def running(node: Node, group: str, client: ConnectedClient, stacks: str) -> dict[str, Any]:
+    """ConsumerRunningInfo of a client of 5.x, as far as a broker knows it: queues and rates only 4.x clients tell."""
+    consumer = _consumer(group, client)
+    wanted = [as_java(each) for each in subscriptions(node, group).values()]
+    return {
+        "jstack": stacks or None,
+        "mqPopTable": {},
+        "mqTable": {},
+        "properties": {
+            "PROP_CLIENT_VERSION": f"{client.language} {client.version}".strip(),
+            "PROP_CONSUMEORDERLY": "false",  # the broker keeps the order of 5.x groups
+            "PROP_CONSUMER_START_TIMESTAMP": str(client.connected_ms),
+            "PROP_CONSUME_TYPE": consumer.consume_type.name,
+        },
+        "statusTable": {},
+        "subscriptionSet": wanted,
+        "userConsumerInfo": {},
+    }
 
 
 def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
