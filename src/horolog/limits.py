@@ -199,6 +199,7 @@ FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is
 FRAMES_OPEN_MAX = 4_096  # the same bound for small frames
 FRAMES_AHEAD_BYTES = 64 * KIB  # read at once where small frames are read one after another
 DAMAGED_FRAMES_MAX = 65_536  # remembered, so that each is told once and not read again
+SECTORS_LOST_MAX = 64  # of the log that cannot be read, and it goes on without; of a disk with more nothing is believed
 HOLES_READ_MAX = 256  # of one search by store time: some 20 ms
 HOLES_REPORTED_MAX = 65_536  # queue offsets that cannot be read, each named once
 QUEUE_SEARCH_UNITS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from horolog.delay.far.compaction import FarSettings
 from horolog.protocol.commands import (
     Ack,
     CountPending,
@@ -77,3 +78,28 @@ def test_a_delay_file_cut_while_running_ends_nothing(any_world, part, delay_ms) 
         view = ask(DescribeBroker()).problems
         assert view
         assert not any("unpack" in each for each in view)
+
+
+def test_a_run_cut_while_it_is_mapped_is_set_aside(make_world, tmp_path) -> None:
+    """Reading what is not there any more would end the process."""
+    world = make_world(root=tmp_path)
+    world.broker.settings = world.broker.settings._replace(far=FarSettings(buffer_bytes=2_000))
+    world.broker.open()
+    ask = world.broker.ask
+    ask(CreateTopic("t", TopicType.MIXED, 1))
+    due_ms = world.clock.wall_ms() + 3 * DAY_MS
+    sent(world, due_ms, 200)
+    world.broker.settle()
+    world.clock.advance(2_000)
+    world.broker.settle()
+    assert len(names(m.layout for m in ask(ListPending(due_ms, due_ms + 1)))) == 100
+    run = min(world.broker.shard.delay.far.runs)
+    world.disk.open(f"shard-00/runs/{run}.run").truncate(4_096)
+    names(m.layout for m in ask(ListPending(due_ms, due_ms + 1)))
+    names(each.layout for each in ask(FindMessages("t", "m3")))
+    ask(Recall("t", "m5", due_ms))
+    assert any(
+        "quarantined until the next start" in each for each in ask(DescribeBroker()).problems
+    )
+    world.reopen()
+    assert ask(CountPending()).total == 200

@@ -302,3 +302,24 @@ def test_chunks_fit_the_segments() -> None:
     header = ChunkHeader(1, 2, NOTHING_BEFORE, 64)
     assert decode_header(encode_header(header)) == header
     assert decode_header(encode_header(header._replace(capacity=65))) is None
+
+
+@pytest.mark.parametrize("rows", [1_024, 4_096], ids=["sealed", "open"])
+def test_a_file_that_is_cut_while_it_is_mapped_is_told(tmp_path, rows: int) -> None:
+    """Reading what is not there any more would end the process; the rest of the rows is found."""
+    disk = Disk(tmp_path)
+    index = opened(disk, rows)
+    keys = some_keys(2_500)
+    positions = filled(index, keys, step=500)
+    assert index.flush()
+    same_as_list(index, keys[::50], positions[::50])
+    name = disk.list("keys")[0]
+    disk.open(f"keys/{name}").truncate(HEADER_BYTES + 100 * ROW_BYTES)
+    kept = [0, 50, 2_450] if rows < 2_500 else [0, 50]
+    for i in kept:
+        assert index.find(int(keys[i])) == [int(positions[i])]
+    assert index.find(int(keys[500])) == []
+    at, found = index.find_many(keys[kept])
+    assert (at.tolist(), found.tolist()) == (list(range(len(kept))), positions[kept].tolist())
+    assert any("cut while the broker ran" in each.text for each in index.problems)
+    index.close()

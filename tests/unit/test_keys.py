@@ -331,3 +331,27 @@ def test_one_key_for_everything(storage: Storage) -> None:
 def test_merging_nothing() -> None:
     assert list(merge_slices([], 64)) == []
     assert list(merge_slices([sorted_columns(np.empty(0, np.uint64))], 64)) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_is_cut_while_it_is_mapped_is_made_again(tmp_path: Path, restarted) -> None:
+    """Reading what is not there any more would end the process."""
+    storage = Disk(tmp_path)
+    storage.make_dir(DIR)
+    rows = 4_096  # of more than a page
+    keys = some_keys(rows * 3)
+    read = reader(keys, [])
+    runs = KeyRuns(storage, DIR, buffer_rows=rows, read_keys=read)
+    if restarted:
+        runs.add(keys)
+        runs.close()
+        runs.open(len(keys), read)
+    else:
+        runs.add(keys)
+    for name in storage.list(DIR)[::2]:
+        storage.open(f"{DIR}/{name}").truncate(HEADER_BYTES)
+    check(runs, keys)
+    assert {(tmp_path / DIR / name).stat().st_size for name in storage.list(DIR)} == {
+        HEADER_BYTES + 12 * rows
+    }
+    runs.close()

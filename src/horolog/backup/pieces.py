@@ -8,10 +8,10 @@ from typing import Protocol
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File
+from horolog.storage.sectors import read_around
 
 CHUNK_BYTES = 1 << 20
 SYNC_BYTES = 16 << 20  # so that the log's own syncs never wait for much of a backup's
-_SECTOR_BYTES = 4_096  # the least that a disk reads, or cannot read
 
 
 class Reads(Protocol):
@@ -35,19 +35,15 @@ class ReadsAround:
 
     def read(self, offset: int, length: int) -> bytes:
         """As of the file; sector by sector once a read has failed."""
-        try:
-            return self._file.read(offset, length)
-        except HorologError as error:
-            if error.code is not ErrorCode.DISK_FAILED or self._left <= 0:
-                raise
-        if length > _SECTOR_BYTES:
-            stop = offset + length
-            places = range(offset, stop, _SECTOR_BYTES)
-            return b"".join(self.read(at, min(_SECTOR_BYTES, stop - at)) for at in places)
+        return read_around(self._file, offset, length, self._lose)
+
+    def _lose(self, first: int, stop: int, why: HorologError) -> None:
+        if self._left <= 0:
+            raise why
         self._left -= 1
-        first = self.gaps.pop()[0] if self.gaps and self.gaps[-1][1] == offset else offset
-        self.gaps.append((first, offset + length))
-        return bytes(length)
+        if self.gaps and self.gaps[-1][1] == first:
+            first = self.gaps.pop()[0]
+        self.gaps.append((first, stop))
 
 
 def read_pieces(file: Reads, size: int, path: str) -> Iterator[bytes]:

@@ -23,11 +23,11 @@ from horolog.delay.entry import (
     ORIGIN_LONG,
     records_of,
 )
-from horolog.delay.mapped import Mapped
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
 from horolog.log.keys import KeyRuns
 from horolog.storage.api import File, Storage
+from horolog.storage.mapped import Mapped
 
 _FEW = 8  # origins for which plain Python is faster than numpy
 _FIRST_ROWS = 256
@@ -97,7 +97,7 @@ class EntryFiles:
         self._index: File = storage.open(self.index_path, create=True)
         self._log_view = Mapped(self._log)
         self._index_view = Mapped(self._index)
-        self.keys = KeyRuns(storage, directory)
+        self.keys = KeyRuns(storage, directory, read_keys=self._keys_of)
 
     @property
     def records_path(self) -> str:
@@ -125,7 +125,10 @@ class EntryFiles:
         return True
 
     def _open_keys(self) -> None:
-        self.keys.open(self.count, lambda first, stop: self._read(first, stop)["key"].copy())
+        self.keys.open(self.count, self._keys_of)
+
+    def _keys_of(self, first: int, stop: int) -> npt.NDArray[np.uint64]:
+        return self._read(first, stop)["key"].copy()
 
     def _read(self, first: int, stop: int) -> npt.NDArray[Any]:
         raw = self._index.read(first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES)

@@ -31,6 +31,7 @@ from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.record import MANY_TAGS
 from horolog.storage.api import File, Storage
+from horolog.storage.sectors import read_around
 
 UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
 UNIT_BYTES = 20
@@ -191,7 +192,7 @@ class ConsumeQueue:
             return rows[offset - self._written : offset - self._written + count]
         first = offset - offset % QUEUE_FILE_UNITS
         count = min(count, self._written - offset, first + QUEUE_FILE_UNITS - offset)
-        raw = self._open(first).read((offset - first) * UNIT_BYTES, count * UNIT_BYTES)
+        raw = self._raw(first, (offset - first) * UNIT_BYTES, count * UNIT_BYTES)
         there = len(raw) // UNIT_BYTES
         if not there:
             raise HorologError(
@@ -200,18 +201,46 @@ class ConsumeQueue:
             )
         return np.frombuffer(raw, UNIT, there)
 
+    def _raw(self, first: int, at: int, length: int) -> bytes:
+        """Bytes of a file.  Units that the disk cannot read are zeros: whoever reads searches the log for them."""
+        lost: list[tuple[int, int]] = []
+        raw = read_around(
+            self._open(first), at, length, lambda start, stop, why: lost.append((start, stop))
+        )
+        if not lost:
+            return raw
+        units = bytearray(raw)
+        for start, stop in lost:  # a unit of which a half was read would be another message's
+            start = (start - at) // UNIT_BYTES * UNIT_BYTES
+            stop = min(len(units), -(-(stop - at) // UNIT_BYTES) * UNIT_BYTES)
+            units[start:stop] = bytes(stop - start)
+        return bytes(units)
+
     def drop_below(self, position: int) -> bool:
         """Move `first` to the first unit whose message lies at or above that log position; True if it moved."""
         low, high = self.first, self.length
         while low < high:
             middle = (low + high) // 2
-            if int(self.read(middle, 1)["position"][0]) < position:
-                low = middle + 1
+            sound = self._sound_from(middle, high)
+            if sound < high and int(self.read(sound, 1)["position"][0]) < position:
+                low = sound + 1
             else:
                 high = middle
         moved = low > self.first
         self.first = low
         return moved
+
+    def _sound_from(self, offset: int, stop: int) -> int:
+        """The first unit from `offset` on that is not all zeros; `stop` if all before it are."""
+        count = 1
+        while offset < stop:
+            units = self.read(offset, min(count, stop - offset))
+            found = np.flatnonzero((units["position"] != 0) | (units["size"] != 0))
+            if len(found):
+                return offset + int(found[0])
+            offset += len(units)
+            count = _WRITE_UNITS
+        return stop
 
     def files_below(self, offset: int) -> list[str]:
         """Paths of the files that lie wholly below a queue offset."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from horolog.errors import Problem
+from horolog.errors import HorologError, Problem
 from horolog.limits import (
     DAMAGED_FRAMES_MAX,
     FRAMES_AHEAD_BYTES,
@@ -75,8 +75,9 @@ class FrameReader:
 
     def __init__(self, segments: SegmentReader, log_id: int) -> None:
         self.problems: list[Problem] = []  # each told once; whoever reads them clears the list
-        self.index = FrameIndex(segments.segment_bytes, segments.bytes_at, log_id, self._gap)
+        self.index = FrameIndex(segments.segment_bytes, segments.bytes_around, log_id, self._gap)
         self._segments = segments
+        segments.on_lost = self._lose
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
         self._last: OpenFrame | None = None
@@ -159,9 +160,9 @@ class FrameReader:
         first, chunk = self._ahead
         if not first <= at <= at + length <= first + len(chunk):
             if not 0 <= at - self._after < FRAMES_AHEAD_BYTES:
-                return self._segments.bytes_at(at, length)
+                return self._segments.bytes_around(at, length)
             first = at
-            chunk = self._segments.bytes_at(at, max(length, min(FRAMES_AHEAD_BYTES, end - at)))
+            chunk = self._segments.bytes_around(at, max(length, min(FRAMES_AHEAD_BYTES, end - at)))
             self._ahead = first, chunk
         return chunk[at - first : at - first + length]
 
@@ -181,6 +182,10 @@ class FrameReader:
     def _gap(self, first: int, end: int) -> None:
         why = "cannot be read: the header of a frame is damaged"
         self._tell(first, f"commit log: {end - first} bytes from log position {first} on {why}")
+
+    def _lose(self, first: int, end: int, why: HorologError) -> None:
+        text = f"commit log: {end - first} bytes from log position {first} on cannot be read: {why}"
+        self._tell(first, text)
 
     def _tell(self, position: int, text: str) -> None:
         self.problems.append(Problem(text, self._segments.path(position)))

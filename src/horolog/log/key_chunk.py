@@ -34,6 +34,8 @@ from horolog.log.key_rows import (
     sum_of,
 )
 from horolog.storage.api import File, Storage
+from horolog.storage.mapped import is_cut, whole_view
+from horolog.storage.sectors import read_around
 
 SCAN_ROWS = 65_536  # read at once
 _SEAL_BLOCKS = 16  # of heads, written in one step
@@ -78,7 +80,7 @@ class Chunk:
         self._heads = np.zeros(self.header.capacity, np.uint32)
         while self.count < count:
             n = min(count - self.count, SCAN_ROWS)
-            raw = file.read(HEADER_BYTES + ROW_BYTES * self.count, ROW_BYTES * n)
+            raw = read_around(file, HEADER_BYTES + ROW_BYTES * self.count, ROW_BYTES * n)
             if len(raw) < ROW_BYTES * n:
                 return False
             words = np.frombuffer(raw, "<u8").reshape(n, 3)
@@ -97,7 +99,7 @@ class Chunk:
         try:
             if file.size() < sealed_bytes(capacity):
                 return False
-            row = file.read(HEADER_BYTES + ROW_BYTES * (capacity - 1), ROW_BYTES)
+            row = read_around(file, HEADER_BYTES + ROW_BYTES * (capacity - 1), ROW_BYTES)
         finally:
             file.close()
         last, rows = intact(np.frombuffer(row, "<u8").reshape(1, 3), np.array([capacity]))
@@ -253,11 +255,11 @@ class Chunk:
         """The heads (as u32), and the file."""
         if self._file is not None:
             assert self._heads is not None
-            return self._heads.data, self._file.view()
-        if self._mapped_heads is None:
+            return self._heads.data, self._whole(self._file, HEADER_BYTES + ROW_BYTES * self.count)
+        if self._mapped_heads is None or is_cut(self._view):
             file = self._storage.open(self.path)
             try:
-                self._view = file.view()
+                self._view = self._whole(file, sealed_bytes(self.header.capacity))
             finally:
                 file.close()
             capacity = self.header.capacity
@@ -265,6 +267,12 @@ class Chunk:
             self._mapped_heads = self._view[after : after + 4 * capacity].cast("I")
             self._crcs = self._view[after + 4 * capacity :]
         return self._mapped_heads, self._view
+
+    def _whole(self, file: File, size: int) -> memoryview:
+        view, cut = whole_view(file, size)
+        if cut:
+            self.damage = f"{self.path}: it was cut while the broker ran"
+        return view
 
     def _words(self, view: memoryview) -> Words:
         return np.frombuffer(view, "<u8", 3 * self.count, HEADER_BYTES).reshape(-1, 3)

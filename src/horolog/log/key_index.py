@@ -35,6 +35,7 @@ from horolog.log.key_rows import (
     decode_header,
 )
 from horolog.storage.api import Storage
+from horolog.storage.sectors import read_around
 
 CHUNK_ROWS = 1 << 20
 _TAIL_ROWS = 4_096
@@ -331,7 +332,7 @@ class KeyIndex:
         for name in self._storage.list(self._directory):
             path = f"{self._directory}/{name}"
             file = self._storage.open(path)
-            header = decode_header(file.read(0, HEADER_BYTES))
+            header = decode_header(read_around(file, 0, HEADER_BYTES))
             file.close()
             if (
                 header is None

@@ -36,6 +36,8 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.log.key_merge import Columns, merge_slices
 from horolog.storage.api import File, Storage
+from horolog.storage.mapped import is_cut
+from horolog.storage.sectors import read_around
 
 MAGIC = b"HLKR"
 VERSION = 1
@@ -81,19 +83,23 @@ class Run:
     count: int
     columns: Columns
     name: str = ""
+    view: memoryview = field(default=memoryview(b""), repr=False)  # of the file
     unchecked: memoryview | None = None  # the columns as stored, until their CRC has been compared
     columns_crc: int = 0
 
     def map(self, view: memoryview) -> None:
         """Use the columns of this run's file, which `view` shows."""
         self.name = run_name(self.first, self.count)
+        self.view = view
         self.columns = Columns(
             np.frombuffer(view, "<u8", self.count, HEADER_BYTES),
             np.frombuffer(view, "<u4", self.count, HEADER_BYTES + 8 * self.count),
         )
 
     def is_damaged(self) -> bool:
-        """Compare the CRC of columns that were not written by this process; False from then on."""
+        """Whether the file was cut; else compare the CRC of columns that were not written by this process, once."""
+        if is_cut(self.view):
+            return True
         unchecked, self.unchecked = self.unchecked, None
         return unchecked is not None and crc32(unchecked) != self.columns_crc
 
@@ -115,7 +121,7 @@ def load_run(storage: Storage, directory: str, name: str) -> Run | None:
     first, count = parse_run_name(name)
     file = storage.open(f"{directory}/{name}")
     try:
-        head = file.read(0, HEADER_BYTES)
+        head = read_around(file, 0, HEADER_BYTES)
         if not 0 < count < _ROWS_MAX or file.size() != HEADER_BYTES + ROW_BYTES * count:
             return None
         crc: int = _HEAD.unpack_from(head)[5]
@@ -124,7 +130,7 @@ def load_run(storage: Storage, directory: str, name: str) -> Run | None:
         view = file.view()
     finally:
         file.close()
-    run = Run(first, count, NO_COLUMNS, "", view[HEADER_BYTES:], crc)
+    run = Run(first, count, NO_COLUMNS, unchecked=view[HEADER_BYTES:], columns_crc=crc)
     run.map(view)
     return run
 

@@ -55,6 +55,7 @@ _MERGE_SHARE = 4  # rows merged for each key added: twice what is needed, so tha
 _FULL_PAUSE = FANOUT  # full buffers until a merge that met a full disk is tried again
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+ReadKeys: TypeAlias = Callable[[int, int], Keys]
 
 
 class KeyRuns:
@@ -62,10 +63,18 @@ class KeyRuns:
 
     directory    of the hour; it must exist
     buffer_rows  keys kept in memory; the sizes of runs, merges and steps follow from it
+    read_keys    the keys of entries [a, b), for runs that turn out to be damaged when they are used
     Any disk failure but DISK_FULL is raised.  On a full disk keys stay in memory and are written later.
     """
 
-    def __init__(self, storage: Storage, directory: str, *, buffer_rows: int = BUFFER_ROWS) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        *,
+        buffer_rows: int = BUFFER_ROWS,
+        read_keys: ReadKeys | None = None,
+    ) -> None:
         self.count = 0
         self._storage = storage
         self._directory = directory
@@ -77,11 +86,11 @@ class KeyRuns:
         self._merge: Merge | None = None
         self._credit = 0  # rows of merging that are due
         self._merge_from = 0  # no merge starts below this count
-        self._read_keys: Callable[[int, int], Keys] | None = None
+        self._read_keys = read_keys
 
     # --- opening --------------------------------------------------------------------------------
 
-    def open(self, count: int, read_keys: Callable[[int, int], Keys]) -> None:
+    def open(self, count: int, read_keys: ReadKeys) -> None:
         """After a restart: use the run files below `count`, read the other keys [a, b) with `read_keys`.
 
         Files that are not intact, overlap others or go beyond `count` are removed, without sync: `count` must
@@ -108,7 +117,7 @@ class KeyRuns:
             self.count += run.count
         self._read_up_to(count, read_keys)
 
-    def _read_up_to(self, stop: int, read_keys: Callable[[int, int], Keys]) -> None:
+    def _read_up_to(self, stop: int, read_keys: ReadKeys) -> None:
         while self.count < stop:
             self.add(read_keys(self.count, min(stop, self.count + self._buffer_rows)))
 
@@ -222,14 +231,15 @@ class KeyRuns:
     # --- finding --------------------------------------------------------------------------------
 
     def _check(self, run: Run) -> None:
-        """At the first use of a run from before the start: if it is damaged, rebuild it."""
-        if run.unchecked is None or not run.is_damaged() or self._read_keys is None:
+        """Rebuild a run that turns out to be damaged at its first use after a start, or to have been cut."""
+        if not run.is_damaged():
             return
+        assert self._read_keys is not None, f"nobody knows the keys of {self._directory}"
         stop = run.first + run.count
         starts = range(run.first, stop, self._buffer_rows)
         keys = [self._read_keys(at, min(stop, at + self._buffer_rows)) for at in starts]
         run.columns = sorted_columns(np.concatenate(keys))
-        run.name = ""
+        run.name, run.view, run.unchecked = "", memoryview(b""), None
         self._write(run)
 
     def find(self, key: int) -> list[int]:

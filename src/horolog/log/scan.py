@@ -147,7 +147,7 @@ class SalvageScan:
             if rest < HEADER_BYTES:
                 at += rest
                 continue
-            read, log_id = self._reader.bytes_at, self._identity.log_id
+            read, log_id = self._reader.bytes_around, self._identity.log_id
             found = intact_frame(read, log_id, at)
             if found is None:
                 following = next_frame(read, log_id, at + 1, at + rest)

@@ -7,11 +7,13 @@ simulator); `SegmentReader` to the core.  They share nothing but the files.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.limits import SECTORS_LOST_MAX
 from horolog.storage.api import File, Storage
+from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
 
 _OPEN_MAX = 32  # segments open for reading at a time
 
@@ -180,18 +182,46 @@ class SegmentWriter:
 
 
 class SegmentReader:
-    """Reads segments; the least recently used files are closed."""
+    """Reads segments; the least recently used files are closed.
+
+    on_lost  told log positions [from, to) of a sector that the disk cannot read, and why
+    """
 
     def __init__(self, storage: Storage, directory: str, segment_bytes: int) -> None:
         self._storage = storage
         self._directory = directory
         self._files: OrderedDict[int, File] = OrderedDict()
+        self._lost: set[int] = set()  # sectors of the log that the disk could not read
         self.segment_bytes = segment_bytes
+        self.on_lost: Callable[[int, int, HorologError], None] = lambda first, stop, why: None
 
     def bytes_at(self, position: int, length: int) -> bytes:
-        """Raw bytes of one segment; fewer at its end.  DISK_FAILED if the segment has gone."""
+        """Raw bytes of one segment; fewer at its end.  DISK_FAILED if it has gone, or the disk cannot read it."""
+        at = position % self.segment_bytes
+        return self._file(position - at).read(at, min(length, self.segment_bytes - at))
+
+    def bytes_around(self, position: int, length: int) -> bytes:
+        """The same with zeros for sectors that the disk cannot read, each told once to `on_lost`.
+
+        DISK_FAILED when there are more of them than a disk has that works, or nothing else can be read either:
+        then the disk has failed, and may work again, and nothing may count as lost for that.
+        """
         at = position % self.segment_bytes
         base = position - at
+        file = self._file(base)
+
+        def lose(first: int, stop: int, why: HorologError) -> None:
+            sector = (base + first) // SECTOR_BYTES
+            if sector in self._lost:
+                return
+            if len(self._lost) >= SECTORS_LOST_MAX or not reads_elsewhere(file, first):
+                raise why
+            self._lost.add(sector)
+            self.on_lost(base + first, base + stop, why)
+
+        return read_around(file, at, min(length, self.segment_bytes - at), lose)
+
+    def _file(self, base: int) -> File:
         file = self._files.get(base)
         if file is None:
             file = self._files[base] = self._opened(base)
@@ -199,7 +229,7 @@ class SegmentReader:
                 self._files.popitem(last=False)[1].close()
         else:
             self._files.move_to_end(base)
-        return file.read(at, min(length, self.segment_bytes - at))
+        return file
 
     def path(self, position: int) -> str:
         """The file that holds a log position."""

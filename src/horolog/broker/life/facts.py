@@ -16,7 +16,8 @@ from horolog.log.checkpoint import (
 from horolog.log.frame import HEADER_BYTES, body_intact, parse
 from horolog.log.recovery import CheckpointFound
 from horolog.log.segment import SegmentReader, bases_on_disk, segment_bases
-from horolog.storage.api import Storage, read_file
+from horolog.storage.api import Storage
+from horolog.storage.sectors import read_if_any
 
 
 class ShardMeta(NamedTuple):
@@ -74,7 +75,7 @@ def _checkpoints(
 ) -> tuple[list[Checkpoint], CheckpointFound]:
     valid = []
     for name in reversed(names):
-        checkpoint = decode_checkpoint(read_file(storage, f"{place}/{name}"))
+        checkpoint = decode_checkpoint(read_if_any(storage, f"{place}/{name}"))
         if checkpoint is None:
             report.append(f"checkpoint {name} is not intact and was passed over")
             continue

@@ -18,7 +18,7 @@ from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.errors import NO_ROOM, HorologError
 from horolog.log.checkpoint import FAR_SETTLED
-from horolog.storage.api import read_file
+from horolog.storage.sectors import read_if_any
 
 if TYPE_CHECKING:
     from horolog.delay.far.store import FarStore
@@ -122,10 +122,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
     run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
     run.version, run.frozen = row["version"], row.get("frozen", False)
     if run.version:
-        try:
-            state = decode_run_state(read_file(far.storage, _state_path(far, run)))
-        except FileNotFoundError:
-            state = None
+        state = decode_run_state(read_if_any(far.storage, _state_path(far, run)))
         if state is None or state.rows != info.rows:
             return f"state {run.version} of run {name} is missing or damaged"
         run.take_state(state)

@@ -36,6 +36,7 @@ from horolog.limits import (
     RUNS_OPEN_MAX,
 )
 from horolog.storage.api import Storage
+from horolog.storage.mapped import is_cut
 
 
 class FarStore:
@@ -92,6 +93,9 @@ class FarStore:
         One in use that is damaged after its records is made whole from its index.  DAMAGED if it cannot be.
         """
         run = self._opened.get(name)
+        if run is not None and is_cut(run.view):
+            self.forget_file(name)
+            run = None
         if run is None:
             run = self._opened[name] = self._open(name)
             run.tell = self.problems.append

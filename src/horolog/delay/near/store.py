@@ -15,7 +15,8 @@ from horolog.delay.near.hour import Hour
 from horolog.delay.near.hours import damaged_hour
 from horolog.delay.state import SECONDS, decode_state, encode_state, state_name
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS
-from horolog.storage.api import Storage, read_file
+from horolog.storage.api import Storage
+from horolog.storage.sectors import read_if_any
 
 HANDED_BYTES = 32  # that a hand-over takes beside the record: its origin, and a unit of a queue
 Rows = list[dict[str, int]]  # of a checkpoint's registry
@@ -62,10 +63,7 @@ class NearStore:
         path = self.path(hour_id)
         if path.rpartition("/")[2] in aside:
             return damaged_hour(row, f"hour {hour_id} is in quarantine")
-        try:
-            state = decode_state(read_file(self._storage, f"{path}/{state_name(version)}"))
-        except FileNotFoundError:
-            state = None
+        state = decode_state(read_if_any(self._storage, f"{path}/{state_name(version)}"))
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
         hour = self._made(hour_id)

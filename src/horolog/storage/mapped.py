@@ -1,16 +1,32 @@
-"""A file that is only appended to, mapped for reading; what was cut off it while the broker runs reads as zeros.
+"""Mapped files that are cut while the broker runs.
 
-A page that is mapped and no longer there would end the process, so the size is looked at before each use.  Zeros do
-not verify: who reads them takes them for damage, and says so.
+A page that is mapped and no longer there would end the process, so the size is looked at before each use.  What was
+cut off reads as zeros.  They do not verify: who reads them takes them for damage, and says so.
 """
 
 from __future__ import annotations
 
+import mmap
+
 from horolog.storage.api import File
 
 
+def is_cut(view: memoryview) -> bool:
+    """Whether the file that a view shows has become shorter; then the view must not be read any more."""
+    file = view.obj
+    return isinstance(file, mmap.mmap) and file.size() < len(file)
+
+
+def whole_view(file: File, size: int) -> tuple[memoryview, bool]:
+    """The file, at least `size` bytes of it with zeros for what was cut off, and whether it was."""
+    view = file.view()
+    if len(view) >= size:
+        return view, False
+    return memoryview(file.read(0, size).ljust(size, b"\0")), True
+
+
 class Mapped:
-    """Views of one file; `drop` them before it is truncated or closed."""
+    """Views of a file that is only appended to; `drop` them before it is truncated or closed."""
 
     def __init__(self, file: File) -> None:
         self._file = file

@@ -1,0 +1,73 @@
+"""Reading files of a disk that cannot read some of its sectors: these are zeros, and whoever reads hears of them.
+
+Zeros verify nowhere, so what reads this way takes them for damage: a hole in the log, a file that is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import File, Storage, read_file
+
+SECTOR_BYTES = 4_096  # the least that a disk reads, or cannot read
+
+
+def _none(first: int, stop: int, why: HorologError) -> None:
+    """Whoever reads finds out: what it reads has a check sum."""
+
+
+def read_around(
+    file: File, offset: int, length: int, lose: Callable[[int, int, HorologError], None] = _none
+) -> bytes:
+    """As `file.read`; a sector that cannot be read, also when it is tried again, is zeros.
+
+    lose  is told the bytes [from, to) of each, and why; it raises where that is too much
+    """
+    try:
+        return file.read(offset, length)
+    except HorologError as error:
+        if error.code is not ErrorCode.DISK_FAILED:
+            raise
+    stop = min(offset + length, file.size())
+    pieces = []
+    while offset < stop:
+        after = min(stop, offset - offset % SECTOR_BYTES + SECTOR_BYTES)
+        try:
+            pieces.append(file.read(offset, after - offset))
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+            lose(offset, after, error)
+            pieces.append(bytes(after - offset))
+        offset = after
+    return b"".join(pieces)
+
+
+def reads_elsewhere(file: File, bad: int) -> bool:
+    """Whether any of some other sectors can be read, where the one with byte `bad` cannot.
+
+    They lie before it, or if need be right after it: what lies far behind may never have been written, and then it
+    is not asked of the disk.
+    """
+    sector = bad // SECTOR_BYTES
+    for place in {0, sector // 4, sector // 2, sector * 3 // 4, sector + 1, sector + 2} - {sector}:
+        try:
+            if file.read(place * SECTOR_BYTES, SECTOR_BYTES):
+                return True
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+    return False
+
+
+def read_if_any(storage: Storage, path: str) -> bytes:
+    """The whole content of a file; nothing if it is missing, or the disk cannot read it."""
+    try:
+        return read_file(storage, path)
+    except FileNotFoundError:
+        return b""
+    except HorologError as error:
+        if error.code is not ErrorCode.DISK_FAILED:
+            raise
+        return b""
