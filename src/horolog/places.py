@@ -1,6 +1,6 @@
 """Locations that somebody names: a path on a disk, and no object store that is taken for one.
 
-Everything that takes a location of files asks `local_place` before anything runs: `s3a://bucket/lake` is a fine name
+Everything that takes a location of files asks `local_place` before anything runs: `s3a://bucket/pending` is a fine name
 of a local directory, and whoever makes it believes that the data went to the bucket.
 """
 
@@ -19,7 +19,7 @@ SUPPORTED = "a plain path or a file:// URL"
 def local_place(place: str | os.PathLike[str], what: str) -> str:
     """The path that a location means; BAD_REQUEST, beginning with `what`, if it is in a store that is not supported.
 
-    what  the option as its user knows it: `--rejects`, `LAKE`, `option 'path'`
+    what  the option as its user knows it: `--rejects`, `--out`, `option 'path'`
     """
     text = os.fspath(place)
     found = _SCHEME.match(text)

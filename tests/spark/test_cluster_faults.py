@@ -17,7 +17,7 @@ from lake_world import TOPICS, now_ms, total
 from received import received
 from stepped import Stepped
 
-from horolog.lake.jobs import table as lake_table
+from horolog.lake.table import delta
 from horolog.limits import HOUR_MS
 from horolog.pipeline.offload import offload
 
@@ -83,7 +83,7 @@ def in_the_lake_once(broker, uri, made) -> None:
     assert shown["waiting"] == len(far)
     assert total(broker) == len(made)
     found = []
-    for path in lake_table.files_of(uri, shown["offloads"][0]["number"]):
+    for path in delta.files_of(uri, shown["offloads"][0]["number"]):
         table = pq.read_table(path.removeprefix("file://"), columns=["message_id", "body"])
         found += [(row["message_id"], row["body"].decode()) for row in table.to_pylist()]
     assert sorted(found) == sorted(far.items())
@@ -176,13 +176,13 @@ def test_the_driver_dies_and_its_task_does_not_know(cluster, broker, tmp_path, u
         assert len(half_files(uri)) == 1
         first.kill()
     wait_until(lambda: not half_files(uri), WAIT_S)
-    assert not lake_table.has_table(uri)
+    assert not delta.has_table(uri)
     assert total(broker) == len(made)
     with job("offload", cluster, broker.admin_url, tmp_path) as second:
         second.until("done: ")
         assert second.ended() == 0
     number = broker.admin.get("/v1/offloads")["offloads"][0]["number"]
-    assert len(list(Path(uri).rglob("part-*.parquet"))) > len(lake_table.files_of(uri, number))
+    assert len(list(Path(uri).rglob("part-*.parquet"))) > len(delta.files_of(uri, number))
     in_the_lake_once(broker, uri, made)
     handed_over_once(broker, made)
 
@@ -210,7 +210,7 @@ def test_the_driver_dies_at_the_commit_of_an_offload(
                 running.pop().kill()
             first.go()
             assert first.heard() == ""
-        assert lake_table.has_table(uri) == (when != "written")
+        assert delta.has_table(uri) == (when != "written")
         assert total(broker) == len(made)
         assert (broker.admin.get("/v1/offloads")["waiting"] > 0) == (when == "after")
         with job("offload", cluster, proxy.url, tmp_path) as second:

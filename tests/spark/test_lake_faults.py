@@ -17,8 +17,8 @@ from lake_world import fill, now_ms, receive_all, total
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs import broker as lake_broker
-from horolog.lake.jobs import table as lake_table
 from horolog.lake.jobs.rows import plan
+from horolog.lake.table import delta, reading
 from horolog.limits import HOUR_MS
 from horolog.pipeline.offload import APP, abort_open, offload, write
 from horolog.pipeline.promote import forget_past, promote_due, promote_hour
@@ -39,7 +39,7 @@ def from_ms(broker) -> int:
 def in_table(uri: str, number: int) -> list[str]:
     """Bodies, as the Delta log names their files."""
     found = []
-    for path in lake_table.files_of(uri, number):
+    for path in delta.files_of(uri, number):
         found += [body.decode() for body in pq.ParquetFile(path).read()["body"].to_pylist()]
     return sorted(found)
 
@@ -57,9 +57,9 @@ def test_a_job_that_was_stopped_goes_on(broker, tmp_path, stopped) -> None:
     if stopped != "begun":
         files = write(frozen, plan(frozen.opened(), frozen.from_ms), uri, None)
     if stopped in ("committed", "told"):
-        assert lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+        assert delta.commit_files(uri, frozen.log_id, frozen.offload_id, files)
     if stopped == "told":
-        has = lake_table.sum_of(uri, frozen.offload_id)
+        has = reading.sum_of(uri, frozen.offload_id)
         lake_broker.commit(broker.admin, frozen.offload_id, has.rows, has.checksum, uri)
     broker.kill()
     broker.restart()
@@ -82,7 +82,7 @@ def test_a_table_that_lacks_rows_is_refused_and_nothing_changes(broker, tmp_path
     units = plan(frozen.opened(), frozen.from_ms)
     files = write(frozen, units, uri, None)
     assert len(files) > 1
-    lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files[1:])
+    delta.commit_files(uri, frozen.log_id, frozen.offload_id, files[1:])
     with pytest.raises(HorologError, match="the lake has") as refused:
         offload(broker.admin, uri, start)
     assert refused.value.code is ErrorCode.BAD_REQUEST
@@ -157,7 +157,7 @@ def test_two_promote_at_once(broker, tmp_path) -> None:
     broker.advance(30 * 24 * HOUR_MS)
     assert sorted(receive_all(broker)) == sorted(made)
     assert forget_past(broker.admin_url, 0) > 0
-    assert all(lake_table.files_of(uri, number) == [] for number in (1, 2))
+    assert all(delta.files_of(uri, number) == [] for number in (1, 2))
 
 
 def test_a_table_that_lost_a_file_is_not_promoted(broker, tmp_path) -> None:
@@ -165,7 +165,7 @@ def test_a_table_that_lost_a_file_is_not_promoted(broker, tmp_path) -> None:
     uri = str(tmp_path / "lake")
     done = offload(broker.admin, uri, from_ms(broker))
     _, hours = lake_broker.hours(broker.admin, TIME_MAX_MS)
-    lake_table.forget(uri, "9999", done.number)
+    delta.forget(uri, "9999", done.number)
     with pytest.raises(HorologError, match="the broker counts") as refused:
         promote_hour(broker.admin_url, uri, hours[0])
     assert refused.value.code is ErrorCode.DAMAGED

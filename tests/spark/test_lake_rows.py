@@ -13,9 +13,10 @@ from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.delay.run.merge import flush
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.jobs import table as lake_table
-from horolog.lake.jobs.frozen_run import FrozenRun
-from horolog.lake.jobs.rows import LakeFile, Unit, day_of, plan, write_unit
+from horolog.lake.frozen_run import FrozenRun
+from horolog.lake.jobs.rows import Unit, plan, write_unit
+from horolog.lake.table import delta, reading
+from horolog.lake.table.schema import LakeFile, day_of, partition_of
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.pipeline.offload import shared_out
@@ -96,7 +97,7 @@ def runs(tmp_path):
 
 def export(runs, uri, from_ms: int, number: int = 7) -> list[LakeFile]:
     written = [
-        write_unit(runs, unit, str(uri), lake_table.partition_of(number, unit.day))
+        write_unit(runs, unit, str(uri), partition_of(number, unit.day))
         for unit in plan(runs, from_ms, unit_rows=60)
     ]
     return [file for file in written if file is not None]
@@ -157,22 +158,22 @@ def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) ->
     uri = str(tmp_path / "lake")
     lost = export(runs, uri, START_MS)  # an attempt that never committed
     files = export(runs, uri, START_MS)
-    assert not lake_table.is_committed(uri, "feed", 7)
-    assert lake_table.commit_files(uri, "feed", 7, files)
-    assert lake_table.is_committed(uri, "feed", 7)
-    assert not lake_table.commit_files(uri, "feed", 7, lost)
+    assert not delta.is_committed(uri, "feed", 7)
+    assert delta.commit_files(uri, "feed", 7, files)
+    assert delta.is_committed(uri, "feed", 7)
+    assert not delta.commit_files(uri, "feed", 7, lost)
     with pytest.raises(HorologError, match="is the table of"):
-        lake_table.commit_files(uri, "beef", 7, lost)
-    assert len(lake_table.files_of(uri, 7)) == len(files)
-    assert lake_table.sum_of(uri, 7) == (502, sum(file.checksum for file in files) & MASK)
+        delta.commit_files(uri, "beef", 7, lost)
+    assert len(delta.files_of(uri, 7)) == len(files)
+    assert reading.sum_of(uri, 7) == (502, sum(file.checksum for file in files) & MASK)
     hour = (START_MS + DAY_MS) // HOUR_MS
-    rows = [row for t in lake_table.rows_of_hour(uri, 7, hour) for row in t.to_pylist()]
+    rows = [row for t in reading.rows_of_hour(uri, 7, hour) for row in t.to_pylist()]
     assert rows
     assert all(row["due_ms"] // HOUR_MS == hour for row in rows)
     day = day_of(START_MS + DAY_MS)
-    assert lake_table.forget(uri, day, 7) == sum(file.day < day for file in files)
-    assert len(lake_table.files_of(uri, 7)) == sum(file.day >= day for file in files)
-    assert lake_table.is_committed(uri, "feed", 7)
+    assert delta.forget(uri, day, 7) == sum(file.day < day for file in files)
+    assert len(delta.files_of(uri, 7)) == sum(file.day >= day for file in files)
+    assert delta.is_committed(uri, "feed", 7)
 
 
 def test_adopted_runs_have_the_origins_of_their_adoption(tmp_path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
-from horolog.lake.jobs import table as lake_table
 from horolog.lake.serve.reader import LakeMessages
+from horolog.lake.table import reading
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
     Recall,
@@ -113,7 +113,7 @@ def rows_between(
 
 @pytest.fixture
 def core(monkeypatch) -> Core:
-    monkeypatch.setattr(lake_table, "rows_between", rows_between)
+    monkeypatch.setattr(reading, "rows_between", rows_between)
     return Core({(1, 2): 2, (1, 3): 2, (2, 3): 2, (1, 0): 9})
 
 
@@ -180,7 +180,7 @@ def test_it_ends_when_the_lake_never_rests(core) -> None:
 @pytest.fixture
 def table(monkeypatch) -> None:
     """Row 5 of each offload is the message."""
-    monkeypatch.setattr(lake_table, "find_rows", lambda *_: [(64, 5)])
+    monkeypatch.setattr(reading, "find_rows", lambda *_: [(64, 5)])
 
 
 def test_a_message_that_cannot_be_elsewhere_is_asked_for_once(core) -> None:
@@ -217,8 +217,8 @@ def test_without_a_reader_it_is_a_refusal(core) -> None:
 
 
 def test_by_key_each_message_that_may_be_elsewhere_is_recalled_by_itself(core, monkeypatch) -> None:
-    there = lake_table.LakePlace("m", ONE.due_ms, (64, 5))
-    monkeypatch.setattr(lake_table, "find_key", lambda *_: [there])
+    there = reading.LakePlace("m", ONE.due_ms, (64, 5))
+    monkeypatch.setattr(reading, "find_key", lambda *_: [there])
     nobody_looked = HorologError(ErrorCode.IN_TIER, "nobody has looked")
     core.answers = [LookElsewhere(nobody_looked, (("n", 9), ("m", ONE.due_ms), ("now", 0)))]
     asyncio.run(messages.recall_by_key(core, RecallByKey("t", "k")))

@@ -9,7 +9,7 @@ import pytest
 from horolog.admin.client import AdminClient
 from horolog.cli.main import run
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.jobs import table as lake_table
+from horolog.lake.table import delta
 from horolog.pipeline.audit import audit
 from horolog.pipeline.forecast import forecast
 from horolog.pipeline.log_source import LogSource
@@ -66,9 +66,9 @@ def test_others_are_refused(given) -> None:
         (lambda: DeltaAppend(BUCKET), "table"),
         (lambda: offload(AdminClient(SILENT), BUCKET, 0), "LAKE"),
         (lambda: abort_open(AdminClient(SILENT), BUCKET), "LAKE"),
-        (lambda: lake_table.open_table(BUCKET), "lake"),
-        (lambda: lake_table.has_table(BUCKET), "lake"),
-        (lambda: lake_table.is_committed(BUCKET, "0", 1), "lake"),
+        (lambda: delta.open_table(BUCKET), "lake"),
+        (lambda: delta.has_table(BUCKET), "lake"),
+        (lambda: delta.is_committed(BUCKET, "0", 1), "lake"),
         (lambda: bulk_load(None, broker=SILENT, topic="t", rejects=BUCKET), "rejects"),
         (lambda: audit(None, Path(BUCKET)), "DATA_DIR"),
         (lambda: audit(None, Path("d"), out=Path(BUCKET)), "--out"),

@@ -13,9 +13,9 @@ import pytest
 from horolog.broker.adopt.staging import Place
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, first_line
-from horolog.lake.jobs import table as lake_table
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
+from horolog.lake.table import reading
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import Recall
 from horolog.protocol.tier_commands import (
@@ -137,7 +137,7 @@ def test_a_table_that_makes_its_reader_panic_cannot_be_read(
     def find_rows(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(lake_table, "find_rows", find_rows)
+    monkeypatch.setattr(reading, "find_rows", find_rows)
 
     async def run() -> None:
         messages = LakeMessages(cast("Any", Core()))

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
 _APP = "promote"
-_NAMES = ("lake",)  # parts of a checkpoint's registry that are those of a tier
 
 
 class Step(NamedTuple):
@@ -217,6 +216,9 @@ def state_name(name: str, version: int) -> str:
 
 
 def state_files(registry: dict[str, Any]) -> set[str]:
-    """Names under `runs` that the far store's part of a checkpoint's registry needs for its tier."""
-    parts = ((name, registry.get(name, {})) for name in _NAMES)
+    """Names under `runs` that the far store's part of a checkpoint's registry needs for its tier.
+
+    A part of it that has a version is that of a tier.
+    """
+    parts = ((name, part) for name, part in registry.items() if isinstance(part, dict))
     return {state_name(name, part["version"]) for name, part in parts if part.get("version")}

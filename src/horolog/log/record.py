@@ -43,8 +43,8 @@ OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everythi
 EPOCH        nothing: the first frame of an epoch
 ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position is the origin of
              all rows.  Without files the messages themselves follow in the same frame
-OFFLOAD      length u32 of the JSON, JSON: step and its fields, and a table: of a commit `lake.core.held.COUNT` rows,
-             of a recall `lake.core.gone.GONE` rows; the only record of its frame, but for a reschedule
+OFFLOAD      length u32 of the JSON, JSON: step and its fields, and the tier's own table, whose rows
+             docs/reference/formats.md shows; the only record of its frame, but for a reschedule
 HALF, HALF_CHECK, HALF_END   of transactions (`log.half_records`)
 SCHEDULE     JSON: how far a recurring schedule is (id, name, revision, state, sequence, fired, cursor, before,
              planned), and created_ms, rule and content if it is new or has been changed; the messages of firings

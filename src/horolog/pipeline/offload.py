@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from horolog.admin.client import AdminClient
+from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.jobs import broker as lake_broker
-from horolog.lake.jobs import table as lake_table
-from horolog.lake.jobs.frozen_run import FrozenRun
-from horolog.lake.jobs.rows import LakeFile, Unit, plan, write_unit
+from horolog.lake.jobs.rows import Unit, plan, write_unit
+from horolog.lake.table import delta, reading
+from horolog.lake.table.schema import LakeFile, partition_of
 from horolog.limits import HOUR_MS
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
@@ -64,7 +65,7 @@ def offload(
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
     tell(f"offload {frozen.offload_id}: {counted(len(frozen.runs), 'run')} frozen")
-    already = lake_table.is_committed(uri, frozen.log_id, frozen.offload_id)
+    already = delta.is_committed(uri, frozen.log_id, frozen.offload_id)
     if not already:
         units = plan(frozen.opened(), frozen.from_ms)
         files = write(frozen, units, uri, spark)
@@ -72,11 +73,11 @@ def offload(
             admin.post("/v1/offloads/abort", {"number": frozen.offload_id})
             return Offloaded(frozen.offload_id, 0, 0, frozen.from_ms, uri, False)
         tell(f"offload {frozen.offload_id}: {counted(len(files), 'file')} written")
-        already = not lake_table.commit_files(uri, frozen.log_id, frozen.offload_id, files)
-    has = lake_table.sum_of(uri, frozen.offload_id)
+        already = not delta.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+    has = reading.sum_of(uri, frozen.offload_id)
     lake_broker.commit(admin, frozen.offload_id, has.rows, has.checksum, uri)
     tell(f"offload {frozen.offload_id}: {counted(has.rows, 'message')} in the lake")
-    count = len(lake_table.files_of(uri, frozen.offload_id))
+    count = len(delta.files_of(uri, frozen.offload_id))
     return Offloaded(frozen.offload_id, has.rows, count, frozen.from_ms, uri, already)
 
 
@@ -136,7 +137,7 @@ def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
 
 
 def _write_one(runs: Sequence[FrozenRun], offload_id: int, unit: Unit, uri: str) -> LakeFile | None:
-    return write_unit(runs, unit, uri, lake_table.partition_of(offload_id, unit.day))
+    return write_unit(runs, unit, uri, partition_of(offload_id, unit.day))
 
 
 def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
@@ -150,7 +151,7 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
             continue
         offload_id = int(fields["number"])
         if admin.post("/v1/offloads/abort", {"number": offload_id})["aborted"]:
-            if lake_table.is_committed(uri, fields["log_id"], offload_id):
-                lake_table.forget(uri, "9999", offload_id)
+            if delta.is_committed(uri, fields["log_id"], offload_id):
+                delta.forget(uri, "9999", offload_id)
             return offload_id
     return 0

@@ -29,8 +29,8 @@ from horolog.delay.run.writer import RunWriter
 from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs import broker as lake_broker
-from horolog.lake.jobs import table as lake_table
-from horolog.lake.jobs.rows import day_of
+from horolog.lake.table import delta, reading
+from horolog.lake.table.schema import day_of
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.protocol.tier_commands import TierHour
 from horolog.spark import transaction
@@ -85,8 +85,8 @@ def forget_past(broker: str, keep_ms: int) -> int:
     files = 0
     for uri in set(tables.values()):
         late = [hour.hour * HOUR_MS for hour in waiting if tables[hour.offload_id] == uri]
-        if uri and lake_table.has_table(uri):
-            files += lake_table.forget(uri, day_of(min([now_ms - keep_ms, *late])))
+        if uri and delta.has_table(uri):
+            files += delta.forget(uri, day_of(min([now_ms - keep_ms, *late])))
     return files
 
 
@@ -157,7 +157,7 @@ def _parts(broker: str, uri: str, hour: TierHour) -> Iterator[pa.Table]:
     gathered: list[pa.Table] = []
     rows = size = 0
     last = -1
-    for table in lake_table.rows_of_hour(uri, hour.offload_id, hour.hour, hour.topic):
+    for table in reading.rows_of_hour(uri, hour.offload_id, hour.hour, hour.topic):
         kept = _without(table, recalled)
         if not len(kept):
             continue

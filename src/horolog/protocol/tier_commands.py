@@ -147,7 +147,7 @@ class FrozenView(NamedTuple):
 
 @dataclass(slots=True)
 class OffloadView:
-    """An offload: `stage` is sealing, frozen, lake or broken."""
+    """An offload; `stage` is a word of the tier for how far it is."""
 
     offload_id: int
     app: str

@@ -26,7 +26,7 @@ class _File:
         self.file = file
         self.rows = 0
         self.sum = 0
-        self.offloaded = 0  # rows that went to the lake
+        self.offloaded = 0  # rows that went to a tier
 
     def settle(self, rows: npt.NDArray[np.int64]) -> None:
         """Rows of the adoption, of which some may be this file's."""
@@ -55,7 +55,7 @@ class AdoptionCheck:
                 self._adopted[adoption.position] = [_File(file) for file in adoption.files]
 
     def offload(self, taken: dict[str, int]) -> None:
-        """A commit of an offload: rows of each file that are in the lake from there on."""
+        """A commit of an offload: rows of each file that are in the tier from there on."""
         for files in self._adopted.values():
             for file in files:
                 file.offloaded += taken.get(file.file.name, 0)

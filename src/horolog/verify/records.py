@@ -54,7 +54,7 @@ class Records(NamedTuple):
     heads: npt.NDArray[Any]  # log.record.HEAD of the message records
     settled: list[Settled]
     adoptions: list[Adoption]
-    offloaded: dict[str, int]  # adopted file → rows that went to the lake
+    offloaded: dict[str, int]  # adopted file → rows that went to a tier
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from horolog.admin.client import AdminClient
-from horolog.lake.jobs.frozen_run import FrozenRun
+from horolog.lake.frozen_run import FrozenRun
 from horolog.protocol.tier_commands import TierHour
 
 BEGIN_TIMEOUT_S = 180.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,32 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from horolog.delay.row_sum import MASK, row_sum
-from horolog.lake.jobs.frozen_run import FrozenRun
-from horolog.limits import DAY_MS, HOUR_MS, MIB
+from horolog.lake.frozen_run import FrozenRun
+from horolog.lake.table.schema import SCHEMA, LakeFile, day_of
+from horolog.limits import HOUR_MS, MIB
 from horolog.spark.message_decode import Records
 
 GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least
 GROUP_BYTES = 64 * MIB  # of records in one
 UNIT_ROWS = 400_000  # planned for a file; one hour is never split
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("due_ms", pa.int64()),
-        ("deliver_at", _TIMESTAMP),
-        ("topic", pa.string()),
-        ("message_id", pa.string()),
-        ("tag", pa.string()),
-        ("keys", pa.list_(pa.string())),
-        ("body", pa.binary()),
-        ("topic_number", pa.int64()),
-        ("tags_code", pa.int32()),
-        ("key_hash", pa.int64()),
-        ("origin_position", pa.int64()),
-        ("origin_row", pa.int64()),
-        ("record", pa.binary()),
-    ]
-)
-"""A pending message.  `record` is what the broker takes back; the columns before say what it holds."""
 
 
 class Unit(NamedTuple):
@@ -54,23 +35,6 @@ class Unit(NamedTuple):
     first_hour: int
     stop_hour: int
     rows: int
-
-
-class LakeFile(NamedTuple):
-    """A Parquet file that was written; `path` is relative to the table."""
-
-    path: str
-    day: str
-    rows: int
-    bytes: int
-    first_ms: int
-    last_ms: int
-    checksum: int  # `row_sum`
-
-
-def day_of(due_ms: int) -> str:
-    """The UTC day of a due time, as the partition column says it."""
-    return datetime.fromtimestamp(due_ms // DAY_MS * 86_400, UTC).strftime("%Y-%m-%d")
 
 
 def plan(runs: Sequence[FrozenRun], from_ms: int, unit_rows: int = UNIT_ROWS) -> list[Unit]:
@@ -202,7 +166,7 @@ def _columns(records: Sequence[memoryview], fixed: dict[str, npt.NDArray[Any]]) 
     )
     columns = {
         "due_ms": pa.array(fixed["due_ms"]),
-        "deliver_at": pa.array(fixed["due_ms"] * 1000).cast(_TIMESTAMP),
+        "deliver_at": pa.array(fixed["due_ms"] * 1000).cast(SCHEMA.field("deliver_at").type),
         "topic": read.topics(),
         **found,
         "topic_number": pa.array(fixed["topic"].astype(np.int64)),

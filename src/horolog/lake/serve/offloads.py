@@ -19,7 +19,7 @@ from typing import Any
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.delay.tier import Tier
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.jobs.frozen_run import FrozenRun
+from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
 from horolog.protocol.tier_commands import (
@@ -132,7 +132,7 @@ class Offloads:
         return found
 
     def shown(self, view: OffloadView) -> dict[str, Any]:
-        """An offload as JSON; `runs` as `lake.jobs.frozen_run` takes them."""
+        """An offload as JSON; `runs` as `lake.frozen_run` takes them."""
         return {
             "number": view.offload_id,
             "app": view.app,

@@ -42,7 +42,7 @@ from horolog.server.threads import in_pool
 from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
-    from horolog.lake.jobs.table import LakePlace
+    from horolog.lake.table.reading import LakePlace
 
 _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
 
@@ -151,7 +151,7 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
     with _readable():
-        from horolog.lake.jobs.table import find_rows
+        from horolog.lake.table.reading import find_rows
 
         return [
             TierRow(offload_id, position, row, due_ms)
@@ -167,7 +167,7 @@ def _record(command: Reschedule, places: Sequence[TierPlace], rows: Sequence[Tie
     offload_id, position, row, due_ms = rows[0]
     uri = next(place.uri for place in places if place.offload_id == offload_id)
     with _readable():
-        from horolog.lake.jobs.table import LakePlace, records_of
+        from horolog.lake.table.reading import LakePlace, records_of
 
         place = LakePlace(command.message_id, due_ms, (position, row))
         return records_of(uri, offload_id, [place])[0]
@@ -179,7 +179,7 @@ def _pieces(
     """What an offload has of a window, in pieces that are one step each."""
     window = command.from_ms, command.to_ms, place.hours, command.tag
     with _readable():
-        from horolog.lake.jobs.table import rows_between
+        from horolog.lake.table.reading import rows_between
 
         for rows, sizes in rows_between(place.uri, place.offload_id, place.topic, *window):
             for first in range(0, len(rows), LAKE_RECALL_ROWS):
@@ -189,7 +189,7 @@ def _pieces(
 
 def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
     with _readable():
-        from horolog.lake.jobs.table import find_id, find_key
+        from horolog.lake.table.reading import find_id, find_key
 
         uri, offload_id, topic, from_ms, _ = table
         if query.key:
@@ -202,7 +202,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
     places = _find_all(table, query)
     check_count(len(places), query)
     with _readable():
-        from horolog.lake.jobs.table import records_of
+        from horolog.lake.table.reading import records_of
 
         records = records_of(table.uri, table.offload_id, places)
     return [

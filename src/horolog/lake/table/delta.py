@@ -1,0 +1,138 @@
+"""What belongs to the lake: a Delta table of messages that wait, kept by `deltalake` alone (no JVM jars).
+
+    <uri>/_delta_log/…                       what belongs to the table
+    <uri>/number=7/day=2027-03-28/part-….parquet
+
+`number` is the broker's id of an offload; files of an offload are added in one Delta transaction with the
+application id `horolog-offload:<log id>` and the number as its version, so a repeat is refused or known.
+A message stays in the table until its partition is removed (`forget`); what a broker still has in the lake, and what
+was recalled of it, the broker knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.lake.table.schema import PARTITIONS, TABLE_SCHEMA, LakeFile
+from horolog.places import local_place
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def app_of(log_id: str) -> str:
+    """The application id of a log's offloads in the table's transactions."""
+    return f"horolog-offload:{log_id}"
+
+
+def open_table(uri: str) -> DeltaTable:
+    """The table; NOT_FOUND if there is none, EXTRA_MISSING without the package."""
+    delta = _delta_table(uri)
+    if not delta.is_deltatable(uri):
+        raise HorologError(
+            ErrorCode.NOT_FOUND, f"lake: there is no Delta table at {uri}", field="lake"
+        )
+    table: DeltaTable = delta(uri)
+    return table
+
+
+def _delta_table(uri: str) -> Any:
+    """The class, to open the table there: deltalake itself would open a bucket, and the files beside it would not be found."""
+    local_place(uri, "lake")
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        raise HorologError(
+            ErrorCode.EXTRA_MISSING,
+            "lake: needs the package deltalake; install horolog[spark]",
+            field="lake",
+        ) from None
+    return DeltaTable
+
+
+def has_table(uri: str) -> bool:
+    """Whether there is one."""
+    return bool(_delta_table(uri).is_deltatable(uri))
+
+
+def is_committed(uri: str, log_id: str, offload_id: int) -> bool:
+    """Whether the table has that offload already."""
+    delta = _delta_table(uri)
+    if not delta.is_deltatable(uri):
+        return False
+    version = delta(uri).transaction_version(app_of(log_id))
+    return version is not None and version >= offload_id
+
+
+def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFile]) -> bool:
+    """Add the files of an offload in one transaction; False if the table has that number already."""
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.transaction import AddAction
+
+    delta = _delta_table(uri)
+    if is_committed(uri, log_id, offload_id):
+        return False
+    name = f"horolog log {log_id}"
+    delta.create(uri, TABLE_SCHEMA, mode="ignore", partition_by=PARTITIONS, name=name)
+    found = delta(uri).metadata().name
+    if found != name:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST,
+            f"lake: {uri} is the table of {found!r}, and this is {name!r}; numbers of offloads would be mixed up",
+            field="lake",
+        )
+    actions = [
+        AddAction(
+            file.path,
+            file.bytes,
+            {"number": str(offload_id), "day": file.day},
+            Path(uri, file.path).stat().st_mtime_ns // 1_000_000,
+            True,
+            json.dumps(
+                {
+                    "numRecords": file.rows,
+                    "minValues": {"due_ms": file.first_ms},
+                    "maxValues": {"due_ms": file.last_ms},
+                    "nullCount": {"due_ms": 0},
+                }
+            ),
+        )
+        for file in files
+    ]
+    once = CommitProperties(app_transactions=[Transaction(app_of(log_id), offload_id)])
+    try:
+        delta(uri).create_write_transaction(
+            actions, "append", TABLE_SCHEMA, PARTITIONS, commit_properties=once
+        )
+    except (CommitFailedError, DeltaError):
+        if is_committed(uri, log_id, offload_id):
+            return False  # somebody else was quicker
+        raise
+    return True
+
+
+def files_of(uri: str, offload_id: int, *days: str) -> list[str]:
+    """The Parquet files that the table has of an offload, or of some days of it."""
+    filters: list[tuple[str, str, Any]] = [("number", "=", str(offload_id))]
+    if days:
+        filters.append(("day", "in", list(days)))
+    found: list[str] = open_table(uri).file_uris(file_pruning_predicate=filters)
+    return sorted(found)
+
+
+def local_path(file_uri: str) -> str:
+    """Of a file as the table names it."""
+    return file_uri.removeprefix("file://")
+
+
+def forget(uri: str, before_day: str, offload_id: int | None = None) -> int:
+    """Remove partitions whose day lies before, of one offload or of all; gives how many files went."""
+    table = open_table(uri)
+    of_one = "" if offload_id is None else f"number = {offload_id} AND "
+    gone = table.delete(f"{of_one}day < '{before_day}'")
+    return int(gone.get("num_removed_files", 0))

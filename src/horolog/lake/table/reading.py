@@ -1,0 +1,160 @@
+"""Rows of the lake's table: only the files and row groups that may have them are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from horolog.delay.row_sum import MASK, row_sum
+from horolog.errors import ErrorCode, HorologError
+from horolog.lake.core.gone import GONE
+from horolog.lake.table.delta import files_of, local_path
+from horolog.lake.table.schema import SCHEMA, day_of
+from horolog.limits import HOUR_MS
+
+_ORIGIN = ("origin_position", "origin_row")
+_SUMMED = ("key_hash", "due_ms", *_ORIGIN)
+_PLACE = ("message_id", "due_ms", *_ORIGIN)
+
+
+class LakeSum(NamedTuple):
+    """What the table has of one offload."""
+
+    rows: int
+    checksum: int
+
+
+class LakePlace(NamedTuple):
+    """A message of an offload; `origin` is (log position, row)."""
+
+    message_id: str
+    due_ms: int
+    origin: tuple[int, int]
+
+
+def sum_of(uri: str, offload_id: int) -> LakeSum:
+    """Count and checksum of an offload as its files in the table have it."""
+    rows = checksum = 0
+    for batch in _scan(files_of(uri, offload_id), _SUMMED, None):
+        columns = [batch[name].to_numpy() for name in _SUMMED]
+        key, due, position, row = columns
+        checksum += row_sum(key.view(np.uint64), due, position, row)
+        rows += len(batch)
+    return LakeSum(rows, checksum & MASK)
+
+
+def rows_of_hour(
+    uri: str, offload_id: int, hour: int, topic: int | None = None
+) -> Iterator[pa.Table]:
+    """What an offload has of one hour (and topic), file by file, each in hand-over order."""
+    low, high = hour * HOUR_MS, (hour + 1) * HOUR_MS
+    chosen = (ds.field("due_ms") >= low) & (ds.field("due_ms") < high)
+    if topic is not None:
+        chosen &= ds.field("topic_number") == topic
+    for path in files_of(uri, offload_id, day_of(low)):
+        yield from (pa.Table.from_batches([batch]) for batch in _scan([path], None, chosen))
+
+
+def find_rows(
+    uri: str, offload_id: int, topic: int, message_id: str, key: int, due_ms: int
+) -> list[tuple[int, int]]:
+    """Origins (position, row) of a message; some 10 ms, for only row groups of that time are read."""
+    chosen = (ds.field("due_ms") == due_ms) & _is_message(topic, message_id, key)
+    found: list[tuple[int, int]] = []
+    for batch in _scan(files_of(uri, offload_id, day_of(due_ms)), _ORIGIN, chosen):
+        found += zip(*(batch[name].to_pylist() for name in _ORIGIN), strict=True)
+    return found
+
+
+def rows_between(
+    uri: str, offload_id: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """What an offload has of a topic in [from_ms, to_ms), with that tag unless it is "": (GONE rows, bytes of each).
+
+    hours  that are of interest; other days are not read
+    """
+    chosen = (ds.field("due_ms") >= from_ms) & (ds.field("due_ms") < to_ms)
+    chosen &= ds.field("topic_number") == topic
+    if tag:
+        chosen &= ds.field("tag") == tag
+    days = sorted({day_of(hour * HOUR_MS) for hour in hours})
+    for batch in _scan(files_of(uri, offload_id, *days), ["due_ms", *_ORIGIN, "record"], chosen):
+        rows = np.empty(len(batch), GONE)
+        rows["number"], rows["topic"] = offload_id, topic
+        for name, column in (("due_ms", "due_ms"), ("position", _ORIGIN[0]), ("row", _ORIGIN[1])):
+            rows[name] = batch[column].to_numpy()
+        yield rows, pc.binary_length(batch["record"]).to_numpy().astype(np.int64)
+
+
+def find_key(uri: str, offload_id: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:
+    """Messages with this key, due from then on; reads the keys of all of them."""
+    chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
+    found = []
+    for batch in _scan(files_of(uri, offload_id), ["keys", *_PLACE], chosen):
+        keys = batch["keys"]
+        same = pc.equal(keys.flatten(), key).to_numpy(zero_copy_only=False)
+        rows = np.unique(keys.value_parent_indices().to_numpy()[same])
+        found += _places(batch.take(pa.array(rows)))
+    return found
+
+
+def find_id(
+    uri: str, offload_id: int, topic: int, message_id: str, key: int, from_ms: int
+) -> list[LakePlace]:
+    """Messages with this id (and its hash), due from then on; reads the hashes of all of them."""
+    chosen = (ds.field("due_ms") >= from_ms) & _is_message(topic, message_id, key)
+    batches = _scan(files_of(uri, offload_id), _PLACE, chosen)
+    return [place for batch in batches for place in _places(batch)]
+
+
+def records_of(uri: str, offload_id: int, places: Sequence[LakePlace]) -> list[bytes]:
+    """The record of each, in their order; NOT_FOUND if the table has lost one."""
+    found: dict[tuple[int, int], bytes] = {}
+    of_day: dict[str, list[LakePlace]] = {}
+    for place in places:
+        of_day.setdefault(day_of(place.due_ms), []).append(place)
+    for day, wanted in of_day.items():
+        chosen = ds.field("due_ms").isin([place.due_ms for place in wanted])
+        for at, name in enumerate(_ORIGIN):
+            chosen &= ds.field(name).isin([place.origin[at] for place in wanted])
+        for batch in _scan(files_of(uri, offload_id, day), [*_ORIGIN, "record"], chosen):
+            columns = [batch[name].to_pylist() for name in (*_ORIGIN, "record")]
+            found |= {(at, row): record for at, row, record in zip(*columns, strict=True)}
+    lost = [place for place in places if place.origin not in found]
+    if lost:
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"lake: offload {offload_id} of {uri} has no longer message {lost[0].message_id}",
+            field="lake",
+        )
+    return [found[place.origin] for place in places]
+
+
+def _places(batch: pa.RecordBatch) -> list[LakePlace]:
+    columns = [batch[name].to_pylist() for name in _PLACE]
+    return [LakePlace(name, due, (at, row)) for name, due, at, row in zip(*columns, strict=True)]
+
+
+def _is_message(topic: int, message_id: str, key: int) -> Any:
+    signed = key - (1 << 64) if key >= 1 << 63 else key
+    named = (ds.field("key_hash") == signed) & (ds.field("message_id") == message_id)
+    return named & (ds.field("topic_number") == topic)
+
+
+def _scan(
+    paths: Sequence[str], columns: Sequence[str] | None, chosen: Any
+) -> Iterator[pa.RecordBatch]:
+    if not paths:
+        return
+    found = ds.dataset([local_path(path) for path in paths], schema=SCHEMA, format="parquet")
+    for batch in found.to_batches(
+        columns=columns and list(columns), filter=chosen, batch_size=16_384
+    ):
+        if len(batch):
+            yield batch

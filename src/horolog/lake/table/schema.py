@@ -1,0 +1,57 @@
+"""What the lake's table looks like: columns, partitions, and a file of it.
+
+A message stands in the partition of its offload and of the UTC day on which it is due.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from horolog.limits import DAY_MS
+
+SCHEMA = pa.schema(
+    [
+        ("due_ms", pa.int64()),
+        ("deliver_at", pa.timestamp("us", tz="UTC")),
+        ("topic", pa.string()),
+        ("message_id", pa.string()),
+        ("tag", pa.string()),
+        ("keys", pa.list_(pa.string())),
+        ("body", pa.binary()),
+        ("topic_number", pa.int64()),
+        ("tags_code", pa.int32()),
+        ("key_hash", pa.int64()),
+        ("origin_position", pa.int64()),
+        ("origin_row", pa.int64()),
+        ("record", pa.binary()),
+    ]
+)
+"""A pending message.  `record` is what the broker takes back; the columns before say what it holds."""
+
+PARTITIONS = ["number", "day"]
+TABLE_SCHEMA = pa.schema([*SCHEMA, ("number", pa.int64()), ("day", pa.string())])
+
+
+class LakeFile(NamedTuple):
+    """A Parquet file that was written; `path` is relative to the table."""
+
+    path: str
+    day: str
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+    checksum: int  # `row_sum`
+
+
+def day_of(due_ms: int) -> str:
+    """The UTC day of a due time, as the partition column says it."""
+    return datetime.fromtimestamp(due_ms // DAY_MS * 86_400, UTC).strftime("%Y-%m-%d")
+
+
+def partition_of(offload_id: int, day: str) -> str:
+    """Directory of a partition, relative to the table."""
+    return f"number={offload_id}/day={day}"
