@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.load import BODY
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.limits import DAY_MS, HOUR_MS, SEGMENT_BYTES
 from horolog.protocol.commands import (
     Command,

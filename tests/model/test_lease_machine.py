@@ -1,4 +1,4 @@
-"""Leases of one group in one queue against a dict (DESIGN §4, Leases): at least once, acknowledged never again."""
+"""Leases of one group in one queue against a dict: at least once, acknowledged never again."""
 
 from __future__ import annotations
 

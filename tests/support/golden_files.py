@@ -7,7 +7,7 @@ from pathlib import Path
 
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.storage.disk import Disk
 
 GOLDEN = Path(__file__).parents[1] / "golden"

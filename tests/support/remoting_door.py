@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.remoting_client import DEADLINE_S, RemotingClient
 
-from horolog.broker.shard import Settings as CoreSettings
+from horolog.broker.settings import Settings as CoreSettings
 from horolog.protocol.commands import Command, CreateTopic, TopicType
 from horolog.protocol.remoting.frame import Serializer
 from horolog.server.open_broker import open_engine

@@ -15,7 +15,7 @@ from horolog.admin.app import make_app
 from horolog.backup import copying
 from horolog.backup.manifest import read_manifest
 from horolog.backup.status import BackupState
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.protocol.commands import (
     Ack,
     CountPending,

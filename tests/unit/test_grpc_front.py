@@ -1,4 +1,4 @@
-"""The 5.x front door: every RPC, and every status code that these RPCs can meet (protocol notes §1.3)."""
+"""The 5.x front door: every RPC, and every status code that these RPCs can meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings and routes as each client needs them (protocol notes §1.7, §1.8, §2.7)."""
+"""Settings and routes as each client needs them."""
 
 from __future__ import annotations
 

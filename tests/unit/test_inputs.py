@@ -9,7 +9,7 @@ import pytest
 
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB, UNSYNCED_BYTES_MAX

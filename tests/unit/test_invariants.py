@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from horolog.broker.applied import Applied
 from horolog.broker.broker import Broker
-from horolog.broker.shard import Applied
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
 from horolog.lake.core.held import Offload

@@ -20,7 +20,7 @@ from work import bytecodes
 from horolog.access.guard import Guard
 from horolog.admin.app import make_app
 from horolog.broker.counters import LATENESS_BOUNDS_MS, Count
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.errors import ErrorCode, HorologError
 from horolog.histogram import Histogram, quantile
 from horolog.metrics.exposition import Exposition, text_of, wants_openmetrics

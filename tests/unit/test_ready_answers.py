@@ -34,7 +34,7 @@ def host_text(host: tuple[bytes, int]) -> str:
 
 
 def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
-    """The message as a 5.x consumer sees it (§1.12); `topic` is echoed as the client named it."""
+    """The message as a 5.x consumer sees it; `topic` is echoed as the client named it."""
     stored = layout.decode(delivered.layout)
     known = properties.decode(stored.properties)
     system = pb.SystemProperties(

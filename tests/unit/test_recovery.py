@@ -1,4 +1,4 @@
-"""Recovery: the table is complete, and every row happens as it says (DESIGN, Appendix A)."""
+"""Recovery: the table is complete, and every row happens as it says."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from run_rows import LOG_ID, Source, new_disk
 
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.delay.entry import ENTRY
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.near import store

@@ -3,7 +3,9 @@
     broker, effects                 the step, and what it asks for
     decisions, deciding             which part decides which command
     waits, under_way                who waits for whom
-    shard, relations, problems      the state of a shard, how a committed frame changes it, what must hold, what is wrong
+    shard, applied                  the state of a shard; what a frame changes of it when it is committed
+    relations, problems             what must hold between its parts; what is wrong
+    settings                        what the core knows of the configuration
     topics, topic_changes, groups   what clients name
     hand_over                       what is due is appended once more, with its queue offset
     late_messages                   what is too late for that ends

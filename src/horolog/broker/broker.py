@@ -8,7 +8,8 @@ Deterministic: the same state, inputs and times give the same effects.  One step
 4. their control records, then the sends, then what is due, and firings of recurring schedules are appended to the log;
 5. a mark, or the start of a checkpoint, if it is time.
 
-Everything answered waits for the commit position but leases and empty polls (DESIGN §2).
+Everything answered waits for the commit position but leases and empty polls
+(docs/decisions/0004-replies-wait-but-polls-do-not.md).
 """
 
 from __future__ import annotations

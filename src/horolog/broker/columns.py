@@ -1,4 +1,4 @@
-"""Patching many records of a frame body at once (the layout's fixed fields, DESIGN §4).
+"""Patching many records of a frame body at once (the fixed fields of `protocol.rocketmq.layout`).
 
 A body is one buffer; `at` are the offsets of its records.  Fields of the stored layout are big-endian and
 unaligned (`log.unaligned`).

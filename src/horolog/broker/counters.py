@@ -25,7 +25,7 @@ from horolog.log.half_records import HalfOutcome
 from horolog.log.record import DUE_AT, KIND_AT, Kind
 
 if TYPE_CHECKING:
-    from horolog.broker.shard import Applied
+    from horolog.broker.applied import Applied
     from horolog.ready.chosen import Picked
 
 LATENESS_BOUNDS_MS = (

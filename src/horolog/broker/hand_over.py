@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
 from horolog.broker.late_messages import LateMessages, Ready
 from horolog.broker.queue_units import visible_units
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
 from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, encode_hand_over, heads_of, origins_of

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.counters import Count
 from horolog.broker.send.message_frames import append_messages
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError

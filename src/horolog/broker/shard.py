@@ -8,123 +8,31 @@ code (`apply`): consume queues, hours, the key index, the window, and all counts
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from horolog.broker import relations
+from horolog.broker.applied import Applied, Uncommitted
 from horolog.broker.consume.queued import QueuedMessages
 from horolog.broker.counters import Counters
-from horolog.broker.key_columns import KeyColumns
 from horolog.broker.problems import Problems
 from horolog.broker.schedule.registry import Schedules
 from horolog.broker.send.log_times import LogTimes
-from horolog.broker.topics import Topic, Topics
+from horolog.broker.settings import Settings
+from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.far.compaction import FarSettings
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.delay.tier import Step, Tier
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.tier import LakeTier
-from horolog.limits import (
-    CONTROL_RESERVE_BYTES,
-    COUNTED_TOPICS,
-    DEDUP_MS,
-    MAX_DELAY_MS,
-    RETENTION_MS,
-    TRANSACTION_CHECK_MAX,
-    TRANSACTION_CHECK_MS,
-    TRANSACTION_TIMEOUT_MS,
-    TURN_HAND_OVER_BYTES,
-)
 from horolog.log.commit_log import CommitLog
 from horolog.log.key_index import KeyIndex, chunk_rows_for
 from horolog.log.record import encode_offload
-from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
-from horolog.protocol.schedules import Calendar, Fixed
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel
-
-
-class Settled(NamedTuple):
-    """Scheduled messages, by reference, that a frame hands over, recalls or moves."""
-
-    refs: npt.NDArray[np.int64]
-    state: EntryState
-    lanes: npt.NDArray[Any]  # of each, 0 for none
-
-
-class Applied(NamedTuple):
-    """What a frame changes when it is committed; `end` is the log position after it."""
-
-    end: int
-    units: list[tuple[Topic, int, npt.NDArray[Any]]]
-    unfiled: Unfiled | None
-    settled: list[Settled]
-    keyed: KeyColumns | None = None  # rows of the key index
-    adopted: Adoption | None = None  # files that become part of the far store
-    step: Step | None = None  # of the tier
-
-    @property
-    def moves_tier(self) -> bool:
-        """Whether it changes what the tier has."""
-        if self.step is not None:
-            return True
-        return self.adopted is not None and self.adopted.promotion is not None
-
-
-class Uncommitted(deque[Applied]):
-    """What frames that are appended and not applied will change, in log order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tier_steps = 0  # of them that change what the tier has; every recall asks
-        self.adoptions = 0
-
-    def append(self, change: Applied) -> None:
-        """A frame is appended."""
-        super().append(change)
-        self.tier_steps += change.moves_tier
-        self.adoptions += change.adopted is not None
-
-    def popleft(self) -> Applied:
-        """The oldest is applied now."""
-        change = super().popleft()
-        self.tier_steps -= change.moves_tier
-        self.adoptions -= change.adopted is not None
-        return change
-
-
-class TransactionSettings(NamedTuple):
-    """When producers are asked what became of their transactions."""
-
-    timeout_ms: int = TRANSACTION_TIMEOUT_MS  # until the first check
-    check_ms: int = TRANSACTION_CHECK_MS  # between two of them
-    check_max: int = TRANSACTION_CHECK_MAX  # then it is given up
-
-
-class Settings(NamedTuple):
-    """What the core must know of the configuration; nothing of it is read in a replay."""
-
-    broker_name: str = "broker-a"
-    store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"  # advertised IPv4 and port
-    max_delay_ms: int = MAX_DELAY_MS
-    turn_bytes: int = TURN_HAND_OVER_BYTES  # of one hand-over frame
-    reserve_bytes: int = CONTROL_RESERVE_BYTES  # of free space, for all that is not a send
-    far: FarSettings = FarSettings()
-    retention_ms: int = RETENTION_MS  # how long a segment of the log stays after its newest frame
-    retention_bytes: int = 0  # of the log; 0: no bound by size
-    dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
-    levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
-    transactions: TransactionSettings = TransactionSettings()
-    calendar: Calendar = Fixed()  # works out when recurring schedules fire
-    counted_topics: int = COUNTED_TOPICS  # that are counted by themselves, for metrics
 
 
 class Named(NamedTuple):

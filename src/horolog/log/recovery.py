@@ -1,4 +1,4 @@
-"""Recovery: one table that says what a start does with what it finds (DESIGN, Appendix A).
+"""Recovery: one table that says what a start does with what it finds (docs/internals/architecture.md).
 
 `Found` is everything the decision depends on, `decide` looks it up, and `broker.life.opening` gathers the facts and
 carries the action out.  Rows are tried from top to bottom; None in a row means "any".

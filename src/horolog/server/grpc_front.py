@@ -2,7 +2,7 @@
 
 Handlers translate, hand a command to the engine and translate back; what is right or wrong is decided by
 `protocol` and the core.  Errors travel inside the answers with gRPC status OK; only Telemetry, and requests
-that are not protobuf at all, end with a gRPC error (protocol notes §1.3).
+that are not protobuf at all, end with a gRPC error.
 
 The calls that carry messages have no task of their own: their handlers give the command to the engine, and answer
 from the callback of its result.

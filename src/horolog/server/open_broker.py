@@ -14,7 +14,7 @@ import orjson
 
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.shard import Settings
+from horolog.broker.settings import Settings
 from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError

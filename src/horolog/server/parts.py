@@ -70,8 +70,8 @@ def real_parts(promote: Promote | None = None) -> Parts:
 
 
 async def _open_engine(settings: Settings) -> RunningEngine:
-    from horolog.broker.shard import Settings as CoreSettings
-    from horolog.broker.shard import TransactionSettings
+    from horolog.broker.settings import Settings as CoreSettings
+    from horolog.broker.settings import TransactionSettings
     from horolog.delay.far.compaction import FarSettings
     from horolog.server.open_broker import open_engine
 

@@ -1,7 +1,7 @@
 """TLS on connections whose first byte asks for it: the records are turned here, the socket stays the door's.
 
 A certificate comes from files (`--tls-cert`, `--tls-key`); when none is configured one is made for this process, and
-signed by itself: the RocketMQ clients that insist on TLS do not check it (protocol notes §1.5).
+signed by itself: the RocketMQ clients that insist on TLS do not check it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from horolog.broker.broker import Input
 from horolog.broker.effects import Reply
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
-from horolog.broker.shard import Settings, Shard
+from horolog.broker.settings import Settings
+from horolog.broker.shard import Shard
 from horolog.calendar.rules import Zones
 from horolog.clock import SimulatedClock
 from horolog.delay.far.compaction import FarSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from horolog.broker.shard import TransactionSettings
+from horolog.broker.settings import TransactionSettings
 from horolog.clock import SimulatedClock
 from horolog.errors import HorologError
 from horolog.limits import DEDUP_MS, TRANSACTION_OPEN_MS

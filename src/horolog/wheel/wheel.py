@@ -21,7 +21,7 @@ for the next second in which something waits.
 
 It holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in which something
 waits; `take` gives what is due; `next_due_in` says how long nothing will be due, so that the loop sleeps exactly
-that (DESIGN §5).  When the wheel is late, because the clock was far ahead of it or the broker was down, it loads
+that.  When the wheel is late, because the clock was far ahead of it or the broker was down, it loads
 many thinly used seconds at once: they cost as much by the message as crowded ones.
 
 `loaded_until` is the first second that is not loaded; whatever is filed below it must be told (`insert`), for

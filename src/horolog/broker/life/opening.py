@@ -20,7 +20,8 @@ from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
 from horolog.broker.life.restore import restore
 from horolog.broker.life.sweeping import discard_derived, remove_newer, sweep_unnamed
-from horolog.broker.shard import Settings, Shard
+from horolog.broker.settings import Settings
+from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.far.names import named_files
 from horolog.errors import ErrorCode, HorologError, Problem

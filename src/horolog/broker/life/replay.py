@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.adopt import adoptions
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.key_columns import key_columns
 from horolog.broker.life.restore import restored_lease
 from horolog.broker.send.message_frames import unfiled_of
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.broker.transactions.open_halves import half_of
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.resolve import resolve

@@ -1,4 +1,4 @@
-"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9, DESIGN §4).
+"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9 of docs/concepts).
 
 New messages need free space for
 

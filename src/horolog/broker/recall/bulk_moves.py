@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Settled
 from horolog.broker.recall.reschedules import append_copies, moved_record
 from horolog.broker.send.sends import too_late
-from horolog.broker.shard import Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay import pending
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Settled
 from horolog.broker.effects import Reply
 from horolog.broker.recall.bulk_moves import move, was_moved_by
-from horolog.broker.shard import Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay.entry import is_readable
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun

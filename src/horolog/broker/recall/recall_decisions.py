@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from horolog.broker.applied import Settled
 from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
@@ -14,7 +15,7 @@ from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
 from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
 from horolog.broker.recall.reschedules import reschedule
-from horolog.broker.shard import Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.errors import HorologError
 from horolog.protocol.commands import (
     FindMessages,

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.recall import past
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState

@@ -9,19 +9,16 @@ id, queue, body and born time stay.  What `recalls` says about truth holds here 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from horolog.broker.columns import queue_ids, stamp
-from horolog.broker.key_columns import key_columns
-from horolog.broker.queue_units import visible_units
+from horolog.broker.applied import Settled
+from horolog.broker.columns import queue_ids
 from horolog.broker.recall import past
 from horolog.broker.recall.recalls import Copies, find_copies, was_delivered, why_not_found
-from horolog.broker.send.message_frames import unfiled_of
+from horolog.broker.send.message_frames import append_body
 from horolog.broker.send.sends import too_late
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
@@ -171,34 +168,8 @@ def append_copies(
     copies = np.cumsum([len(controls) + 1 for controls, _ in pairs]) - 1
     at = ends[copies] - np.array([len(copy) for _, copy in pairs])
     body = bytearray(b"".join(pieces))
-    base = shard.log.place(len(body))
-    raw = np.frombuffer(body, np.uint8)
-    heads = heads_of(body, at)
-    queues = queue_ids(raw, at)
-    offsets = np.full(len(at), -1, np.int64)
-    units: list[tuple[Any, int, npt.NDArray[Any]]] = []
-    visible = np.flatnonzero(heads["kind"] == Kind.MESSAGE)
-    if len(visible):
-        offsets[visible], groups = shard.topics.assign(heads["topic"][visible], queues[visible])
-        rows_of = [(topic, queue, visible[rows]) for topic, queue, rows in groups]
-        units = visible_units(body, at, base, heads, rows_of)
-    stamp(
-        raw,
-        at,
-        base=base,
-        queue_offset=np.maximum(offsets, 0),
-        store_ms=shard.stamp_ms(wall_ms),
-        store_host=shard.settings.store_host,
+    heads, queues = heads_of(body, at), queue_ids(np.frombuffer(body, np.uint8), at)
+    offsets, positions = append_body(
+        shard, body, at, heads, queues, len(pieces), wall_ms, [settled], step=step
     )
-    shard.log.append(body, len(pieces), wall_ms)
-    shard.uncommitted.append(
-        Applied(
-            shard.log.end,
-            units,
-            unfiled_of(heads, at, base, body, wall_ms),
-            [settled],
-            key_columns(heads, at, base, body),
-            step=step,
-        )
-    )
-    return list(zip((at + base).tolist(), queues.tolist(), offsets.tolist(), strict=True))
+    return list(zip(positions.tolist(), queues.tolist(), offsets.tolist(), strict=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.deciding import Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
@@ -18,7 +19,7 @@ from horolog.broker.schedule import rows
 from horolog.broker.schedule.firings import message, message_id_of, still_ahead
 from horolog.broker.schedule.planning import Planner
 from horolog.broker.schedule.registry import Schedule, new_schedule
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (

@@ -1,6 +1,7 @@
 """Frames of messages: one is appended whole, and what is scheduled of it is filed when it is committed.
 
-Whoever makes messages ends here: sends of clients, ends of transactions, adoptions, firings of schedules, dead letters.
+Whoever makes messages ends here: sends of clients, ends of transactions, adoptions, firings of schedules, dead letters,
+reschedules.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.applied import Applied, Settled
 from horolog.broker.columns import place
 from horolog.broker.key_columns import key_columns
 from horolog.broker.queue_units import visible_units
 from horolog.broker.send import late_marks
-from horolog.broker.shard import Applied, Settled, Shard
+from horolog.broker.shard import Shard
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
+from horolog.delay.tier import Step
 from horolog.log.record import Kind, encode_adopt
 
 _Column = npt.NDArray[np.int64]
@@ -46,12 +49,33 @@ def append_messages(
     control = b"".join(controls)
     body = bytearray(control)
     body += records
-    base = shard.log.place(len(body))
     sizes = heads["size"].astype(np.int64)
     at = len(control) + sizes.cumsum() - sizes
     if controls and adoption is None and bool((heads["kind"] == _SCHEDULED).any()):
         late_marks.mark(bytes(records), at - len(control), heads)  # nobody has sent them just now
-    raw = np.frombuffer(body, np.uint8)
+    count = len(controls) + len(heads)
+    return append_body(shard, body, at, heads, queues, count, wall_ms, settled, adoption)
+
+
+def append_body(
+    shard: Shard,
+    body: bytearray,
+    at: _Column,
+    heads: npt.NDArray[Any],
+    queues: _Column,
+    count: int,
+    wall_ms: int,
+    settled: Sequence[Settled] = (),
+    adoption: Adoption | None = None,
+    step: Step | None = None,
+) -> tuple[_Column, _Column]:
+    """Append one frame of records that stand in order already; gives what `append_messages` gives.
+
+    at     where in the body the messages begin
+    count  of all records, those of messages and the others
+    step   what the frame does to the tier
+    """
+    base = shard.log.place(len(body))
     offsets = np.full(len(heads), -1, np.int64)
     now = (heads["kind"] == _MESSAGE).nonzero()[0]
     units = []
@@ -60,7 +84,7 @@ def append_messages(
         groups = [(topic, queue_id, now[rows]) for topic, queue_id, rows in groups]
         units = visible_units(body, at, base, heads, groups)
     place(
-        raw,
+        np.frombuffer(body, np.uint8),
         at,
         heads,
         queues,
@@ -71,7 +95,7 @@ def append_messages(
     )
     if adoption is not None:
         adoption = adoption._replace(position=base)
-    shard.log.append(body, len(controls) + len(heads), wall_ms)
+    shard.log.append(body, count, wall_ms)
     shard.uncommitted.append(
         Applied(
             shard.log.end,
@@ -80,6 +104,7 @@ def append_messages(
             list(settled),
             key_columns(heads, at, base, body),
             adoption,
+            step,
         )
     )
     return offsets, at + base

@@ -270,7 +270,7 @@ def _whole(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
 
 
 def all_received(topic: bytes, messages: Sequence[Delivered]) -> bytes:
-    """A framed ReceiveMessageResponse for each message, as a 5.x consumer sees it (§1.12).
+    """A framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
 
     topic  the Resource as the client named it, serialised
     """

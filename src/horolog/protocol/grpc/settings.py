@@ -1,4 +1,4 @@
-"""Settings that a client is told over its Telemetry stream, and routes (protocol notes §1.7, §1.8)."""
+"""Settings that a client is told over its Telemetry stream, and routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place where horolog's errors become RocketMQ 5.x status codes (protocol notes §1.3)."""
+"""The one place where horolog's errors become RocketMQ 5.x status codes."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def to_send(
 
 
 def type_of(system: pb.SystemProperties) -> MessageType:
-    """What it is by its fields, as in RocketMQ (§1.11); a type that they contradict is refused, not bent."""
+    """What it is by its fields, as in RocketMQ; a type that they contradict is refused, not bent."""
     declared = system.message_type
     has_group = bool(system.message_group)
     if declared == pb.DELAY and not system.HasField("delivery_timestamp"):

@@ -1,4 +1,4 @@
-"""What admin tools are told of the broker itself, in the words of Java's classes (protocol notes §3.9)."""
+"""What admin tools are told of the broker itself, in the words of Java's classes."""
 
 from __future__ import annotations
 

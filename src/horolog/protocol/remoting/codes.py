@@ -1,4 +1,4 @@
-"""Numbers of the remoting protocol: what is asked for, and how it went (protocol notes §3.2, §3.3)."""
+"""Numbers of the remoting protocol: what is asked for, and how it went."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of the remoting protocol (protocol notes §3.1).  Big-endian.
+"""Frames of the remoting protocol.  Big-endian.
 
 ======  =====  ==============  ====================================================================
 offset  bytes  field           meaning

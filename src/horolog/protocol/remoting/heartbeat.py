@@ -1,4 +1,4 @@
-"""What a 4.x client says of itself every 30 s: its groups and subscriptions (protocol notes §3.6).
+"""What a 4.x client says of itself every 30 s: its groups and subscriptions.
 
 Values of enums come as names from Java and Go, as ordinals from C++, and numbers as texts from some: all are read.
 The hashes of tags that clients send are not: those of C++ are wrong.

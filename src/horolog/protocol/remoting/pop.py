@@ -1,4 +1,4 @@
-"""What pop consumers are answered: messages with the handles that their clients take apart (protocol notes §3.11).
+"""What pop consumers are answered: messages with the handles that their clients take apart.
 
 A message bears its handle itself, in the property POP_CK, and how often it has failed in its reconsume times.  The
 fields of the answer say the same for a whole batch; clients that find the property go by it, but need the fields to

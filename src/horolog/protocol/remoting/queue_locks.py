@@ -1,4 +1,4 @@
-"""Locks of orderly consumers: who in a group may consume a queue just now (protocol notes §3.6).
+"""Locks of orderly consumers: who in a group may consume a queue just now.
 
 A lock lasts for 60 s after it was last asked for, so the queues of a client that has gone are free again soon.
 Nothing of it is logged: after a start clients ask again within 20 s, and consumers are at-least-once anyway.  The

@@ -1,4 +1,4 @@
-"""Routes and the cluster, as the name server tells of them (protocol notes §3.7).
+"""Routes and the cluster, as the name server tells of them.
 
 The JSON is compact and its keys are sorted: the Go client reads the addresses as text.
 """

@@ -1,4 +1,4 @@
-"""What admin tools are told of topics, in the words of Java's classes (protocol notes §3.9).
+"""What admin tools are told of topics, in the words of Java's classes.
 
 `attributes` of a topic are one text, `+message.type=DELAY,+cleanup.policy=DELETE`: `+` sets one, `-` removes it.
 """

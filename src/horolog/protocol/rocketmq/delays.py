@@ -1,4 +1,4 @@
-"""When a message is due by its properties: the dialects of delay that 4.x clients speak (protocol notes §4).
+"""When a message is due by its properties: the dialects of delay that 4.x clients speak.
 
 The first of these that a message has says when it is due; the others are stored and mean nothing:
 

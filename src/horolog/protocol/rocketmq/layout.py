@@ -1,4 +1,4 @@
-"""The stored message layout (protocol notes §3.8), and the blank head that a record has in front of it.
+"""The stored message layout, and the blank head that a record has in front of it.
 
 Big-endian, because this is RocketMQ's wire form: a 4.x pull is answered with slices of the log.
 

@@ -1,4 +1,4 @@
-"""Names of topics and consumer groups: what clients may use (protocol notes §1.3, §3.12)."""
+"""Names of topics and consumer groups: what clients may use."""
 
 from __future__ import annotations
 

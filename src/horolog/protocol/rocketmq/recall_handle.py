@@ -1,4 +1,4 @@
-"""Recall handles: what a producer keeps to cancel a scheduled message (protocol notes §1.14).
+"""Recall handles: what a producer keeps to cancel a scheduled message.
 
 RocketMQ's text, base64url with padding of `v1 topic broker due+1 id`, blank separated, with a sixth field: the
 origin (log position) of the message.  Handles of five fields, made elsewhere or by hand, are accepted too.

@@ -1,4 +1,4 @@
-"""Copies of a message for another attempt, and for the dead letters of its consumer group (protocol notes §5.1).
+"""Copies of a message for another attempt, and for the dead letters of its consumer group.
 
 A copy is the message again: body, tag, keys, born time, user properties and message id stay.  What tells clients of
 it are these properties:

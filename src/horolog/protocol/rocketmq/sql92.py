@@ -1,4 +1,4 @@
-"""SQL92 filters: conditions on the properties of a message (protocol notes §6.2).
+"""SQL92 filters: conditions on the properties of a message.
 
     a > 5 AND region IN ('eu', 'us')          TAGS IS NOT NULL AND NOT (price BETWEEN 10 AND 20)
 
