@@ -1,8 +1,9 @@
 """Who may call the admin API: by key and secret, or by token, of an identity of the access file.
 
 Administrators may do everything.  Others may open the page, and ask what is declared for users (`endpoints.Access`),
-with the rights that the function there asks for; all else is refused here.  Health is told to everybody, for what watches a process has no key.  A process that the broker itself starts to
-fetch what is late has a token of its own, which only they know (`OWN_TOKEN`).
+with the rights that the function there asks for; all else is refused here.  Health is told to everybody, for what
+watches a process has no key.  A process that the broker itself starts to fetch what is late has a token of its own,
+which only they know (`OWN_TOKEN`).
 """
 
 from __future__ import annotations

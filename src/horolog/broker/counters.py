@@ -1,9 +1,9 @@
 """What a shard has done since its start, as plain numbers: for metrics, and for nothing else.
 
 Noted once a batch, and counted as columns when enough is noted or somebody looks (`fold`); nothing of it is logged or
-kept, and a replay's is forgotten (`begin`).  Of every topic there is a row, up to `topics_max`; what comes after that counts together in row 0, so memory
-and the cost of a look do not grow with the number of topics.  A topic keeps its row until it is deleted: a counter of a
-topic never falls.
+kept, and a replay's is forgotten (`begin`).  Of every topic there is a row, up to `topics_max`; what comes after
+that counts together in row 0, so memory and the cost of a look do not grow with the number of topics.  A topic keeps
+its row until it is deleted: a counter of a topic never falls.
 
 Lateness is counted when a hand-over is committed, which is when consumers can see the message: between its due time and
 that moment by the broker's wall clock.

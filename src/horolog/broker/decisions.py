@@ -2,8 +2,8 @@
 
 What a command has to wait for is asked before its handler (`broker.waits`); then it is deferred to a later turn.  A
 handler gives the result, which waits for the commit position, or `LATER`: then the command was answered at once
-(`Effects.prompt`), or is answered by a part at the end of the turn; or `WAIT`, if it finds out only then that it has to.  What has no handler
-of its own here is a question, and `broker.queries` answers it.
+(`Effects.prompt`), or is answered by a part at the end of the turn; or `WAIT`, if it finds out only then that it has
+to.  What has no handler of its own here is a question, and `broker.queries` answers it.
 """
 
 from __future__ import annotations

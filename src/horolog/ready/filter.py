@@ -1,8 +1,9 @@
 """Filters of consumers: tags, or SQL92 conditions on properties (`protocol.rocketmq.sql92`).
 
-Tags are `*`, or some joined by `||` (RocketMQ's TAG expressions).  Such a filter is tested in two stages: the 32-bit code in the consume queue first (vectorised, `codes`), then the
-tag text itself (`takes`), because codes collide ("Aa" and "BB" have the same one).  A message that may have several tags
-has the bits of all of them as its code, and may match if it has all bits of a wanted one.  SQL92 has only the second stage.
+Tags are `*`, or some joined by `||` (RocketMQ's TAG expressions).  Such a filter is tested in two stages: the 32-bit
+code in the consume queue first (vectorised, `codes`), then the tag text itself (`takes`), because codes collide ("Aa"
+and "BB" have the same one).  A message that may have several tags has the bits of all of them as its code, and may
+match if it has all bits of a wanted one.  SQL92 has only the second stage.
 """
 
 from __future__ import annotations

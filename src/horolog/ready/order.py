@@ -9,9 +9,9 @@ queue are not touched by that.  Messages without a message group are one group t
     able     message groups whose first member is not leased, the one with the lowest first
     frontier new messages were looked at up to here
 
-Example.  The queue has a1 b1 a2 c1 a3 b2, a receive of 2 gets a1 and b1.  The next one finds a2 and holds it, gives out c1, holds
-a3 and b2.  When a1 is acknowledged, a2 and a3 may go, together.  If a1's lease ends instead, a1 a2 a3 may go, in
-this order.
+Example.  The queue has a1 b1 a2 c1 a3 b2, a receive of 2 gets a1 and b1.  The next one finds a2 and holds it, gives
+out c1, holds a3 and b2.  When a1 is acknowledged, a2 and a3 may go, together.  If a1's lease ends instead, a1 a2 a3
+may go, in this order.
 
 `next` of the progress stays at the first held message, so what a start or a replay has to know is what it always was:
 offsets below `next` are leased or consumed, some above it are too.  All that is here follows from that and from the

@@ -1,8 +1,8 @@
 """Choosing messages of a queue for a consumer group in order; which may go, `order` knows.
 
-Groups that can go on are gone through together, in the order of the queue, each from its first message on, as far as the
-receive has room: its client consumes the messages of a group one after the other.  If the first one was leased before, what followed it is taken back from whoever has it, and
-comes again after it.
+Groups that can go on are gone through together, in the order of the queue, each from its first message on, as far as
+the receive has room: its client consumes the messages of a group one after the other.  If the first one was leased
+before, what followed it is taken back from whoever has it, and comes again after it.
 
 Only the first one has had a further attempt: what came behind it was never tried, as far as the broker can know.  So a
 message that fails again and again does not take the ones after it to the dead letters.

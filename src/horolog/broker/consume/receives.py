@@ -248,7 +248,8 @@ class Receives:
     def serve(self, news: News, now: Now) -> tuple[list[Reply], News | None]:
         """Answer parked polls of a group that now get something, first come first served.
 
-        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over, or this turn has answered as many as it may.
+        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over, or this
+        turn has answered as many as it may.
         """
         ready = self._shard.ready
         topic = self._shard.topics.by_id[news.topic]

@@ -1,7 +1,8 @@
 """Answers that are made thousands of times a second, as bytes: what protobuf would write, without its objects.
 
-Messages to consumers stand in `deliveries`.  A field is its tag (number << 3 | type), for text and messages followed by the length and the bytes; a field with its
-default value is left out.  `tests/unit/test_ready_answers.py` holds every answer against protobuf's.
+Messages to consumers stand in `deliveries`.  A field is its tag (number << 3 | type), for text and messages followed
+by the length and the bytes; a field with its default value is left out.  `tests/unit/test_ready_answers.py` holds
+every answer against protobuf's.
 """
 
 from __future__ import annotations

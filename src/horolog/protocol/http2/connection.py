@@ -5,9 +5,10 @@
     transport.write(connection.take_output())       once, when all replies of a turn are there
 
 After a fault of the connection, and after `abort`, `closed` is true: write what is owed and close the transport.
-`receive` gives `Head` and `Body` for requests, or `Whole` for one whose frames came together, `Gone` for a stream that was reset, `Done` for an answer that had to
-wait and has gone out, and `Pong` for the answer to `ping`.  Requests the peer may not make are answered here and never seen: malformed ones, those beyond
-`Limits.streams`, those whose fields are too many.
+`receive` gives `Head` and `Body` for requests, or `Whole` for one whose frames came together, `Gone` for a stream
+that was reset, `Done` for an answer that had to wait and has gone out, and `Pong` for the answer to `ping`.
+Requests the peer may not make are answered here and never seen: malformed ones, those beyond `Limits.streams`, those
+whose fields are too many.
 
 Flow control.  What comes is credited as it is taken: how much may be in memory is decided by whoever reads the
 socket, who stops reading.  What goes out waits in its stream until the peer's windows have room (`outgoing`);
