@@ -17,7 +17,8 @@ from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore, Unfiled
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import DAY_MS, HOUR_MS
-from horolog.log.record import HEAD, HEAD_BYTES, Kind, origins_of
+from horolog.log.control_records import origins_of
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 

@@ -17,16 +17,9 @@ import orjson
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
+from horolog.log.control_records import decode_hand_over, encode_hand_over, origins_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
-from horolog.log.record import (
-    ENVELOPE,
-    HEAD_BYTES,
-    Kind,
-    decode_hand_over,
-    encode_hand_over,
-    offsets_of,
-    origins_of,
-)
+from horolog.log.record import ENVELOPE, HEAD_BYTES, Kind, offsets_of
 from horolog.log.segment import segment_name
 from horolog.protocol.commands import (
     Ack,

@@ -11,7 +11,7 @@ from horolog.broker.recall import bulk_recalls
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BULK_ROWS
-from horolog.log.record import RECALLED, decode_recall_many, encode_recall_many
+from horolog.log.control_records import RECALLED, decode_recall_many, encode_recall_many
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,

@@ -156,13 +156,13 @@ def test_nobody_decodes_control_records_but_the_table() -> None:
     theirs |= {"decode_offsets", "decode_offload"}
     theirs |= {"decode_half", "decode_half_checks", "decode_half_ends"}
     for path in sorted(SRC.rglob("*.py")):
-        if path.name in ("controls.py", "record.py", "half_records.py", "halves.py"):
+        if path.name in ("controls.py", "control_records.py", "half_records.py", "halves.py"):
             continue
         named = {
             alias.name
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.ImportFrom)
-            and node.module in ("horolog.log.record", "horolog.log.half_records")
+            and node.module in ("horolog.log.control_records", "horolog.log.half_records")
             for alias in node.names
         }
         assert not named & theirs, f"{path}: {named & theirs} (ask `log.controls`)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, decode_offsets
+from horolog.log.control_records import decode_offsets
+from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind
 from horolog.protocol.commands import (
     Ack,
     ClientGone,

@@ -36,6 +36,7 @@ from horolog.admin import (
     pending,
     recalls,
     schedules,
+    search,
     topics,
 )
 from horolog.admin.access import AccessCheck
@@ -60,6 +61,7 @@ MODULES = (
     pending,
     histogram,
     messages,
+    search,
     history,
     recalls,
     groups,

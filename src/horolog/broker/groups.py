@@ -8,7 +8,7 @@ from horolog.broker.effects import Reply
 from horolog.broker.shard import Shard
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import GROUP_ATTRIBUTES_MAX, GROUPS_MAX, QUEUES_MAX, TURN_GROUPS_MAX
-from horolog.log.record import encode_group, encode_group_end
+from horolog.log.control_records import encode_group, encode_group_end
 from horolog.protocol.commands import Received
 from horolog.protocol.queue_commands import (
     DeleteGroup,

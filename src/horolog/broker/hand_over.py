@@ -20,7 +20,8 @@ from horolog.broker.queue_units import visible_units
 from horolog.broker.shard import Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
-from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, encode_hand_over, heads_of, origins_of
+from horolog.log.control_records import encode_hand_over, origins_of
+from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, heads_of
 from horolog.wheel.wheel import Taken, stretches
 
 

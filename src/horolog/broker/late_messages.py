@@ -23,14 +23,8 @@ from horolog.broker.topic_changes import TopicChanges
 from horolog.delay.state import EntryState
 from horolog.errors import HorologError
 from horolog.limits import LATE_AFTER_MIN_MS
-from horolog.log.record import (
-    HAS_LATE,
-    HEAD,
-    HEAD_BYTES,
-    RECALLED,
-    Kind,
-    encode_recall_many,
-)
+from horolog.log.control_records import RECALLED, encode_recall_many
+from horolog.log.record import HAS_LATE, HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.rocketmq import layout, properties, retry
 from horolog.protocol.rocketmq.late_policy import (

@@ -28,8 +28,8 @@ from horolog.delay.tier import Step, Tier
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.tier import LakeTier
 from horolog.log.commit_log import CommitLog
+from horolog.log.control_records import encode_offload
 from horolog.log.key_index import KeyIndex, chunk_rows_for
-from horolog.log.record import encode_offload
 from horolog.ready.ready import Ready
 from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel

@@ -15,7 +15,7 @@ from horolog.broker.topics import Topic, Topics
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
-from horolog.log.record import encode_topic, encode_topic_end
+from horolog.log.control_records import encode_topic, encode_topic_end
 from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
 from horolog.protocol.rocketmq.late_policy import check_has_room
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made

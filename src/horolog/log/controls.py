@@ -22,7 +22,7 @@ SCHEDULE     JSON           a recurring schedule is as it says from here on, has
 
 Whoever reads the log (replay, repair, verify, inspect, the log source of Spark) asks this table what a record says, and
 has a table of its own, with a row for every kind here, that says what follows from it.  A new kind begins here: tests
-then name all the readers that do not know it yet.  Byte layouts: `log.record`.
+then name all the readers that do not know it yet.  Byte layouts: `log.control_records`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,10 @@ import numpy.typing as npt
 import orjson
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.frame import HEADER_BYTES, FrameHeader
-from horolog.log.half_records import decode_half, decode_half_checks, decode_half_ends
-from horolog.log.record import (
-    ENVELOPE,
-    ENVELOPE_BYTES,
+from horolog.log.control_records import (
     IS_EXPIRED,
     IS_MOVED,
-    KIND_AT,
-    MESSAGE_KINDS,
     HandOver,
-    Kind,
     RecallMany,
     RecallRecord,
     decode_ack,
@@ -57,8 +50,10 @@ from horolog.log.record import (
     decode_offsets,
     decode_recall,
     decode_recall_many,
-    heads_of,
 )
+from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.half_records import decode_half, decode_half_checks, decode_half_ends
+from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, KIND_AT, MESSAGE_KINDS, Kind, heads_of
 
 CONTROL_KINDS = frozenset(Kind) - MESSAGE_KINDS
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError)

@@ -28,13 +28,9 @@ import orjson
 
 from horolog.delay.tier import Promotion
 from horolog.lake.core.gone import GONE
+from horolog.log.control_records import RecallRecord
 from horolog.log.controls import ENDING, UNREADABLE, Control, Outcome
-from horolog.log.record import (
-    HEAD,
-    HEAD_BYTES,
-    Kind,
-    RecallRecord,
-)
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.pipeline.adopted_files import adopted_rows

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from horolog.log.control_records import AckRecord, Grant, OffsetsRecord
 from horolog.log.controls import Control, content_of
-from horolog.log.record import AckRecord, Grant, Kind, OffsetsRecord
+from horolog.log.record import Kind
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, need, parts_of
 from horolog.pipeline.log_walk import SegmentWalk, controls_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horolog.log.record import AckRecord, Grant
+from horolog.log.control_records import AckRecord, Grant
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.progress import QueueProgress

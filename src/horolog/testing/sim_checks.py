@@ -10,9 +10,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from horolog.log.control_records import IS_EXPIRED
 from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
-from horolog.log.record import FLAGS_AT, IS_EXPIRED, Kind
+from horolog.log.record import FLAGS_AT, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import (
     Recalled,

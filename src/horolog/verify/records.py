@@ -14,6 +14,7 @@ from horolog.delay.far.adopted import Adoption
 from horolog.errors import HorologError
 from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
+from horolog.log.control_records import HandOver
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control, control_at
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.half_records import FOLLOWED, HalfMessage
@@ -22,7 +23,6 @@ from horolog.log.record import (
     IS_MESSAGE,
     LANE_AT,
     MANY_TAGS,
-    HandOver,
     Kind,
     heads_of,
     kinds_of,

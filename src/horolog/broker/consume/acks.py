@@ -13,7 +13,7 @@ from horolog.broker.effects import Now
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import HorologError
-from horolog.log.record import encode_ack
+from horolog.log.control_records import encode_ack
 from horolog.ready.lease_life import Event
 from horolog.ready.progress import QueueProgress
 from horolog.ready.receipt import Receipt, invalid_receipt

@@ -14,7 +14,7 @@ from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.record import encode_offsets
+from horolog.log.control_records import encode_offsets
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 
 

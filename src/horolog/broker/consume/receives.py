@@ -26,7 +26,8 @@ from horolog.limits import (
     TURN_SCAN_MAX,
     TURN_SERVED_MAX,
 )
-from horolog.log.record import HEAD_BYTES, encode_ack, encode_grant, granted_rows
+from horolog.log.control_records import encode_ack, encode_grant, granted_rows
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     Delivered,
     Receive,

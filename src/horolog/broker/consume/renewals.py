@@ -23,7 +23,7 @@ from horolog.limits import (
     RENEW_AHEAD_MS,
     SECOND_MS,
 )
-from horolog.log.record import GRANTED, encode_grant
+from horolog.log.control_records import GRANTED, encode_grant
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease

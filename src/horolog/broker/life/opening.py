@@ -27,7 +27,7 @@ from horolog.delay.far.names import named_files
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.log.checkpoint import NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
-from horolog.log.record import encode_epoch
+from horolog.log.control_records import encode_epoch
 from horolog.log.recovery import Action, DerivedFound, Found, LogFound, Row, decide
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, SegmentWriter, segment_name

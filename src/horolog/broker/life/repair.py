@@ -29,13 +29,7 @@ from horolog.log.checkpoint import Checkpoint
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name, units_of
 from horolog.log.controls import ENDING, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
-from horolog.log.record import (
-    IS_MESSAGE,
-    Kind,
-    heads_of,
-    kinds_of,
-    offsets_of,
-)
+from horolog.log.record import IS_MESSAGE, Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import SalvageScan
 from horolog.log.segment import segment_name
 

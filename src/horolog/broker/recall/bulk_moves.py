@@ -23,7 +23,8 @@ from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, MOVES_KEPT
-from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
+from horolog.log.control_records import encode_recall, origins_of
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
 

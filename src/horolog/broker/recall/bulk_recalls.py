@@ -33,13 +33,8 @@ from horolog.delay.source import ROW_MASK, Rows, refs_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BULK_MOVED_BYTES, BULK_MOVED_ROWS, BULK_ROWS, BULK_TAGGED_ROWS
-from horolog.log.record import (
-    HEAD_BYTES,
-    LANE_BYTES,
-    RECALL_MANY_BYTES,
-    RECALLED,
-    encode_recall_many,
-)
+from horolog.log.control_records import RECALL_MANY_BYTES, RECALLED, encode_recall_many
+from horolog.log.record import HEAD_BYTES, LANE_BYTES
 from horolog.protocol.commands import RecalledMany, RecallMany
 from horolog.protocol.move_commands import MovedMany, MoveMany
 from horolog.protocol.rocketmq import layout, properties

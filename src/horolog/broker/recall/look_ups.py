@@ -21,11 +21,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FIND_MAX, ID_LOOK_UPS
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
-from horolog.log.record import (
-    HEAD_BYTES,
-    Kind,
-    kinds_of,
-)
+from horolog.log.record import HEAD_BYTES, Kind, kinds_of
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
 from horolog.protocol.history_commands import FindTopics, TopicsKnown
 from horolog.protocol.rocketmq import layout, properties

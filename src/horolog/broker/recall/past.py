@@ -12,16 +12,9 @@ from typing import NamedTuple
 
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
+from horolog.log.control_records import IS_MOVED
 from horolog.log.frame_reader import Hole, OpenFrame
-from horolog.log.record import (
-    ENVELOPE,
-    HEAD_BYTES,
-    IS_MOVED,
-    KIND_AT,
-    MESSAGE_KINDS,
-    TOPIC_AT,
-    Kind,
-)
+from horolog.log.record import ENVELOPE, HEAD_BYTES, KIND_AT, MESSAGE_KINDS, TOPIC_AT, Kind
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 

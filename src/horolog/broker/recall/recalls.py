@@ -24,7 +24,8 @@ from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import KEY_RECALL_MAX
-from horolog.log.record import HEAD_BYTES, encode_recall, origins_of
+from horolog.log.control_records import encode_recall, origins_of
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import Recall, RecallByKey, Recalled, RecallStatus
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash

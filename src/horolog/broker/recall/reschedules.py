@@ -24,15 +24,8 @@ from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import STORED_PROPERTIES_MAX
-from horolog.log.record import (
-    HEAD,
-    HEAD_BYTES,
-    Kind,
-    encode_offload,
-    encode_recall,
-    heads_of,
-    origins_of,
-)
+from horolog.log.control_records import encode_offload, encode_recall, origins_of
+from horolog.log.record import HEAD, HEAD_BYTES, Kind, heads_of
 from horolog.protocol.commands import Reschedule, Rescheduled, RescheduleStatus
 from horolog.protocol.rocketmq import layout, properties
 from horolog.units import instant

@@ -10,8 +10,9 @@ import numpy as np
 from horolog.broker.recall.log_scans import Logged, LogScan
 from horolog.broker.send.dead_letters import REDRIVING
 from horolog.broker.topics import Topic
+from horolog.log.control_records import AckRecord, Grant, OffsetsRecord
 from horolog.log.controls import ENDING, Outcome
-from horolog.log.record import AckRecord, Grant, Kind, OffsetsRecord
+from horolog.log.record import Kind
 from horolog.protocol.commands import MessageState
 from horolog.protocol.history_commands import HistoryEvent, MessageEvent
 from horolog.ready.groups import GroupTable

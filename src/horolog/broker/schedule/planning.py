@@ -26,7 +26,8 @@ from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard
 from horolog.errors import HorologError
 from horolog.limits import PLAN_RETRY_MS, TURN_PLANS_MAX
-from horolog.log.record import HEAD, HEAD_BYTES, encode_schedule
+from horolog.log.control_records import encode_schedule
+from horolog.log.record import HEAD, HEAD_BYTES
 from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.schedules import State
 

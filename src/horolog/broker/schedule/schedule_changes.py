@@ -28,7 +28,12 @@ from horolog.limits import (
     SCHEDULES_MAX,
     TURN_SCHEDULES_MAX,
 )
-from horolog.log.record import encode_recall, encode_schedule, encode_schedule_end, origins_of
+from horolog.log.control_records import (
+    encode_recall,
+    encode_schedule,
+    encode_schedule_end,
+    origins_of,
+)
 from horolog.protocol.accepted import refusal
 from horolog.protocol.rocketmq.names import check_schedule
 from horolog.protocol.schedules import (

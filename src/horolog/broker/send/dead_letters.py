@@ -24,7 +24,8 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import TURN_READ_BYTES, TURN_READ_MAX, TURN_TOPICS_MAX
-from horolog.log.record import HEAD, HEAD_BYTES, Kind, encode_ack
+from horolog.log.control_records import encode_ack
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.dead_letter_commands import (
     CountDeadLetters,

@@ -21,7 +21,8 @@ from horolog.broker.shard import Shard
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.store import Unfiled
 from horolog.delay.tier import Step
-from horolog.log.record import Kind, encode_adopt
+from horolog.log.control_records import encode_adopt
+from horolog.log.record import Kind
 
 _Column = npt.NDArray[np.int64]
 _MESSAGE, _SCHEDULED = np.uint8(Kind.MESSAGE), np.uint8(Kind.SCHEDULED)

@@ -24,7 +24,8 @@ from horolog.broker.life.space import DiskPressure
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
-from horolog.log.record import HEAD_BYTES, encode_ack
+from horolog.log.control_records import encode_ack
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import CreateTopic, NewRecords, SendMessages, TopicType
 from horolog.protocol.queue_commands import GroupSettings
 from horolog.protocol.retry_commands import SendBack, SendRetry

@@ -1,0 +1,260 @@
+"""Lists of messages, found by id, key, tag or window: GET /v1/messages/search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horolog import limits
+from horolog.access import rules
+from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.endpoints import Access, endpoint, text, whole
+from horolog.admin.history import handle_of
+from horolog.admin.look_ups import find_named
+from horolog.admin.message_shapes import FoundPage, FoundRow
+from horolog.admin.requests import query, query_int
+from horolog.admin.views import iso, message_view
+from horolog.errors import ErrorCode, refused
+from horolog.protocol.commands import (
+    DescribeTopic,
+    FoundMessage,
+    MessageState,
+    QueueRead,
+    ReadQueue,
+    TopicView,
+)
+from horolog.protocol.history_commands import (
+    PagePending,
+    PendingPage,
+    PendingPlace,
+)
+from horolog.protocol.queue_commands import SearchOffset
+from horolog.protocol.rocketmq.layout import decode
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.rocketmq.names import check_topic
+from horolog.units import TIME_MAX_MS, parse_time_ms
+
+
+class _Wanted(NamedTuple):
+    """What a search is for."""
+
+    topic: str
+    tag: str
+    from_ms: int
+    to_ms: int
+    states: tuple[MessageState, ...]
+    limit: int
+
+
+_LISTED = (MessageState.PENDING, MessageState.DELIVERED)
+
+
+@endpoint(
+    "GET",
+    "/v1/messages/search",
+    query=(
+        *map(text, ("topic", "id", "key", "tag", "from", "to")),
+        text("state", words=MessageState),
+        whole("limit", 1, limits.ADMIN_LIST_MAX, 100),
+        text("after"),
+    ),
+    answer=FoundPage,
+    codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER, ErrorCode.DAMAGED),
+    access=Access.USERS,
+)
+async def search(request: Request) -> Response:
+    """GET /v1/messages/search → rows without payloads: by id or key all, else those of a window a page at a time."""
+    parameters = query(
+        request, "topic", "id", "key", "tag", "from", "to", "state", "limit", "after"
+    )
+    for name, given in parameters.items():
+        if not given:
+            raise refused(name, "is empty")
+    limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
+    if "id" in parameters or "key" in parameters:
+        return await _search_named(request, parameters, limit)
+    topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
+    allow(request, rules.topic(topic, rules.Right.SUB))
+    states = _states(parameters.get("state"), topic)
+    from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
+    to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
+    wanted = _Wanted(topic, parameters.get("tag", ""), from_ms, to_ms, states, limit)
+    if topic:
+        await engine_of(request).submit(DescribeTopic(topic, with_pending=False))
+    return await _search_listed(request, wanted, _Place.of(parameters.get("after"), wanted))
+
+
+async def _search_named(request: Request, parameters: dict[str, str], limit: int) -> Response:
+    for name in ("tag", "from", "to", "after"):
+        if name in parameters:
+            raise refused(name, "a search by id or key takes only topic, state and limit beside it")
+    found = await find_named(request, parameters)
+    if "state" in parameters:
+        state = _state(parameters["state"])
+        found = [each for each in found if each.state is state]
+    broker = broker_name(request)
+    rows = [_row(each, broker) for each in found[:limit]]
+    return answer({"messages": rows, "next": None})
+
+
+def _state(text: str) -> MessageState:
+    if text not in set(MessageState):
+        raise refused("state", f"{text!r} is not one of {', '.join(MessageState)}")
+    return MessageState(text)
+
+
+def _states(text: str | None, topic: str) -> tuple[MessageState, ...]:
+    """Which of the states that can be listed; visible messages stand in the queues of a topic."""
+    if text is None:
+        return _LISTED if topic else (MessageState.PENDING,)
+    state = _state(text)
+    if state not in _LISTED:
+        raise refused("state", f"{text} is found by id or key; a window lists {', '.join(_LISTED)}")
+    if state is MessageState.DELIVERED and not topic:
+        raise refused("topic", "delivered messages are listed by topic: give one")
+    return (state,)
+
+
+class _Place(NamedTuple):
+    """Where a search goes on: `p-DUE-POSITION-ROW` in what waits, `q-QUEUE-OFFSET` in a queue."""
+
+    pending: PendingPlace | None
+    queue: int = 0
+    offset: int = -1  # −1: where the window begins
+
+    @staticmethod
+    def of(text: str | None, wanted: _Wanted) -> _Place:
+        """Read one; without any, where a search begins."""
+        if text is None:
+            waits = MessageState.PENDING in wanted.states
+            return _Place(PendingPlace(wanted.from_ms) if waits else None)
+        kind, *numbers = text.split("_")
+        if all(each.lstrip("-").isdigit() and len(each) < 20 for each in numbers):
+            if kind == "p" and len(numbers) == 3:
+                due_ms, position, row = (int(each) for each in numbers)
+                if 0 <= due_ms <= TIME_MAX_MS and position >= -1 and row >= 0:
+                    return _Place(PendingPlace(max(due_ms, wanted.from_ms), position, row))
+            if kind == "q" and len(numbers) == 2:
+                queue, offset = (int(each) for each in numbers)
+                if queue >= 0 and offset >= -1:
+                    return _Place(None, queue, offset)
+        raise refused("after", f"{text!r} is not the `next` of an answer")
+
+    @property
+    def text(self) -> str:
+        """What `of` reads."""
+        if self.pending is not None:
+            return "p_" + "_".join(str(number) for number in self.pending)
+        return f"q_{self.queue}_{self.offset}"
+
+
+async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Response:
+    """A page; it ends early, with `next`, when SEARCH_TURNS turns have found too few."""
+    rows: list[FoundRow] = []
+    at: _Place | None = first
+    for _ in range(limits.SEARCH_TURNS):
+        assert at is not None
+        if at.pending is not None:
+            at = await _take_pending(request, wanted, at.pending, rows)
+        else:
+            at = await _take_visible(request, wanted, at, rows)
+        if at is None or len(rows) >= wanted.limit:
+            break
+    return answer({"messages": rows, "next": at.text if at is not None else None})
+
+
+async def _take_pending(
+    request: Request, wanted: _Wanted, after: PendingPlace, rows: list[FoundRow]
+) -> _Place | None:
+    command = PagePending(after, wanted.to_ms, wanted.topic, wanted.tag, wanted.limit - len(rows))
+    page: PendingPage = await engine_of(request).submit(command)
+    broker = broker_name(request)
+    for each in page.messages:
+        found = FoundMessage(
+            MessageState.PENDING,
+            each.topic,
+            each.message_id,
+            [],
+            each.due_ms,
+            each.origin,
+            -1,
+            -1,
+            0,
+            each.layout,
+        )
+        rows.append(_row(found, broker))
+    if page.next is not None:
+        return _Place(page.next)
+    return _Place(None) if MessageState.DELIVERED in wanted.states else None
+
+
+async def _take_visible(
+    request: Request, wanted: _Wanted, at: _Place, rows: list[FoundRow]
+) -> _Place | None:
+    """Some of one queue, stored in the window."""
+    engine = engine_of(request)
+    topic: TopicView = await engine.submit(DescribeTopic(wanted.topic, with_pending=False))
+    if at.queue >= topic.queues:
+        return None
+    lowest = topic.min_offsets[at.queue] if topic.min_offsets else 0
+    first = at.offset
+    if first < 0:
+        first = await engine.submit(SearchOffset(wanted.topic, at.queue, wanted.from_ms))
+    first = max(first, lowest)
+    if first >= topic.queue_offsets[at.queue]:
+        return _Place(None, at.queue + 1)
+    command = ReadQueue(wanted.topic, at.queue, first, limits.TURN_READ_MAX, limits.TURN_READ_BYTES)
+    read: QueueRead = await engine.submit(command)
+    broker = broker_name(request)
+    for record in read.records:
+        found = _visible(record, wanted.topic)
+        if found.store_ms >= wanted.to_ms:
+            return _Place(None, at.queue + 1)
+        if wanted.tag and message_view(found.layout)["tag"] != wanted.tag:
+            continue
+        rows.append(_row(found, broker))
+        if len(rows) >= wanted.limit:
+            return _Place(None, at.queue, found.queue_offset + 1)
+    if read.next_offset >= read.max_offset:
+        return _Place(None, at.queue + 1)
+    return _Place(None, at.queue, read.next_offset)
+
+
+def _visible(record: bytes, topic: str) -> FoundMessage:
+    stored = record[RECORD_HEAD_BYTES:]
+    fields = decode(stored)
+    view = message_view(stored)
+    return FoundMessage(
+        MessageState.DELIVERED,
+        topic,
+        view["message_id"],
+        view["keys"],
+        view["deliver_at_ms"],
+        -1,
+        fields.queue_id,
+        fields.queue_offset,
+        fields.store_ms,
+        stored,
+    )
+
+
+def _row(found: FoundMessage, broker: str) -> FoundRow:
+    """A message in a list: all but its payload and properties."""
+    view = message_view(found.layout)
+    return {
+        "message_id": found.message_id,
+        "topic": found.topic,
+        "tag": view["tag"],
+        "keys": view["keys"],
+        "state": found.state.value,
+        "deliver_at_ms": found.due_ms,
+        "deliver_at": iso(found.due_ms),
+        "store_ms": found.store_ms or view["store_ms"],
+        "store": iso(found.store_ms or view["store_ms"]),
+        "queue_id": found.queue_id,
+        "queue_offset": found.queue_offset,
+        "size_bytes": len(found.layout),
+        "recall_handle": handle_of(found, broker),
+    }

@@ -1,0 +1,65 @@
+"""What frames change when they are committed: appended, and waiting to be applied."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.broker.key_columns import KeyColumns
+from horolog.broker.topics import Topic
+from horolog.delay.far.adopted import Adoption
+from horolog.delay.state import EntryState
+from horolog.delay.store import Unfiled
+from horolog.delay.tier import Step
+
+
+class Settled(NamedTuple):
+    """Scheduled messages, by reference, that a frame hands over, recalls or moves."""
+
+    refs: npt.NDArray[np.int64]
+    state: EntryState
+    lanes: npt.NDArray[Any]  # of each, 0 for none
+
+
+class Applied(NamedTuple):
+    """What a frame changes when it is committed; `end` is the log position after it."""
+
+    end: int
+    units: list[tuple[Topic, int, npt.NDArray[Any]]]
+    unfiled: Unfiled | None
+    settled: list[Settled]
+    keyed: KeyColumns | None = None  # rows of the key index
+    adopted: Adoption | None = None  # files that become part of the far store
+    step: Step | None = None  # of the tier
+
+    @property
+    def moves_tier(self) -> bool:
+        """Whether it changes what the tier has."""
+        if self.step is not None:
+            return True
+        return self.adopted is not None and self.adopted.promotion is not None
+
+
+class Uncommitted(deque[Applied]):
+    """What frames that are appended and not applied will change, in log order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tier_steps = 0  # of them that change what the tier has; every recall asks
+        self.adoptions = 0
+
+    def append(self, change: Applied) -> None:
+        """A frame is appended."""
+        super().append(change)
+        self.tier_steps += change.moves_tier
+        self.adoptions += change.adopted is not None
+
+    def popleft(self) -> Applied:
+        """The oldest is applied now."""
+        change = super().popleft()
+        self.tier_steps -= change.moves_tier
+        self.adoptions -= change.adopted is not None
+        return change
