@@ -29,7 +29,7 @@ from benchmarks.load import BODY
 from benchmarks.recall import NOW_MS, TOPIC, Core, message
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
-from horolog.protocol.remoting import frame
+from horolog.protocol.remoting import frame_writer
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Site
@@ -73,7 +73,7 @@ def singles(n: int, chunk: int = 64) -> Iterator[bytes]:
     """Chunks of frames with one message each."""
     for first in range(0, n, chunk):
         yield b"".join(
-            frame.encode(
+            frame_writer.encode(
                 Frame(
                     Code.SEND_MESSAGE_V2,
                     i,
@@ -99,7 +99,7 @@ def batches(n: int, chunk: int = 4) -> Iterator[bytes]:
     """Chunks of frames with 32 messages each."""
     for first in range(0, n, 32 * chunk):
         yield b"".join(
-            frame.encode(
+            frame_writer.encode(
                 Frame(
                     Code.SEND_BATCH_MESSAGE,
                     i,
@@ -140,7 +140,9 @@ def remoting(chunks: Iterator[bytes], n: int) -> dict[str, float]:
             for asked, answer in each.answers(sent, SITE):
                 assert isinstance(answer, Answer), answer
                 written += len(
-                    frame.encode_answer(asked, answer.status, answer.fields, answer.remark, 0)
+                    frame_writer.encode_answer(
+                        asked, answer.status, answer.fields, answer.remark, 0
+                    )
                 )
         return written
 

@@ -13,7 +13,7 @@ from tests.support.remoting_client import RemotingClient
 
 from horolog.limits import MIB
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import encode
+from horolog.protocol.remoting.frame_writer import encode
 from horolog.testing.broker import BrokerProcess
 
 pytestmark = pytest.mark.process

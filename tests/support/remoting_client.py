@@ -11,7 +11,9 @@ from typing import Any, Self
 import orjson
 
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Flag, Frame, Reader, Serializer, encode
+from horolog.protocol.remoting.frame import Flag, Frame, Serializer
+from horolog.protocol.remoting.frame_reader import Reader
+from horolog.protocol.remoting.frame_writer import encode
 
 DEADLINE_S = 20.0
 _CHUNK = 1 << 18

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import orjson
 
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Flag, Frame, Serializer, encode
+from horolog.protocol.remoting.frame import Flag, Frame, Serializer
+from horolog.protocol.remoting.frame_writer import encode
 
 _NAMES = ("topic", "b", "consumerGroup", "group", "queueId", "e", "offset", "queueOffset", "properties", "i",
           "sysFlag", "maxMsgNums", "commitOffset", "timestamp", "key", "clientID", "subscription", "isForce",

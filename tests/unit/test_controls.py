@@ -11,7 +11,7 @@ import pytest
 from horolog.cli.inspection import log_file
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
-from horolog.log import half_records, record
+from horolog.log import control_records, half_records, record
 from horolog.log.controls import (
     CONTENTS,
     CONTROL_KINDS,
@@ -25,30 +25,30 @@ from horolog.log.frame import HEADER_BYTES, parse, seal
 from horolog.log.record import Kind
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "horolog"
-ORIGINS = record.origins_of(np.array([64, 640]), np.array([0, 3]))
-MANY = np.array([(64, 0, 5_000), (640, 3, 6_000)], record.RECALLED)
-GRANTED = np.array([(7, 1, 2)], record.GRANTED)
+ORIGINS = control_records.origins_of(np.array([64, 640]), np.array([0, 3]))
+MANY = np.array([(64, 0, 5_000), (640, 3, 6_000)], control_records.RECALLED)
+GRANTED = np.array([(7, 1, 2)], control_records.GRANTED)
 LANES = np.array([0, 4], np.uint16)
 HALF = np.zeros(1, record.HEAD)
 HALF["size"], HALF["key"] = record.HEAD_BYTES, 99
 SAMPLES = {
-    Kind.HAND_OVER: record.encode_hand_over(12, ORIGINS),
-    Kind.RECALL: record.encode_recall(3, 99, 5_000, ORIGINS, LANES, moved=True),
-    Kind.RECALL_MANY: record.encode_recall_many(3, MANY),
-    Kind.TOPIC: record.encode_topic_end(3, "t"),
-    Kind.GROUP: record.encode_group(4, "g"),
-    Kind.GRANT: record.encode_grant(4, 3, 0, 8, 60_000, GRANTED),
-    Kind.ACK: record.encode_ack(4, 3, 0, [7, 9]),
-    Kind.OFFSETS: record.encode_offsets(4, 3, [(0, 7)]),
-    Kind.EPOCH: record.encode_epoch(),
-    Kind.ADOPT: record.encode_adopt({"app": "a", "version": 1}),
-    Kind.OFFLOAD: record.encode_offload({"step": "begin"}, b"xyz"),
+    Kind.HAND_OVER: control_records.encode_hand_over(12, ORIGINS),
+    Kind.RECALL: control_records.encode_recall(3, 99, 5_000, ORIGINS, LANES, moved=True),
+    Kind.RECALL_MANY: control_records.encode_recall_many(3, MANY),
+    Kind.TOPIC: control_records.encode_topic_end(3, "t"),
+    Kind.GROUP: control_records.encode_group(4, "g"),
+    Kind.GRANT: control_records.encode_grant(4, 3, 0, 8, 60_000, GRANTED),
+    Kind.ACK: control_records.encode_ack(4, 3, 0, [7, 9]),
+    Kind.OFFSETS: control_records.encode_offsets(4, 3, [(0, 7)]),
+    Kind.EPOCH: control_records.encode_epoch(),
+    Kind.ADOPT: control_records.encode_adopt({"app": "a", "version": 1}),
+    Kind.OFFLOAD: control_records.encode_offload({"step": "begin"}, b"xyz"),
     Kind.HALF: half_records.half_envelope(HALF.nbytes, 7_000) + HALF.tobytes(),
     Kind.HALF_CHECK: half_records.encode_half_checks(
         np.array([(64, 9_000, 2)], half_records.HALF_CHECKED)
     ),
     Kind.HALF_END: half_records.encode_half_ends([(64, half_records.HalfOutcome.COMMITTED)]),
-    Kind.SCHEDULE: record.encode_schedule_end(5, "s"),
+    Kind.SCHEDULE: control_records.encode_schedule_end(5, "s"),
 }
 
 
@@ -77,10 +77,10 @@ def test_the_table_has_every_kind_and_its_words_are_those_of_entries() -> None:
 
 @pytest.mark.parametrize("kind", sorted(CONTROL_KINDS), ids=lambda kind: kind.name)
 def test_a_record_comes_back(kind: Kind) -> None:
-    header, body, offsets = frame_of(record.encode_epoch(), SAMPLES[kind])
+    header, body, offsets = frame_of(control_records.encode_epoch(), SAMPLES[kind])
     control = control_at(header, body, int(offsets[1]))
     assert control.kind is kind
-    assert control.position == 4_096 + HEADER_BYTES + len(record.encode_epoch())
+    assert control.position == 4_096 + HEADER_BYTES + len(control_records.encode_epoch())
     content = control.content
     match kind:
         case Kind.TOPIC:

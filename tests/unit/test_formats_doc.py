@@ -21,6 +21,7 @@ from horolog.lake.core import held as lake
 from horolog.log import (
     checkpoint,
     consume_queue,
+    control_records,
     frame,
     half_records,
     key_index,
@@ -66,12 +67,12 @@ MODULES = {
     "Key index chunk": key_rows,
 }
 FIELDS = {
-    record.Kind.HAND_OVER: (record._HAND_OVER, record.ORIGIN),
-    record.Kind.RECALL: (record._RECALL, record.ORIGIN),
-    record.Kind.RECALL_MANY: (record._RECALL_MANY, record.RECALLED),
-    record.Kind.GRANT: (record._GRANT, record.GRANTED),
-    record.Kind.ACK: (record._ACK, np.dtype([("offset", "<u8")])),
-    record.Kind.OFFSETS: (record._OFFSETS, record.COMMITTED),
+    record.Kind.HAND_OVER: (control_records._HAND_OVER, control_records.ORIGIN),
+    record.Kind.RECALL: (control_records._RECALL, control_records.ORIGIN),
+    record.Kind.RECALL_MANY: (control_records._RECALL_MANY, control_records.RECALLED),
+    record.Kind.GRANT: (control_records._GRANT, control_records.GRANTED),
+    record.Kind.ACK: (control_records._ACK, np.dtype([("offset", "<u8")])),
+    record.Kind.OFFSETS: (control_records._OFFSETS, control_records.COMMITTED),
     record.Kind.HALF_CHECK: (half_records.HALF_ROWS, half_records.HALF_CHECKED),
     record.Kind.HALF_END: (half_records.HALF_ROWS, half_records.HALF_ENDED),
 }

@@ -19,7 +19,7 @@ from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core import held as lake
-from horolog.log import record
+from horolog.log import control_records, record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
 from horolog.log.consume_queue import UNIT, queue_file_name
 from horolog.log.frame import HEADER_BYTES, seal
@@ -96,7 +96,11 @@ def test_frames_and_records_of_a_segment(tmp_path: Path) -> None:
     """One row a frame; with `records` one a record, with topic, id and the CRC of the body."""
     path = tmp_path / segment_name(0)
     path.write_bytes(
-        segment(record.encode_epoch(), message(HOUR_MS), record.encode_ack(1, 2, 0, [7]))
+        segment(
+            control_records.encode_epoch(),
+            message(HOUR_MS),
+            control_records.encode_ack(1, 2, 0, [7]),
+        )
     )
     report = inspect(path)
     assert report.problems == report.notes == []
@@ -113,16 +117,18 @@ def test_frames_and_records_of_a_segment(tmp_path: Path) -> None:
 
 def test_every_kind_of_control_record_is_explained(tmp_path: Path) -> None:
     """In words."""
-    origins = record.origins_of(np.array([64, 500], np.uint64))
-    granted = np.zeros(1, record.GRANTED)
+    origins = control_records.origins_of(np.array([64, 500], np.uint64))
+    granted = np.zeros(1, control_records.GRANTED)
     path = tmp_path / segment_name(0)
     path.write_bytes(
         segment(
-            record.encode_hand_over(HOUR, origins),
-            record.encode_recall(1, 5, HOUR_MS, origins),
-            record.encode_topic({"number": 1, "name": "reminders", "type": "delay", "queues": 4}),
-            record.encode_group(1, "me"),
-            record.encode_grant(1, 2, 0, 1, 30_000, granted),
+            control_records.encode_hand_over(HOUR, origins),
+            control_records.encode_recall(1, 5, HOUR_MS, origins),
+            control_records.encode_topic(
+                {"number": 1, "name": "reminders", "type": "delay", "queues": 4}
+            ),
+            control_records.encode_group(1, "me"),
+            control_records.encode_grant(1, 2, 0, 1, 30_000, granted),
         )
     )
     details = [str(row[4]) for row in inspect(path, show_records=True).rows]
@@ -136,7 +142,7 @@ def test_every_kind_of_control_record_is_explained(tmp_path: Path) -> None:
 def test_a_torn_tail_is_a_note(tmp_path: Path) -> None:
     """Nothing after it had been promised."""
     path = tmp_path / segment_name(0)
-    path.write_bytes(segment(record.encode_epoch(), message(HOUR_MS)))
+    path.write_bytes(segment(control_records.encode_epoch(), message(HOUR_MS)))
     flip(path, HEADER_BYTES + record.ENVELOPE_BYTES + HEADER_BYTES + 40)
     report = inspect(path)
     assert report.problems == []
@@ -148,7 +154,7 @@ def test_a_torn_tail_is_a_note(tmp_path: Path) -> None:
 def test_a_bad_frame_below_what_was_promised_is_damage(tmp_path: Path, at: int) -> None:
     """In its header or its body; the frames after it are still read."""
     path = tmp_path / segment_name(0)
-    bodies = [record.encode_epoch(), message(HOUR_MS), message(HOUR_MS + 1)]
+    bodies = [control_records.encode_epoch(), message(HOUR_MS), message(HOUR_MS + 1)]
     path.write_bytes(segment(*bodies, durable=1 << 40))
     flip(path, at)
     report = inspect(path)
@@ -160,7 +166,7 @@ def test_frames_of_a_newer_version_are_named(tmp_path: Path) -> None:
     """Not taken for damage."""
     from zlib_ng.zlib_ng import crc32
 
-    content = bytearray(segment(record.encode_epoch()))
+    content = bytearray(segment(control_records.encode_epoch()))
     content[4] = 9
     content[60:64] = crc32(bytes(content[:60])).to_bytes(4, "little")
     path = tmp_path / segment_name(0)
@@ -340,7 +346,7 @@ def test_any_bytes_are_reported_and_never_crash(
     if isinstance(noise, bytes):
         path.write_bytes(noise)
     else:
-        good = path.read_bytes() if path.exists() else segment(record.encode_epoch())
+        good = path.read_bytes() if path.exists() else segment(control_records.encode_epoch())
         at, harm = noise
         path.write_bytes(good[:at] + harm + good[at + len(harm) :])
     with suppress(HorologError):

@@ -17,7 +17,9 @@ from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BYTES_UNDER_WAY_MAX, LINK_BYTES_UNDER_WAY_MAX, MIB, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame, Reader, encode
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame_reader import Reader
+from horolog.protocol.remoting.frame_writer import encode
 from horolog.server.door import Intake
 from horolog.server.link import Stopped
 

@@ -16,10 +16,10 @@ from horolog.protocol.remoting.frame import (
     Flag,
     Frame,
     FrameFault,
-    Reader,
     Serializer,
-    encode,
 )
+from horolog.protocol.remoting.frame_reader import Reader
+from horolog.protocol.remoting.frame_writer import encode
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)

@@ -18,7 +18,9 @@ from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame, Reader, encode
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame_reader import Reader
+from horolog.protocol.remoting.frame_writer import encode
 from horolog.protocol.rocketmq.delays import without
 from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.kv import FILE

@@ -16,14 +16,8 @@ from tests.unit.test_remoting_pop import popping
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB, UNTAKEN_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import (
-    FRAME_BYTES_MAX,
-    Flag,
-    Frame,
-    FrameFault,
-    Reader,
-    Serializer,
-)
+from horolog.protocol.remoting.frame import FRAME_BYTES_MAX, Flag, Frame, FrameFault, Serializer
+from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.heartbeat import read_heartbeat
 from horolog.protocol.remoting.queue_locks import LockedQueue, QueueLocks

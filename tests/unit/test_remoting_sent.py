@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Flag, Frame, Reader, Serializer, encode_answer
+from horolog.protocol.remoting.frame import Flag, Frame, Serializer
+from horolog.protocol.remoting.frame_reader import Reader
+from horolog.protocol.remoting.frame_writer import encode_answer
 from horolog.protocol.remoting.gathered import Gathered, Site
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import gather

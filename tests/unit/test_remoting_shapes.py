@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from remoting_sends import batch_frame, item, send_frame, stored
 
 from horolog import limits
-from horolog.protocol.remoting.frame import Frame, FrameFault, Reader
+from horolog.protocol.remoting.frame import Frame, FrameFault
+from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.header_shapes import Alike, SendReader
 from horolog.protocol.remoting.send import gather

@@ -79,6 +79,7 @@ class Endpoint:
     content  media type of a request that is no JSON
     status   of success; several where it depends
     codes    of refusals that are its own, besides those that every route has
+    tag      what OpenAPI puts it under; "": the name of its module
     """
 
     method: str
@@ -92,6 +93,7 @@ class Endpoint:
     access: Access = Access.ADMIN
     media: str = JSON
     content: str = ""
+    tag: str = ""
 
     def route(self) -> Route:
         """As the app serves it."""
@@ -110,6 +112,7 @@ def endpoint(
     access: Access = Access.ADMIN,
     media: str = JSON,
     content: str = "",
+    tag: str = "",
 ) -> Callable[[Handler], Handler]:
     """Declare a route; see `Endpoint`."""
 
@@ -126,6 +129,7 @@ def endpoint(
             access,
             media,
             content,
+            tag,
         )
         setattr(handler, _DECLARED, declared)
         return handler

@@ -93,7 +93,7 @@ def _operation(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
     summary, _, rest = doc.partition("\n\n")
     operation: dict[str, Any] = {
         "operationId": each.handler.__name__,
-        "tags": [each.handler.__module__.rpartition(".")[2]],
+        "tags": [each.tag or each.handler.__module__.rpartition(".")[2]],
         "summary": _said(summary, each),
         "responses": _responses(each, shapes),
     }

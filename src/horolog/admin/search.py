@@ -63,6 +63,7 @@ _LISTED = (MessageState.PENDING, MessageState.DELIVERED)
     answer=FoundPage,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER, ErrorCode.DAMAGED),
     access=Access.USERS,
+    tag="history",
 )
 async def search(request: Request) -> Response:
     """GET /v1/messages/search → rows without payloads: by id or key all, else those of a window a page at a time."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from horolog.cli.inspection.report import Report, instant, verdict
 from horolog.errors import HorologError
+from horolog.log import control_records
 from horolog.log import record as records
 from horolog.log.controls import CONTROL_KINDS, Control, read_control
 from horolog.log.frame import (
@@ -205,23 +206,23 @@ def message_detail(layout: bytes) -> tuple[str, str]:
 
 
 def _hand_over(control: Control) -> str:
-    hand_over: records.HandOver = control.content
+    hand_over: control_records.HandOver = control.content
     return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
 
 
 def _recall(control: Control) -> str:
-    recall: records.RecallRecord = control.content
-    moved = "moved, " if control.flags & records.IS_MOVED else ""
+    recall: control_records.RecallRecord = control.content
+    moved = "moved, " if control.flags & control_records.IS_MOVED else ""
     return f"{moved}topic {recall.topic}, origins {_some(recall.origins['position'].tolist())}"
 
 
 def _recall_many(control: Control) -> str:
-    many: records.RecallMany = control.content
+    many: control_records.RecallMany = control.content
     return f"topic {many.topic}, origins {_some(many.messages['position'].tolist())}"
 
 
 def _grant(control: Control) -> str:
-    grant: records.Grant = control.content
+    grant: control_records.Grant = control.content
     return (
         f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
         f" {grant.duration_ms} ms, offsets {_some(grant.granted['offset'].tolist())}"
@@ -229,13 +230,13 @@ def _grant(control: Control) -> str:
 
 
 def _ack(control: Control) -> str:
-    ack: records.AckRecord = control.content
+    ack: control_records.AckRecord = control.content
     offsets = _some(ack.offsets.tolist())
     return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
 
 
 def _offsets(control: Control) -> str:
-    record: records.OffsetsRecord = control.content
+    record: control_records.OffsetsRecord = control.content
     rows = _some([f"{queue}:{offset}" for queue, offset in record.committed.tolist()])
     return f"group {record.group}, topic {record.topic}, queues and offsets {rows}"
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Frame, FrameFault, Reader, read_frame
+from horolog.protocol.remoting.frame import Frame, FrameFault
+from horolog.protocol.remoting.frame_reader import Reader, read_frame
 from horolog.protocol.remoting.shapes import Pace
 
 _RUN_MAX = 256  # frames

@@ -23,9 +23,8 @@ from horolog.protocol.remoting.frame import (
     FrameFault,
     LongFields,
     Serializer,
-    encode,
-    encode_answer,
 )
+from horolog.protocol.remoting.frame_writer import encode, encode_answer
 from horolog.protocol.remoting.header_shapes import Alike, SendReader
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.shapes import Shapes
