@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
+from many_pending import load
 from playwright.sync_api import Browser, Page, expect
 from scenario_doors import GrpcSide
 
@@ -378,6 +381,22 @@ def test_many_are_moved(
         assert set(due) == {1_935_817_680_000}  # the browser of these tests lives by UTC
     else:
         assert due == [each["deliver_at_ms"] + by_ms for each in sent]
+
+
+def test_it_is_seen_how_far_many_are(view: Page, still: BrokerProcess) -> None:
+    """By whoever looks, also when somebody else has asked."""
+    still.create_topic("mass")
+    now_ms = still.now_ms()
+    load(still, "mass", now_ms + 3_600_000 + np.arange(40_000), b"x")
+    window = {"topic": "mass", "from_ms": now_ms, "to_ms": now_ms + 86_400_000}
+    view.goto(f"{still.admin_url}/#/many?topic=mass")
+    expect(view.get_by_role("region", name="Under way")).to_be_hidden()
+    asked = {**window, "shift_ms": 1_000}
+    with ThreadPoolExecutor(1) as other:
+        moved = other.submit(still.admin.post, "/v1/reschedule/window", asked, timeout_s=60)
+        expect(view.get_by_role("region", name="Under way")).to_contain_text("Move mass")
+        assert moved.result()["moved"] == 40_000
+    expect(view.get_by_role("region", name="Under way")).to_be_hidden()
 
 
 def test_many_are_handed_over_now(view: Page, still: BrokerProcess) -> None:

@@ -33,6 +33,7 @@ from horolog.protocol.history_commands import (
     ShowMessage,
     TopicsKnown,
 )
+from horolog.protocol.move_commands import BulkAct, BulkView, DescribeBulk
 from horolog.protocol.queue_commands import CountLags, GroupSettings, GroupView, ListGroups
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.testing.engine import ScriptedEngine
@@ -104,6 +105,10 @@ def request(
         engine = ScriptedEngine()
         engine.answers[FindTopics] = TopicsKnown(known or [], None)
         engine.answers[ShowMessage] = MessageHistory(engine.answers[FindMessages])
+        engine.answers[DescribeBulk] = [
+            BulkView(BulkAct.RECALL, topic, 0, 9, "", False, "", 5, 5)
+            for topic in ("orders", "other", "in-secret")
+        ]
         app = make_app(engine, broker_name="broker-a", guard=Guard(access_file(tmp_path)))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -159,6 +164,12 @@ def test_users_may_do_over_http_what_they_may_do_over_the_doors(
     assert not may("in-secret")
     assert may("out-1") == (number not in _SUBSCRIBES)
     assert may("in-1") == (number not in _PUBLISHES)
+
+
+def test_users_are_told_how_far_windows_of_their_topics_are(tmp_path: Path) -> None:
+    status, content, _ = request(tmp_path, "GET", "/v1/bulk", None)
+    assert status == 200
+    assert [row["topic"] for row in content["result"]["under_way"]] == ["orders"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from horolog.protocol.commands import (
     ListPending,
     MessageType,
     Recall,
+    RecallMany,
     RecallStatus,
     Receive,
     Reschedule,
@@ -25,7 +26,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.history_commands import ShowMessage
-from horolog.protocol.move_commands import MovedMany, MoveMany
+from horolog.protocol.move_commands import BulkAct, DescribeBulk, MovedMany, MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer
@@ -256,3 +257,26 @@ def test_refusals_move_nothing(world, broker) -> None:
             broker.ask(command)
         assert refusal.value.code is code
     assert listed(world) == {place: due for place, (due, _) in known.items()}
+
+
+def test_what_is_under_way_says_how_far_it_is(world, broker, monkeypatch) -> None:
+    monkeypatch.setattr(bulk_recalls, "BULK_MOVED_ROWS", 10)
+    known = fill(world, 100)
+    now = world.clock.wall_ms()
+    meant = sum(topic == "t" and due >= now + DAY for (topic, _), (due, _) in known.items())
+    move = Answer(MoveMany("t", now + DAY, EVER, new_due_ms=now + 90 * DAY), now)
+    recall = Answer(RecallMany("u", 0, EVER, "Aa"), now)
+    asked, looks = [move, recall], []
+    while not move.done:
+        looks.append(Answer(DescribeBulk(), now))
+        world.broker.step([*asked, looks[-1]])
+        asked = []
+    world.broker.settle()
+    window = (BulkAct.RESCHEDULE, "t", now + DAY, EVER, "", False, "")
+    views = [look.result for look in looks if len(look.result) == 2]
+    assert {moving[:7] for moving, _ in views} == {window}
+    assert {waiting.done for _, waiting in views} == {0}  # one after the other
+    done = [moving.done for moving, _ in views]
+    assert done == sorted(done)
+    assert 0 < done[-1] < meant == move.result.moved
+    assert world.broker.ask(DescribeBulk()) == []

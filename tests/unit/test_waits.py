@@ -45,7 +45,7 @@ from horolog.protocol.tier_commands import (
 
 ROWS = [
     (HandOver(), {"log", "tier step"}),
-    (BulkPiece(), {"log", "tier step", "earlier"}),
+    (BulkPiece(), {"log", "tier step", "earlier", "bulk piece"}),
     (TakeRuns(), {"bulk count"}),
     (BeginOffload("a", 0), {"tier step"}),
     (FreezeOffload(1), {"tier step", "frozen buffers"}),

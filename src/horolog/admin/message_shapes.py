@@ -168,6 +168,26 @@ class MovedWindow(TypedDict):
     operation_id: str
 
 
+class BulkRow(TypedDict):
+    """A recall, reschedule or hand-over of a window that is under way: how many were meant so far, and are done."""
+
+    act: str
+    topic: str
+    from_ms: int
+    to_ms: int
+    tag: str
+    dry_run: bool
+    operation_id: str
+    matched: int
+    done: int
+
+
+class BulkUnderWay(TypedDict):
+    """Recalls, reschedules and hand-overs of windows: the first is worked at, the others wait for it."""
+
+    under_way: list[BulkRow]
+
+
 class RefusedHandle(TypedDict):
     """A receipt handle that was not good."""
 

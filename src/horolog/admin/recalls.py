@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.answers import allow, answer, broker_name, engine_of, let_in, may
 from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.message_shapes import (
+    BulkUnderWay,
     MovedWindow,
     Recalled,
     RecalledByKey,
@@ -26,6 +27,7 @@ from horolog.admin.requests import (
     RecallManyBody,
     RescheduleBody,
     RescheduleManyBody,
+    query,
     read_body,
 )
 from horolog.admin.views import iso, recalled_view
@@ -38,7 +40,7 @@ from horolog.protocol.commands import (
     Reschedule,
     RescheduleStatus,
 )
-from horolog.protocol.move_commands import MovedMany, MoveMany
+from horolog.protocol.move_commands import BulkView, DescribeBulk, MovedMany, MoveMany
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
@@ -193,6 +195,30 @@ async def hand_over_many(request: Request) -> Response:
         topic, wanted.from_ms, wanted.to_ms, wanted.tag, now=True, dry_run=wanted.dry_run
     )
     return await _move_many(request, wanted, command)
+
+
+@endpoint("GET", "/v1/bulk", answer=BulkUnderWay, access=Access.USERS)
+async def bulk_under_way(request: Request) -> Response:
+    """GET /v1/bulk: how far recalls, reschedules and hand-overs of windows are; users are told of their topics."""
+    query(request)
+    let_in(request)
+    found: list[BulkView] = await engine_of(request).submit(DescribeBulk())
+    rows = [
+        {
+            "act": each.act.value,
+            "topic": each.topic,
+            "from_ms": each.from_ms,
+            "to_ms": each.to_ms,
+            "tag": each.tag,
+            "dry_run": each.dry_run,
+            "operation_id": each.operation,
+            "matched": each.matched,
+            "done": each.done,
+        }
+        for each in found
+        if may(request, rules.topic(each.topic, rules.EITHER))
+    ]
+    return answer({"under_way": rows})
 
 
 async def _move_many(request: Request, wanted: HandOverManyBody, command: MoveMany) -> Response:

@@ -38,6 +38,7 @@ class ShardUnderWay:
             Wait.LOG: lambda _command, _token: shard.is_log_full,
             Wait.TIER_STEP: lambda _command, _token: shard.tier_moves,
             Wait.EARLIER: self._earlier,
+            Wait.BULK_PIECE: lambda _command, _token: recalls.bulk.is_uncommitted,
             Wait.ADOPTION: self._adoption,
             Wait.UNFILED: self._unfiled,
             Wait.TOPIC: self._topic,

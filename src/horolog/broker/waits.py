@@ -4,7 +4,7 @@
 who                                    waits for
 =====================================  ==================================================================
 HandOver                               log, tier step
-BulkPiece                              log, tier step, earlier
+BulkPiece                              log, tier step, earlier, bulk piece
 TakeRuns                               bulk count
 BeginOffload, AbortOffload             tier step
 RecallRows                             tier step
@@ -51,6 +51,7 @@ class Wait(StrEnum):
     LOG = "log"  # half a segment is appended and not durable
     TIER_STEP = "tier step"  # one is appended and not applied
     EARLIER = "earlier"  # what was appended before a bulk recall came, and is not applied
+    BULK_PIECE = "bulk piece"  # the one before is appended and not committed: others' answers wait for it too
     ADOPTION = "adoption"  # one is taken up, or appended and not applied
     UNFILED = "unfiled"  # messages of that id or key, which are taken up or appended and not filed
     TOPIC = "topic"  # something of it is taken up, or appended and not applied
@@ -77,7 +78,7 @@ class TakeRuns(NamedTuple):
 
 WAITS: Mapping[type, tuple[Wait, ...]] = {
     HandOver: (Wait.LOG, Wait.TIER_STEP),
-    BulkPiece: (Wait.LOG, Wait.TIER_STEP, Wait.EARLIER),
+    BulkPiece: (Wait.LOG, Wait.TIER_STEP, Wait.EARLIER, Wait.BULK_PIECE),
     TakeRuns: (Wait.BULK_COUNT,),
     BeginOffload: (Wait.TIER_STEP,),
     FreezeOffload: (Wait.TIER_STEP, Wait.FROZEN_BUFFERS),

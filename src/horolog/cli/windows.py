@@ -70,25 +70,27 @@ def act_on_window(
 
 
 def _do(client: AdminClient, deed: Deed, window: dict[str, Any]) -> dict[str, Any]:
-    """All of a window; on a terminal a bar says how many messages of the topic wait no more."""
+    """All of a window; on a terminal a bar says how far the broker is."""
     from horolog.admin.status import UnreachableError
     from horolog.cli.progress import is_shown, progress, watched
     from horolog.errors import HorologError
 
     if not is_shown():
         return _post(client, deed, window, dry_run=False)
-    topic = {"topic": window["topic"], "by": "topic"}
+    act = deed.path.split("/")[2]
     matched = int(_post(client, deed, window, dry_run=True)["matched"])
-    before = int(client.get("/v1/pending", topic)["total"])
-    with progress(deed.path.split("/")[2], counts="messages") as report:
+    meant = {name: window[name] for name in ("topic", "from_ms", "to_ms", "tag")}
+    meant |= {"act": act.replace("-", "_"), "dry_run": False}
+    with progress(act, counts="messages") as report:
 
         def look() -> None:
             with suppress(HorologError, UnreachableError):  # the request itself says what is wrong
-                gone = before - int(client.get("/v1/pending", topic)["total"])
-                if (
-                    gone > 0
-                ):  # what is moved waits as before: there the bar only says that it goes on
-                    report("", min(gone, matched), matched)
+                under_way = client.get("/v1/bulk")["under_way"]
+                for place, row in enumerate(under_way):
+                    if all(row[name] == value for name, value in meant.items()):
+                        what = f"waits for {place} before it" if place else ""
+                        report(what, min(row["done"], matched), matched)
+                        return
 
         return watched(lambda: _post(client, deed, window, dry_run=False), look)
 

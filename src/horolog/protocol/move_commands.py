@@ -1,4 +1,4 @@
-"""Commands that change when many scheduled messages are due.
+"""Commands that change when many scheduled messages are due, and how far those are that are under way.
 
 The same vocabulary as `protocol.commands`: `Engine.submit(command)` gives a future of the result that the command's
 docstring names.
@@ -7,6 +7,8 @@ docstring names.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,4 +45,35 @@ class MovedMany:
     left: int = 0
 
 
-MoveCommand = MoveMany
+class BulkAct(StrEnum):
+    """What is done to all messages of a window."""
+
+    RECALL = "recall"
+    RESCHEDULE = "reschedule"
+    HAND_OVER = "hand_over"
+
+
+class BulkView(NamedTuple):
+    """One that has come and is not done.  They are worked at one after the other, in this order.
+
+    matched  messages that were meant so far
+    done     of those: recalled, or moved; 0 in a dry run
+    """
+
+    act: BulkAct
+    topic: str
+    from_ms: int
+    to_ms: int
+    tag: str
+    dry_run: bool
+    operation: str
+    matched: int
+    done: int
+
+
+@dataclass(slots=True, frozen=True)
+class DescribeBulk:
+    """How far bulk recalls and bulk moves are; gives list[BulkView]."""
+
+
+MoveCommand = MoveMany | DescribeBulk

@@ -36,7 +36,7 @@ from horolog.limits import BULK_MOVED_BYTES, BULK_MOVED_ROWS, BULK_ROWS, BULK_TA
 from horolog.log.control_records import RECALL_MANY_BYTES, RECALLED, encode_recall_many
 from horolog.log.record import HEAD_BYTES, LANE_BYTES
 from horolog.protocol.commands import RecalledMany, RecallMany
-from horolog.protocol.move_commands import MovedMany, MoveMany
+from horolog.protocol.move_commands import BulkAct, BulkView, MovedMany, MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.tags import tags_code
 
@@ -64,6 +64,15 @@ class _Task:
         if isinstance(self.command, MoveMany):
             return MovedMany(self.matched, self.done, self.bytes, self.left)
         return RecalledMany(self.matched, self.done, self.bytes)
+
+    @property
+    def view(self) -> BulkView:
+        """How far it is."""
+        wanted, act = self.command, BulkAct.RECALL
+        if isinstance(wanted, MoveMany):
+            act = BulkAct.HAND_OVER if wanted.now else BulkAct.RESCHEDULE
+        window = (wanted.topic, wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run)
+        return BulkView(act, *window, self.operation, self.matched, self.done)
 
     @property
     def copies(self) -> bool:
@@ -98,6 +107,7 @@ class BulkRecalls:
         self._shard = shard
         self._tasks: deque[_Task] = deque()
         self._can_go_on = False
+        self._piece_at = -1  # log end when the last piece was begun that has appended something
 
     @property
     def wants_turn(self) -> bool:
@@ -108,6 +118,15 @@ class BulkRecalls:
     def under_way(self) -> bool:
         """Whether one has come and is not done: what it means must not leave for the tier."""
         return bool(self._tasks)
+
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether a piece is not committed yet: the disk sets the pace, and answers to others wait for one piece at most."""
+        return self._piece_at >= self._shard.log.commit_position
+
+    def views(self) -> list[BulkView]:
+        """How far each is, in the order in which they are done."""
+        return [task.view for task in self._tasks]
 
     @property
     def begins_at(self) -> int | None:
@@ -135,9 +154,12 @@ class BulkRecalls:
         if not self._tasks:
             return piece
         task = self._tasks[0]
+        begun_at, done_before = self._shard.log.end, task.done
         try:
             self._begin(task)
             done = self._look_on(task, piece, wall_ms)
+            if task.done != done_before:
+                self._piece_at = begun_at
         except HorologError as error:
             if error.fatal:
                 raise
@@ -174,7 +196,7 @@ class BulkRecalls:
         left = BULK_ROWS
         room = _Room(BULK_MOVED_ROWS, BULK_MOVED_BYTES)  # for copies
         if task.copies:
-            left = 4 * BULK_MOVED_ROWS  # most of them may be of other topics
+            left = BULK_TAGGED_ROWS  # most of them may be of other topics
         elif not command.dry_run:
             left = self._rows_of_a_record()
         if not command.dry_run:
@@ -188,6 +210,10 @@ class BulkRecalls:
             while first >= 0 and left > 0:
                 compares = bool(command.tag or task.operation)
                 limit = min(left, BULK_TAGGED_ROWS) if compares else left
+                if compares and task.copies:
+                    limit = min(
+                        limit, 2 * room.rows
+                    )  # more would be read, and again for the next piece
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = _matching(task, source, rows)

@@ -26,7 +26,7 @@ from horolog.protocol.commands import (
     Reschedule,
 )
 from horolog.protocol.history_commands import ShowMessage
-from horolog.protocol.move_commands import MoveMany
+from horolog.protocol.move_commands import DescribeBulk, MoveMany
 from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
@@ -63,6 +63,7 @@ class RecallDecisions:
             ShowMessage: self._show,
             RecallMany: self._begin_recall_many,
             MoveMany: self._begin_move_many,
+            DescribeBulk: lambda _item, _command, _now, _: self.bulk.views(),
             Reschedule: self._reschedule,
             RecallRows: self._recall_rows,
         }

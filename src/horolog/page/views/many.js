@@ -10,14 +10,15 @@ import { timeText } from "../core/time.js";
 import { confirm } from "../parts/dialog.js";
 import { outcomePlace, refusalOf } from "../parts/outcome.js";
 import { facts } from "../parts/table.js";
+import { underWay } from "../parts/under_way.js";
 import { fieldMs, instantField, instantOf, whenFields } from "../parts/when.js";
 
-const PATIENCE_MS = 600_000; // a million messages take a second, those of the lake longer
+const PATIENCE_MS = 1_800_000; // to recall a million messages takes seconds, to move them a minute or two, those of the lake longer
 
 const ACTS = {
-  recall: { label: "Recall", done: "recalled", path: "/v1/recall/window", kind: "danger" },
-  move: { label: "Move", done: "moved", path: "/v1/reschedule/window", kind: "primary" },
-  "hand-over": { label: "Hand over now", done: "handed over", path: "/v1/hand-over/window", kind: "primary" },
+  recall: { label: "Recall", done: "recalled", name: "recall", path: "/v1/recall/window", kind: "danger" },
+  move: { label: "Move", done: "moved", name: "reschedule", path: "/v1/reschedule/window", kind: "primary" },
+  "hand-over": { label: "Hand over now", done: "handed over", name: "hand_over", path: "/v1/hand-over/window", kind: "primary" },
 };
 
 /** What tells one shift from another, so that asking twice shifts once. */
@@ -52,19 +53,22 @@ function doneText(act, before, after) {
 
 const post = (act, body) => api.post(act.path, body, { patienceMs: PATIENCE_MS });
 
+/** The disk has filled up in the middle: the broker says how many were changed before. */
+const stopped = (error) => ({ kind: "bad", code: error.code, text: "It stopped before all of it was done.", detail: error.message, isUnknown: true });
+
 /** Do it; if no answer comes, the same may be asked once more: the broker finishes what is left, and does nothing twice. */
 async function carryOut(act, wanted, before, outcome) {
   outcome.tell({ kind: "", text: "Under way …" });
   try {
     outcome.tell(doneText(act, before, await post(act, wanted)));
   } catch (error) {
-    const refusal = refusalOf(error);
+    const refusal = error.code === "disk_full" ? stopped(error) : refusalOf(error);
     const again = h("button", { type: "button", onclick: () => carryOut(act, wanted, before, outcome) }, "Ask the same again");
     outcome.tell(refusal, ...(refusal.isUnknown ? [again] : []));
   }
 }
 
-async function run(act, wanted, outcome) {
+async function run(act, wanted, outcome, progress) {
   let before;
   try {
     before = await post(act, { ...wanted, dry_run: true });
@@ -83,6 +87,8 @@ async function run(act, wanted, outcome) {
     outcome.tell({ kind: "", text: `Left as it is: ${plural(before.matched, "message")}, ${bytes(before.size_bytes)}.` });
     return;
   }
+  const isThis = (row) => row.act === act.name && !row.dry_run && row.topic === wanted.topic && row.from_ms === wanted.from_ms && row.to_ms === wanted.to_ms;
+  progress.expect((row) => (isThis(row) ? before.matched : 0));
   await carryOut(act, wanted, before, outcome);
 }
 
@@ -92,7 +98,7 @@ function fieldsOf(query) {
   return { topic: text("topic", { required: true }), from: instant("from"), to: instant("to"), tag: text("tag") };
 }
 
-function many(root, { query }) {
+function many(root, { query, signal }) {
   root.append(
     h("h1", {}, "Many at once"),
     h("p", { class: "soft" }, "Everything of a topic that waits and is due in a window. ", h("a", { href: link("search") }, "Search"), " shows which they are."),
@@ -106,6 +112,7 @@ function many(root, { query }) {
     Object.entries(ACTS).map(([name, { label }]) => h("option", { value: name }, label)),
   );
   const outcome = outcomePlace();
+  const progress = underWay(signal);
   const button = h("button", { type: "submit", class: "primary" }, "Dry run …");
   async function submitted(event) {
     event.preventDefault();
@@ -126,7 +133,7 @@ function many(root, { query }) {
     };
     button.disabled = true;
     outcome.clear();
-    await run(act, wanted, outcome).finally(() => (button.disabled = false));
+    await run(act, wanted, outcome, progress).finally(() => (button.disabled = false));
   }
   const label = (text, field) => h("label", {}, h("span", {}, text), field);
   const form = h(
@@ -140,7 +147,7 @@ function many(root, { query }) {
     whenBox,
     h("div", { class: "tools" }, button, h("span", { class: "faint" }, "It only counts, and asks before anything is done.")),
   );
-  root.append(form, outcome.node);
+  root.append(form, outcome.node, progress.node);
 }
 
 register({ name: "many", title: "Many at once", order: 0, under: "search", render: many });
