@@ -1,7 +1,7 @@
 """Two designs of the log key index, measured: `python -m benchmarks.key_index --rows 1000000`.
 
 chunks  what `horolog.log.key_index` does: files of 2²⁰ rows, each a hash table whose rows are chained
-runs    an append file of rows, and over it the sorted runs of `horolog.log.keys`, merged eight to one
+runs    an append file of rows, and over it the sorted runs of `horolog.delay.entry_keys`, merged eight to one
 
 Rows come in batches of 1 000, as the frames of a busy broker do.  Columns: cost of adding a row; the longest
 single add; a look-up of one key that is there, and of one that is not; 1 000 keys at once, a tenth of them
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from horolog.delay.entry_keys import KeyRuns
 from horolog.log.key_index import KeyIndex
-from horolog.log.keys import KeyRuns
 from horolog.storage.disk import Disk
 
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "key-index"

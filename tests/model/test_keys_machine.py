@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from horolog.delay.entry_keys import KeyRuns
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.keys import KeyRuns
 from horolog.testing.disk import FaultyDisk
 
 DIR = "hour"

@@ -13,7 +13,7 @@ import pytest
 
 from horolog.backup import manifest
 from horolog.broker.life import quarantine
-from horolog.delay import entry, state
+from horolog.delay import entry, key_run, state
 from horolog.delay.far import buffer as far_buffer
 from horolog.delay.far import run_state as far_state
 from horolog.delay.run import format as run_format
@@ -26,7 +26,6 @@ from horolog.log import (
     half_records,
     key_index,
     key_rows,
-    key_run,
     record,
 )
 from horolog.protocol.rocketmq import layout

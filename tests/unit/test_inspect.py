@@ -15,6 +15,7 @@ from horolog.broker.life.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
+from horolog.delay.entry_keys import encode_run, run_name
 from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
@@ -25,7 +26,6 @@ from horolog.log.consume_queue import UNIT, queue_file_name
 from horolog.log.frame import HEADER_BYTES, seal
 from horolog.log.key_index import KeyIndex
 from horolog.log.key_rows import chunk_name
-from horolog.log.keys import encode_run, run_name
 from horolog.log.segment import segment_name
 from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk

@@ -1,4 +1,4 @@
-"""Key runs: look-ups against a scan, restarts, damage, full disks (`log.keys`, `log.key_run`)."""
+"""Key runs: look-ups against a scan, restarts, damage, full disks (`delay.entry_keys`, `delay.key_run`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from horolog.delay.entry_keys import KeyRuns
+from horolog.delay.key_run import HEADER_BYTES, encode_run, load_run, parse_run_name, run_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CONTROL_RESERVE_BYTES
 from horolog.log.key_merge import Columns, merge_slices, sorted_columns
-from horolog.log.key_run import HEADER_BYTES, encode_run, load_run, parse_run_name, run_name
-from horolog.log.keys import KeyRuns
 from horolog.storage.api import Storage, read_file
 from horolog.storage.disk import Disk
 from horolog.testing.disk import FaultyDisk

@@ -15,11 +15,11 @@ from run_rows import LOG_ID, Source, new_disk
 
 from horolog.broker.settings import Settings
 from horolog.delay.entry import ENTRY
+from horolog.delay.entry_keys import KeyRuns
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.near import store
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.keys import KeyRuns
 from horolog.protocol.commands import (
     Ack,
     CreateTopic,

@@ -23,9 +23,9 @@ from horolog.delay.entry import (
     ORIGIN_LONG,
     records_of,
 )
+from horolog.delay.entry_keys import KeyRuns
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
-from horolog.log.keys import KeyRuns
 from horolog.storage.api import File, Storage
 from horolog.storage.mapped import Mapped
 

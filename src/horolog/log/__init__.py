@@ -1,1 +1,13 @@
-"""The commit log and what is derived from it: frames, records, consume queues, checkpoint, recovery."""
+"""The commit log and what is derived from it.
+
+record, control_records, half_records   the layouts of records; `controls` says what each control record means
+frame, segment                          what is written and synced as one; the files it stands in
+commit_log                              positions, frames, and records read back
+frame_reader, frame_index, queue_runs   one record from its log position, the messages beside it in its frame
+stored, unaligned, record_check         many records at once, as columns
+scan, resync, frame_watch               the tail at a start, and what is damaged
+recovery                                the table that decides what a start does
+checkpoint                              the state of a shard at one log position
+consume_queue                           which message has which queue offset
+key_index, key_chunk, key_rows          from message ids and keys to log positions; `key_merge` sorts and searches
+"""

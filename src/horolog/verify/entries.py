@@ -19,8 +19,8 @@ from horolog.delay.entry import (
     origin_seed,
     record_crcs,
 )
+from horolog.delay.key_run import encode_run, parse_run_name
 from horolog.log.key_merge import sorted_columns
-from horolog.log.key_run import encode_run, parse_run_name
 from horolog.log.record import HEAD_BYTES, Kind, heads_of
 from horolog.verify.reading import LogBytes, Reading, Source
 

@@ -12,13 +12,13 @@ from horolog.broker.life.retention import firsts_of, start_of
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import named_files as far_files
+from horolog.delay.key_run import parse_run_name
 from horolog.delay.state import state_name
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.log.consume_queue import UNIT_BYTES, queue_dir_name, queue_file_name
 from horolog.log.key_rows import HEADER_BYTES as KEYS_HEADER_BYTES
 from horolog.log.key_rows import ROW_BYTES, decode_header, sealed_bytes
-from horolog.log.key_run import parse_run_name
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage
 

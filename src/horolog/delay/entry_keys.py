@@ -29,10 +29,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import NO_ROOM, HorologError
-from horolog.limits import CONTROL_RESERVE_BYTES
-from horolog.log.key_merge import equal_ranges, sorted_columns
-from horolog.log.key_run import (
+from horolog.delay.key_run import (
     HEADER_BYTES,
     MAGIC,
     NO_COLUMNS,
@@ -44,6 +41,9 @@ from horolog.log.key_run import (
     parse_run_name,
     run_name,
 )
+from horolog.errors import NO_ROOM, HorologError
+from horolog.limits import CONTROL_RESERVE_BYTES
+from horolog.log.key_merge import equal_ranges, sorted_columns
 from horolog.storage.api import Storage
 
 __all__ = ["HEADER_BYTES", "MAGIC", "KeyRuns", "encode_run", "run_name"]
