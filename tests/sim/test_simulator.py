@@ -8,7 +8,8 @@ from horolog.log.frame import seal
 from horolog.log.record import ENVELOPE, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import Recalled, RecallStatus, Sent
-from horolog.testing.sim_checks import HandOverWatch, History, PromiseBroken
+from horolog.testing.sim_checks import History, PromiseBroken
+from horolog.testing.sim_watch import HandOverWatch
 from horolog.testing.simulator import main, run_seed
 
 

@@ -4,9 +4,9 @@
 
 What waits goes where the broker would file it now: hours for what is due soon, runs for the rest; what was handed
 over or recalled needs no row.  Adopted runs stay as they are, with new states (`rebuild_adopted`); what went to the
-lake is left out, and counted there (`rebuild_lake`).  The checkpoint describes the end of the log, so a broker serves
-at once; only the key index is rebuilt by its first start.  Needs a log that begins at 0: what was dropped can't be
-rebuilt.
+lake is left out, and counted there (`lake.jobs.rebuild`).  The checkpoint (`rebuild_checkpoint`) describes the end of
+the log, so a broker serves at once; only the key index is rebuilt by its first start.  Needs a log that begins at 0:
+what was dropped can't be rebuilt.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from horolog.broker.adopt.adoptions import note
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.tier import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
-from horolog.lake.core.held import NAME, Lake
+from horolog.lake.core.held import Lake
 from horolog.lake.jobs.rebuild import (
     Placed,
     cuts_of,
@@ -38,27 +36,15 @@ from horolog.lake.jobs.rebuild import (
     untaken,
 )
 from horolog.limits import HOUR_MS, NEAR_HOURS
-from horolog.log.checkpoint import (
-    COLUMNS,
-    LEASE,
-    PROGRESS,
-    QUEUE,
-    Checkpoint,
-    acked_columns,
-    checkpoint_name,
-    encode_checkpoint,
-)
-from horolog.log.frame import FrameHeader
 from horolog.log.record import Kind
 from horolog.pipeline.audit_faults import SuspectSource
 from horolog.pipeline.audit_tables import Sums
-from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
-from horolog.pipeline.log_walk import last_frame
 from horolog.pipeline.progress import Stages, quiet
 from horolog.pipeline.rebuild_adopted import File, first_lost, look_for, write_adopted
+from horolog.pipeline.rebuild_checkpoint import Made, commit
 from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
-from horolog.pipeline.rebuild_halves import open_halves
 from horolog.pipeline.rebuild_names import named, of_the_living
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
@@ -70,8 +56,6 @@ from horolog.pipeline.rebuild_tasks import (
 )
 from horolog.places import local_place
 from horolog.spark.shared_place import prove_shared
-from horolog.storage.api import replace_file
-from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
 
 if TYPE_CHECKING:
@@ -79,7 +63,6 @@ if TYPE_CHECKING:
 
 RUN_ROWS = 500_000  # about, of a run
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
-_CLOCK = "clock"  # where a simulated clock was
 _READ = (
     "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms long,"
     " queue int, queue_offset long, size int"
@@ -127,21 +110,6 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
     job = _Rebuild(spark, plan, out, report)
     job.check()
     return job.run()
-
-
-class _Filed(NamedTuple):
-    """Where what waits is: rows of a checkpoint's registry, and the lake."""
-
-    hours: list[dict[str, Any]]
-    runs: list[dict[str, Any]]
-    adopted: list[dict[str, Any]]
-    lake: Lake
-
-    def far(self) -> dict[str, Any]:
-        """The registry of the far store."""
-        following = max([0, *(int(run["name"]) for run in self.runs)]) + 1
-        runs = [*self.adopted, *self.runs]
-        return {"next": following, "buffers": [], "runs": runs, "lake": self.lake.registry()}
 
 
 class _Rebuild:
@@ -219,7 +187,8 @@ class _Rebuild:
         living = named(sums, "group"), named(sums, "topic")
         columns = of_the_living(progress_rows(controls), *living)
         shutil.rmtree(at)
-        self._commit(queues, _Filed(hours, runs, adopted, lake), columns)
+        made = Made(queues, hours, runs, adopted, lake, columns)
+        commit(spark, plan, self._out, self._sums, self._adoptions, made)
         return Rebuilt(
             str(self._out),
             plan.end,
@@ -305,95 +274,6 @@ class _Rebuild:
         made = parts.sortWithinPartitions("due_ms", "position")
         written = made.mapInArrow(write_runs(self._target), RESULT).collect()
         return sorted((orjson.loads(row["result"]) for row in written), key=lambda row: row["name"])
-
-    def _commit(
-        self,
-        queues: dict[tuple[int, int], int],
-        filed: _Filed,
-        columns: dict[str, list[tuple[int, ...]]],
-    ) -> None:
-        """Sync directories, write `meta`, then the checkpoint that names everything."""
-        disk = Disk(self._out)
-        names = named(self._sums, "topic").rows
-        lengths = [
-            (number, queue, queues.get((number, queue), 0))
-            for number, topic in names.items()
-            for queue in range(topic["queues"])
-        ]
-        for number, queue, _ in lengths:
-            disk.make_dir(f"{SHARD}/queues/{number:05d}-{queue:05d}")
-        if (state := filed.lake.capture()) is not None:
-            replace_file(disk, f"{SHARD}/runs", state_name(NAME, filed.lake.version), state)
-        for part in ("log", "queues", "hours", "runs"):
-            disk.sync_dir(f"{SHARD}/{part}")
-        last = last_frame(self._plan)
-        if last is None:
-            return  # an empty log: nothing to describe
-        checkpoint = self._checkpoint(list(names.values()), filed, last)
-        halves, half_columns = open_halves(
-            self._spark, plan_text(self._plan), self._sums, set(names)
-        )
-        checkpoint.registry |= halves
-        checkpoint.columns |= {
-            "queues": np.array(lengths, QUEUE),
-            "progress": np.array(columns["progress"], PROGRESS),
-            **acked_columns(columns["acked"]),
-            "leases": np.array(columns["leases"], LEASE),
-            **half_columns,
-        }
-        meta = files_of(self._plan.root).path("meta").read_bytes()
-        content = encode_checkpoint(checkpoint)
-        replace_file(disk, f"{SHARD}/checkpoint", checkpoint_name(self._plan.end), content)
-        clock = files_of(self._plan.root).path(_CLOCK)
-        if clock.is_file():
-            replace_file(disk, "", _CLOCK, clock.read_bytes())
-        replace_file(disk, "", "meta", meta)
-        disk.sync_dir(SHARD)
-        disk.sync_dir("")
-
-    def _checkpoint(
-        self, topics: list[dict[str, Any]], filed: _Filed, last: FrameHeader
-    ) -> Checkpoint:
-        plan, sums = self._plan, self._sums
-        counts = {
-            name: sum(row["n"] for row in sums.of(name))
-            for name in ("HANDED", "RECALL", "MOVED", "EXPIRED")
-        }
-        groups, of_topics = named(sums, "group"), named(sums, "topic")
-        newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
-        adoptions: dict[str, int] = {}
-        fingerprints: dict[str, str] = {}
-        for adoption in self._adoptions:
-            note(adoptions, fingerprints, adoption)
-        registry: dict[str, Any] = {
-            "topics": topics,
-            "groups": list(groups.rows.values()),
-            "last_topic": of_topics.last,
-            "dropped_topics": of_topics.dropped,
-            "last_group": groups.last,
-            "adoptions": list(adoptions.items()),
-            "fingerprints": fingerprints,
-            "wall_ms": plan.newest_ms,
-            "hours": filed.hours,
-            "far": filed.far(),
-            "appended": [],
-            "handed_over": counts["HANDED"],
-            "recalled": counts["RECALL"] + counts["MOVED"],
-            "expired": counts["EXPIRED"],
-            "log": {"start": 0, "newest_ms": newest},
-        }
-        store_ms = max([plan.newest_ms, *(row["top"] for row in sums.of("store"))])
-        return Checkpoint(
-            shard=last.shard,
-            epoch=last.epoch,
-            log_id=plan.log_id,
-            position=plan.end,
-            last_frame=last.base,
-            durable=plan.end,
-            store_ms=store_ms,
-            registry=registry,
-            columns={name: np.empty(0, dtype) for name, dtype in COLUMNS.items()},
-        )
 
 
 def _refused(why: str) -> HorologError:

@@ -27,7 +27,7 @@ from horolog.protocol.commands import Command
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.protocol.transaction_commands import CheckDue
 from horolog.storage.api import Storage
-from horolog.testing.sim_checks import HandOverWatch
+from horolog.testing.sim_watch import HandOverWatch
 
 DIRECTORY = "shard-00"
 
