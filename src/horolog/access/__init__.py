@@ -1,1 +1,6 @@
-"""Who may do what: identities with keys, and their rights to topics and consumer groups."""
+"""Who may do what.
+
+file    the access file: identities with keys, and their rights
+rules   rights to topics and consumer groups
+guard   who sends a request
+"""

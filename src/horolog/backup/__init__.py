@@ -1,1 +1,6 @@
-"""Backups of a data directory: the manifest, copying into a backup, restoring from one."""
+"""Backups of a data directory.
+
+manifest, place         which files one holds; its directory
+copying, restoring      into a backup, and out of it; `pieces` reads and writes files
+status                  how far a broker is with one
+"""

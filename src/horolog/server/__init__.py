@@ -1,1 +1,23 @@
-"""The process around the core: loop, front ends, start and stop."""
+"""The process around the core: loop, front ends, start and stop.
+
+main, parts, open_broker            a process from start to end; `failures` says why it ends otherwise
+loop                                turns: commands in (`inputs`, `ticket`), effects performed
+group_commit, jobs, threads         writes and syncs; work in threads
+checkpointing, backups              who wants a checkpoint, and who keeps its files
+simulated_time                      a clock that is moved
+running                             what doors and admin API need of all this
+door, link                          a listening port and its connections; `ports`, `tls`, `shares` bound and guard them
+grpc_front, http2_link, call        the door of 5.x clients, and one call
+grpc_produce, grpc_consume          its handlers: sends, recalls; receives, acks
+grpc_session, grpc_transactions     its handlers: Telemetry, routes; half messages
+grpc_access, grpc_clients           who may call what, and who is there
+grpc_stacks                         what the threads of a client do
+remoting                            the doors of 4.x clients
+messages                            recall, reschedule and find, wherever a message rests
+adoptions                           staging, and the file work of commits
+dead_letters, listing, resets       commands of many turns: re-drive, page by page, reset offsets
+transaction_checks                  who is asked what became of a transaction
+auto_create, message_id             topics and ids that clients leave to the broker
+connected, meters, rates            what operators are told
+logs, supervisor                    stderr, and the service manager
+"""

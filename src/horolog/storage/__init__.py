@@ -1,1 +1,8 @@
-"""The only code that touches files."""
+"""The only code that touches files.
+
+api             what everybody else asks of a disk
+disk, mapped    the real one
+sectors         one that cannot read some of its sectors
+meta            `meta` of a data directory
+descriptors     how many files the process may open
+"""

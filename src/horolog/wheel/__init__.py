@@ -1,1 +1,1 @@
-"""Scheduled messages in motion: a calendar queue that knows which second is next, and what is due in it."""
+"""Scheduled messages in motion: `wheel`, a calendar queue, knows which second is next; a `slot` is a loaded one."""

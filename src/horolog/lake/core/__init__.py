@@ -1,1 +1,9 @@
-"""The lake as the core has it: what waits there, what was recalled, and the steps of an offload."""
+"""The lake as the core has it.
+
+tier            all of it, as `delay.tier` asks for it
+held            what waits there, and what was recalled; `counts` and `gone` are its two tables
+stages          what an offload can be, as a table
+decisions       the commands of an offload
+steps           its records in the log
+recalls         messages there that are recalled
+"""

@@ -1,1 +1,3 @@
-"""The lake beside the running broker: reads its table in threads, and asks the core."""
+"""The lake beside the running broker: `reader` reads its table in threads and asks the core, `offloads` does the file
+work of offloads, `late` fetches what nobody has promoted.
+"""

@@ -1,1 +1,10 @@
-"""HTTP/2 (RFC 9113), HPACK (RFC 7541) and gRPC framing as bytes in, events out; no socket is touched here."""
+"""HTTP/2 (RFC 9113), HPACK (RFC 7541) and gRPC framing as bytes in, events out; no socket is touched here.
+
+calls                   gRPC on top
+connection, events      one connection: bytes in, events out
+streams                 the life of a stream, as a table
+frames, outgoing        frames; what is owed, and waits for the peer's windows
+heads, request_head     header blocks, and which of them are a request
+hpack, huffman          their compression
+budget, faults          what a peer may do, and what it may not
+"""
