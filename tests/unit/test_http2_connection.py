@@ -97,6 +97,18 @@ def test_continuation_padding_and_priority_belong_to_the_block() -> None:
     assert events[1] == Body(1, b"xyz", True)
 
 
+def test_a_fault_of_one_block_is_not_that_of_the_next() -> None:
+    """A stream that depends on itself, with a head that is malformed as well: both end that stream alone."""
+    connection = greeted()
+    on_itself = (1).to_bytes(4, "big") + b"\x10"
+    connection.receive(
+        frame(Type.HEADERS, END_HEADERS | PRIORITY, 1, on_itself + hpack.encode(MALFORMED)), 0
+    )
+    assert resets(connection) == [(1, Code.PROTOCOL_ERROR)]
+    [event] = connection.receive(headers(3), 0)
+    assert isinstance(event, Head)
+
+
 def test_equal_blocks_mean_the_same_until_the_table_changes() -> None:
     connection = greeted()
     added = bytes.fromhex("400a637573746f6d2d6b65790d637573746f6d2d686561646572")

@@ -4,7 +4,7 @@ calls                   gRPC on top
 connection, events      one connection: bytes in, events out
 streams                 the life of a stream, as a table
 frames, outgoing        frames; what is owed, and waits for the peer's windows
-heads, request_head     header blocks, and which of them are a request
+header_block, heads, request_head   header blocks: put together, decoded, and which of them are a request
 hpack, huffman          their compression
 budget, faults          what a peer may do, and what it may not
 """

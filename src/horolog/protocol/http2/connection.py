@@ -26,8 +26,9 @@ from collections.abc import Callable
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.budget import Budget
 from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
-from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
+from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
+from horolog.protocol.http2.header_block import HeaderBlock
 from horolog.protocol.http2.heads import Heads
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.request_head import Malformed, check_trailers
@@ -48,10 +49,7 @@ class Connection:
         self._greeted = False  # the preface has come
         self._settled = False  # the first SETTINGS has come
         self._heads = Heads(limits.header_bytes)
-        self._block: list[bytes] = []  # pieces of a header block that has not ended
-        self._block_stream = 0  # 0: none is under way
-        self._block_ends = False  # its stream
-        self._block_fault: StreamFault | None = None
+        self._block = HeaderBlock(limits.header_pieces, self._frame_bytes)
         self._streams: dict[int, Stream] = {}
         self._last = 0  # highest stream of the peer
         self._skipped: list[range] = []
@@ -161,7 +159,7 @@ class Connection:
             or stream != self._last + 2
             or not 0 < size <= min(self._frame_bytes, self._window, self._limits.window_bytes)
             or len(buffer) < body + size
-            or self._block_stream
+            or self._block.stream
             or self._leaving
             or len(self._streams) >= self._limits.streams
             or self.wants_room
@@ -177,7 +175,7 @@ class Connection:
         return body + size
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._block_stream and (kind != Type.CONTINUATION or stream != self._block_stream):
+        if self._block.stream and (kind != Type.CONTINUATION or stream != self._block.stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
         if not self._settled and (kind != Type.SETTINGS or flags & frames.ACK):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
@@ -202,38 +200,13 @@ class Connection:
     def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if not stream & 1:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS on stream {stream}")
-        if flags & frames.PADDED:
-            payload = _unpadded(payload)
-        if flags & frames.PRIORITY:
-            payload = self._without_priority(stream, payload)
-        self._block_ends = bool(flags & frames.END_STREAM)
-        if flags & frames.END_HEADERS:
-            self._take_block(stream, payload)
-        else:
-            self._block_stream = stream
-            self._block = [payload]
-
-    def _without_priority(self, stream: int, payload: bytes) -> bytes:
-        if len(payload) < frames.PRIORITY_BYTES:
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "HEADERS is too short for a priority")
-        try:
-            _check_priority(stream, payload)
-        except StreamFault as fault:
-            self._block_fault = fault  # the block must be decoded all the same
-        return payload[frames.PRIORITY_BYTES :]
+        block = self._block.begin(flags, stream, payload)
+        if block is not None:
+            self._take_block(stream, block)
 
     def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        if not self._block_stream:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        self._block.append(payload)
-        if (
-            len(self._block) > self._limits.header_pieces
-            or sum(map(len, self._block)) > self._frame_bytes
-        ):
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block without an end")
-        if flags & frames.END_HEADERS:
-            block, self._block = b"".join(self._block), []
-            self._block_stream = 0
+        block = self._block.go_on(flags, payload)
+        if block is not None:
             self._take_block(stream, block)
 
     def _take_block(self, stream: int, block: bytes) -> None:
@@ -245,9 +218,8 @@ class Connection:
             self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(following, stream, 2)]
         self._last = stream
         head = self._heads.read(stream, block)
-        fault, self._block_fault = self._block_fault, None
-        if fault is not None:
-            raise fault
+        if self._block.fault is not None:
+            raise self._block.fault
         if self._leaving:
             raise StreamFault(stream, Code.REFUSED_STREAM, "this end is leaving")
         if len(self._streams) >= self._limits.streams:
@@ -256,20 +228,19 @@ class Connection:
             raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the answers are not taken")
         limits = self._limits
         made = Stream(stream, self.out.new_window, limits.window_bytes, head.content_length)
-        if self._block_ends:
+        if self._block.ends_stream:
             made.count(0, ended=True)
             made.move(Step.END)
         self._streams[stream] = made
-        self._events.append(Head(stream, head, self._block_ends))
+        self._events.append(Head(stream, head, self._block.ends_stream))
 
     def _take_trailers(self, stream: int, block: bytes) -> None:
         fields = self._heads.decode(block)
-        self._block_fault = None
         found = self._found(stream)
         if found is None:
             return
         found.move(Step.END)
-        if not self._block_ends:
+        if not self._block.ends_stream:
             raise StreamFault(stream, Code.PROTOCOL_ERROR, "trailers do not end the stream")
         try:
             check_trailers(fields or [])
@@ -288,7 +259,7 @@ class Connection:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "the connection's window is used up")
         self._credit_connection(size)
         ended = bool(flags & frames.END_STREAM)
-        content = _unpadded(payload) if flags & frames.PADDED else payload
+        content = frames.unpadded(payload) if flags & frames.PADDED else payload
         if not content and not ended:
             self._spend_frame()
         found = self._found(stream)
@@ -331,14 +302,14 @@ class Connection:
 
     def _take_priority(self, _flags: int, stream: int, payload: bytes) -> None:
         self._spend_frame()
-        _expect(stream > 0, "PRIORITY on stream 0")
+        expect(stream > 0, "PRIORITY on stream 0")
         if len(payload) != frames.PRIORITY_BYTES:
             raise StreamFault(stream, Code.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
-        _check_priority(stream, payload)
+        frames.check_priority(stream, payload)
 
     def _take_reset(self, _flags: int, stream: int, payload: bytes) -> None:
-        _expect(len(payload) == 4, "RST_STREAM has 4 bytes", Code.FRAME_SIZE_ERROR)
-        _expect(0 < stream <= self._last, f"RST_STREAM on idle stream {stream}")
+        expect(len(payload) == 4, "RST_STREAM has 4 bytes", Code.FRAME_SIZE_ERROR)
+        expect(0 < stream <= self._last, f"RST_STREAM on idle stream {stream}")
         found = self._streams.get(stream)
         if found is None:
             self._spend_frame()
@@ -350,11 +321,11 @@ class Connection:
 
     def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
         self._spend_frame()
-        _expect(not stream, f"SETTINGS on stream {stream}")
+        expect(not stream, f"SETTINGS on stream {stream}")
         if flags & frames.ACK:
-            _expect(not payload, "SETTINGS with ACK has no payload", Code.FRAME_SIZE_ERROR)
+            expect(not payload, "SETTINGS with ACK has no payload", Code.FRAME_SIZE_ERROR)
             return
-        _expect(len(payload) % 6 == 0, "SETTINGS has 6 bytes each", Code.FRAME_SIZE_ERROR)
+        expect(len(payload) % 6 == 0, "SETTINGS has 6 bytes each", Code.FRAME_SIZE_ERROR)
         for at in range(0, len(payload), 6):
             name = int.from_bytes(payload[at : at + 2], "big")
             self._apply_setting(name, int.from_bytes(payload[at + 2 : at + 6], "big"))
@@ -365,7 +336,7 @@ class Connection:
         if name == Setting.HEADER_TABLE_SIZE:
             self.out.set_table_bytes(value)
         elif name == Setting.ENABLE_PUSH:
-            _expect(value <= 1, "ENABLE_PUSH is 0 or 1")
+            expect(value <= 1, "ENABLE_PUSH is 0 or 1")
         elif name == Setting.INITIAL_WINDOW_SIZE:
             self.out.set_new_window(value)
         elif name == Setting.MAX_FRAME_SIZE:
@@ -375,8 +346,8 @@ class Connection:
         raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
 
     def _take_ping(self, flags: int, stream: int, payload: bytes) -> None:
-        _expect(not stream, f"PING on stream {stream}")
-        _expect(len(payload) == 8, "PING has 8 bytes", Code.FRAME_SIZE_ERROR)
+        expect(not stream, f"PING on stream {stream}")
+        expect(len(payload) == 8, "PING has 8 bytes", Code.FRAME_SIZE_ERROR)
         self._spend_frame()
         if flags & frames.ACK:
             self._events.append(Pong(payload))
@@ -384,13 +355,13 @@ class Connection:
             self.out.ready.append(frames.frame(Type.PING, frames.ACK, 0, payload))
 
     def _take_go_away(self, _flags: int, stream: int, payload: bytes) -> None:
-        _expect(not stream, f"GOAWAY on stream {stream}")
-        _expect(len(payload) >= 8, "GOAWAY has 8 bytes or more", Code.FRAME_SIZE_ERROR)
+        expect(not stream, f"GOAWAY on stream {stream}")
+        expect(len(payload) >= 8, "GOAWAY has 8 bytes or more", Code.FRAME_SIZE_ERROR)
         self._spend_frame()
 
     def _take_window_update(self, _flags: int, stream: int, payload: bytes) -> None:
-        _expect(len(payload) == 4, "WINDOW_UPDATE has 4 bytes", Code.FRAME_SIZE_ERROR)
-        _expect(stream <= self._last, f"WINDOW_UPDATE on idle stream {stream}")
+        expect(len(payload) == 4, "WINDOW_UPDATE has 4 bytes", Code.FRAME_SIZE_ERROR)
+        expect(stream <= self._last, f"WINDOW_UPDATE on idle stream {stream}")
         increment = int.from_bytes(payload, "big") & frames.STREAM_MASK
         self._spend_frame()
         if not stream:
@@ -440,7 +411,8 @@ class Connection:
         self._events += [Gone(stream) for stream in self._streams]
         self._streams.clear()
         self.out.queued = 0
-        self._block, self._buffer = [], b""
+        self._block.drop()
+        self._buffer = b""
 
     def check_invariants(self) -> None:
         """What must hold between the fields."""
@@ -450,29 +422,11 @@ class Connection:
         assert self._window >= 0
         assert len(self._buffer) < HEADER_BYTES + self._frame_bytes
         assert len(self._skipped) <= _SKIPPED_MAX
-        assert len(self._block) <= limits.header_pieces
-        assert self.closed or bool(self._block) == bool(self._block_stream)
+        self._block.check_invariants()
         assert all(0 < stream_id <= self._last for stream_id in self._streams)
         assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())
         self._heads.check_invariants()
         self.out.check_invariants()
-
-
-def _expect(holds: bool, why: str, code: Code = Code.PROTOCOL_ERROR) -> None:
-    """What a peer must keep to; else the connection ends."""
-    if not holds:
-        raise ConnectionFault(code, why)
-
-
-def _check_priority(stream: int, payload: bytes) -> None:
-    if int.from_bytes(payload[:4], "big") & frames.STREAM_MASK == stream:
-        raise StreamFault(stream, Code.PROTOCOL_ERROR, "a stream depends on itself")
-
-
-def _unpadded(payload: bytes) -> bytes:
-    """What a padded payload holds."""
-    _expect(bool(payload) and payload[0] < len(payload), "the padding is as long as the frame")
-    return payload[1 : len(payload) - payload[0]]
 
 
 _Taker = Callable[[Connection, int, int, bytes], None]

@@ -45,3 +45,9 @@ class StreamFault(Exception):
 
 class HpackFault(Exception):
     """A header block that cannot be decoded: the table of both ends would differ from here on."""
+
+
+def expect(holds: bool, why: str, code: Code = Code.PROTOCOL_ERROR) -> None:
+    """What a peer must keep to; else the connection ends."""
+    if not holds:
+        raise ConnectionFault(code, why)

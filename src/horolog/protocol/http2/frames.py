@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from horolog.protocol.http2.faults import Code, StreamFault, expect
+
 HEADER_BYTES = 9
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW_INITIAL = 65_535
@@ -92,3 +94,15 @@ def go_away(last_stream: int, code: int, why: str = "") -> bytes:
     """A GOAWAY frame; `why` is for the log of the peer."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + why.encode()[:200]
     return frame(Type.GOAWAY, 0, 0, payload)
+
+
+def unpadded(payload: bytes) -> bytes:
+    """What a padded payload holds."""
+    expect(bool(payload) and payload[0] < len(payload), "the padding is as long as the frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def check_priority(stream: int, payload: bytes) -> None:
+    """StreamFault for a stream that depends on itself."""
+    if int.from_bytes(payload[:4], "big") & STREAM_MASK == stream:
+        raise StreamFault(stream, Code.PROTOCOL_ERROR, "a stream depends on itself")
