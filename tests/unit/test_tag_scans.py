@@ -12,7 +12,7 @@ from turns import Turns
 from horolog.broker.consume import receives
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import CancelReceive, CreateTopic, Receive, Received, TopicType
-from horolog.ready import ready
+from horolog.ready import free_pick
 
 HOUR_MS = 3_600_000
 BACKLOG = 4_000
@@ -21,7 +21,7 @@ AT_ONCE, OF_POLL, OF_TURN = 64, 256, 1_024
 
 @pytest.fixture
 def turns(world, monkeypatch) -> Turns:
-    monkeypatch.setattr(ready, "SCAN_MAX", AT_ONCE)
+    monkeypatch.setattr(free_pick, "SCAN_MAX", AT_ONCE)
     monkeypatch.setattr(receives, "RECEIVE_SCAN_MAX", OF_POLL)
     monkeypatch.setattr(receives, "TURN_SCAN_MAX", OF_TURN)
     world.broker.ask(CreateTopic("t", TopicType.NORMAL, 2))

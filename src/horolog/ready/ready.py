@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
-
 from horolog.limits import (
     INVISIBLE_MAX_MS,
     LEASES_MAX,
     REDELIVERY_MIN_MS,
-    SCAN_MAX,
 )
 from horolog.log.consume_queue import ConsumeQueue
-from horolog.log.record import HEAD_BYTES
-from horolog.ready.chosen import Ask, Chosen, Picked
+from horolog.ready.chosen import Ask, Chosen
 from horolog.ready.deadlines import Deadlines
+from horolog.ready.free_pick import pick_free
 from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
@@ -198,38 +195,13 @@ class Ready:
             yield (first + i) % queues
 
     def pick(self, progress: QueueProgress, ask: Ask, mono_ms: int) -> Chosen:
-        """Choose messages: first those whose lease is over, then new ones that match; or in order.
-
-        Nothing is changed but the list of ended leases.
-        """
-        if progress.order is not None:
-            chosen = pick_in_order(progress, progress.order, ask, self.room, mono_ms)
-            self.is_short |= chosen.is_short
-            return chosen
-        chosen, limit = Chosen(progress.next), ask.limit
-        progress.expire(mono_ms)
-        while (
-            len(chosen.picked) < limit
-            and chosen.size < ask.room
-            and (offset := progress.first_free()) is not None
-        ):
-            units = chosen.units(ask.queue, offset, 1)
-            if not len(units):
-                return chosen
-            progress.take_free()
-            record = ask.read(offset, *units[0].tolist()[:2])
-            if record is None:
-                chosen.lost.append(offset)
-            else:
-                attempt = progress.leases[offset].attempt + 1
-                chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
-                chosen.size += len(record)
-        fresh = min(limit, len(chosen.picked) + self.room)  # what is given out again takes no room
-        _choose_new(chosen, progress, ask, fresh)
-        if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
-            self.is_short = True
-        chosen.cost = (chosen.upto - progress.next) * ask.tags.cost
-        chosen.is_through = chosen.upto >= ask.queue.length or not self.room
+        """Choose messages; nothing is changed but the list of ended leases."""
+        order, room = progress.order, self.room
+        if order is None:
+            chosen = pick_free(progress, ask, room, mono_ms)
+        else:
+            chosen = pick_in_order(progress, order, ask, room, mono_ms)
+        self.is_short |= chosen.is_short
         return chosen
 
     # --- handles --------------------------------------------------------------------------------
@@ -340,40 +312,6 @@ class Ready:
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)
-
-
-def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
-    """Choose of what was never given out."""
-    picked, tags = chosen.picked, ask.tags
-    stop = min(ask.queue.length, progress.next + SCAN_MAX // tags.cost)
-    known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
-    while len(picked) < limit and chosen.size < ask.room and chosen.upto < stop:
-        first, wants_all = chosen.upto, tags.wants_all
-        count = stop - first
-        units = chosen.units(
-            ask.queue, first, min(count, limit - len(picked)) if wants_all else count
-        )
-        if not len(units):
-            return
-        if wants_all:
-            rows, places = list(range(len(units))), units.tolist()
-        else:
-            matching = np.flatnonzero(tags.may_match(units))
-            rows, places = matching.tolist(), units[matching].tolist()
-        for row, (position, size, _) in zip(rows, places, strict=True):
-            offset = first + row
-            if offset in progress.leases or (offset < known and offset in progress.acked):
-                continue
-            record = ask.read(offset, position, size)
-            if record is None:
-                chosen.holes.append(offset)
-            elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
-                picked.append(Picked(ask.queue_id, offset, 1, record))
-                chosen.size += len(record)
-                if len(picked) == limit or chosen.size >= ask.room:
-                    chosen.upto = offset + 1
-                    return
-        chosen.upto = first + len(units)
 
 
 def lease_duration(invisible_ms: int) -> int:

@@ -1,0 +1,76 @@
+"""Choosing messages of a queue for a consumer group that takes them in any order (`order_pick`: in order)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horolog.limits import SCAN_MAX
+from horolog.log.record import HEAD_BYTES
+from horolog.ready.chosen import Ask, Chosen, Picked
+from horolog.ready.progress import QueueProgress
+
+
+def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> Chosen:
+    """Choose messages: first those whose lease is over, then new ones that match.
+
+    leases  how many more there may be; what is given out again takes none
+    """
+    chosen, limit = Chosen(progress.next), ask.limit
+    progress.expire(mono_ms)
+    while (
+        len(chosen.picked) < limit
+        and chosen.size < ask.room
+        and (offset := progress.first_free()) is not None
+    ):
+        units = chosen.units(ask.queue, offset, 1)
+        if not len(units):
+            return chosen
+        progress.take_free()
+        record = ask.read(offset, *units[0].tolist()[:2])
+        if record is None:
+            chosen.lost.append(offset)
+        else:
+            attempt = progress.leases[offset].attempt + 1
+            chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
+            chosen.size += len(record)
+    fresh = min(limit, len(chosen.picked) + leases)  # what is given out again takes no room
+    _choose_new(chosen, progress, ask, fresh)
+    if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
+        chosen.is_short = True
+    chosen.cost = (chosen.upto - progress.next) * ask.tags.cost
+    chosen.is_through = chosen.upto >= ask.queue.length or not leases
+    return chosen
+
+
+def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
+    """Choose of what was never given out."""
+    picked, tags = chosen.picked, ask.tags
+    stop = min(ask.queue.length, progress.next + SCAN_MAX // tags.cost)
+    known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
+    while len(picked) < limit and chosen.size < ask.room and chosen.upto < stop:
+        first, wants_all = chosen.upto, tags.wants_all
+        count = stop - first
+        units = chosen.units(
+            ask.queue, first, min(count, limit - len(picked)) if wants_all else count
+        )
+        if not len(units):
+            return
+        if wants_all:
+            rows, places = list(range(len(units))), units.tolist()
+        else:
+            matching = np.flatnonzero(tags.may_match(units))
+            rows, places = matching.tolist(), units[matching].tolist()
+        for row, (position, size, _) in zip(rows, places, strict=True):
+            offset = first + row
+            if offset in progress.leases or (offset < known and offset in progress.acked):
+                continue
+            record = ask.read(offset, position, size)
+            if record is None:
+                chosen.holes.append(offset)
+            elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
+                picked.append(Picked(ask.queue_id, offset, 1, record))
+                chosen.size += len(record)
+                if len(picked) == limit or chosen.size >= ask.room:
+                    chosen.upto = offset + 1
+                    return
+        chosen.upto = first + len(units)
