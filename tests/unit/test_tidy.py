@@ -80,8 +80,8 @@ JOINS = {"admin": {SRC / "server" / "main.py"}}
 # of users: the state of a message, of an offload, a field of HTTP.
 WITHOUT_LAKE = ("admin", "broker", "delay", "protocol", "ready", "server", "wheel")
 SAY_LAKE = {
-    "admin/requests.py",
-    "admin/shapes.py",
+    "admin/adoption_shapes.py",
+    "admin/request_shapes.py",
     "broker/shard.py",
     "protocol/pending_commands.py",
     "server/open_broker.py",

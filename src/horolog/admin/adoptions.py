@@ -6,24 +6,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog import limits
-from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
-from horolog.admin.requests import (
-    AbortBody,
-    AdoptionBody,
-    CommitBody,
-    query,
-    query_int,
-    read_body,
-    read_bytes,
-)
-from horolog.admin.shapes import (
+from horolog.admin.adoption_shapes import (
     AbortedAdoption,
     AdoptedVersion,
     BegunAdoption,
     CommittedAdoption,
     StagedBytes,
 )
+from horolog.admin.answers import answer, engine_of
+from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.request_shapes import AbortBody, AdoptionBody, CommitBody
+from horolog.admin.requests import query, query_int, read_body, read_bytes
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.adoption_commands import (
     AdoptionState,

@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.endpoints import endpoint
-from horolog.admin.requests import BackupBody, query, read_body
+from horolog.admin.request_shapes import BackupBody
+from horolog.admin.requests import query, read_body
 from horolog.admin.shapes import Backup
 from horolog.admin.views import backup_view
 from horolog.errors import ErrorCode, HorologError

@@ -19,7 +19,8 @@ from horolog.admin.answers import (
     may,
 )
 from horolog.admin.endpoints import Access, endpoint, text
-from horolog.admin.requests import AdvanceBody, query, read_body
+from horolog.admin.request_shapes import AdvanceBody
+from horolog.admin.requests import query, read_body
 from horolog.admin.shapes import BrokerName, Check, Clock, Health, Identity, Status
 from horolog.admin.views import broker_view, clock_view
 from horolog.errors import ErrorCode, HorologError

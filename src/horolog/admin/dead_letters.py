@@ -11,7 +11,8 @@ from starlette.responses import Response
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.endpoints import endpoint, flag, text, whole
 from horolog.admin.message_shapes import Letter, LetterCount, LetterCounts, Letters, Redriven
-from horolog.admin.requests import RedriveBody, query, query_flag, query_int, read_body
+from horolog.admin.request_shapes import RedriveBody
+from horolog.admin.requests import query, query_flag, query_int, read_body
 from horolog.admin.status import error_body
 from horolog.admin.views import iso, message_view
 from horolog.errors import ErrorCode, refused

@@ -12,7 +12,8 @@ from horolog.access import rules
 from horolog.admin.answers import allow, answer, engine_of, is_admin, let_in, may
 from horolog.admin.clients import client_view, doors_of, members_of
 from horolog.admin.endpoints import Access, endpoint, flag, text, whole
-from horolog.admin.requests import GroupBody, ResetBody, query, query_flag, query_int, read_body
+from horolog.admin.request_shapes import GroupBody, ResetBody
+from horolog.admin.requests import query, query_flag, query_int, read_body
 from horolog.admin.shapes import DeletedGroup, Group, GroupReset, GroupRow, Groups, GroupTopic
 from horolog.admin.shapes import GroupSettings as SettingsShape
 from horolog.admin.views import iso

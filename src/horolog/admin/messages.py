@@ -17,13 +17,8 @@ from horolog.admin.answers import allow, answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint, text
 from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
-from horolog.admin.requests import (
-    AckBody,
-    MessageBody,
-    ReceiveBody,
-    query,
-    read_body,
-)
+from horolog.admin.request_shapes import AckBody, MessageBody, ReceiveBody
+from horolog.admin.requests import query, read_body
 from horolog.admin.status import error_body
 from horolog.admin.views import delivered_view, found_view, iso
 from horolog.errors import ErrorCode, HorologError, refused

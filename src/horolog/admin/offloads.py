@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from horolog.admin.adoption_shapes import (
+    AbortedOffload,
+    CommittedOffload,
+    Offload,
+    Offloads,
+    RecalledRows,
+)
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.endpoints import endpoint, whole
-from horolog.admin.requests import (
-    BeginOffloadBody,
-    CommitOffloadBody,
-    OffloadBody,
-    query,
-    query_int,
-    read_body,
-)
-from horolog.admin.shapes import AbortedOffload, CommittedOffload, Offload, Offloads, RecalledRows
+from horolog.admin.request_shapes import BeginOffloadBody, CommitOffloadBody, OffloadBody
+from horolog.admin.requests import query, query_int, read_body
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.server.running import OffloadMaker
 from horolog.units import TIME_MAX_MS

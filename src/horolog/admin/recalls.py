@@ -19,7 +19,7 @@ from horolog.admin.message_shapes import (
     RecalledWindow,
     Rescheduled,
 )
-from horolog.admin.requests import (
+from horolog.admin.request_shapes import (
     HandOverBody,
     HandOverManyBody,
     RecallBody,
@@ -27,9 +27,8 @@ from horolog.admin.requests import (
     RecallManyBody,
     RescheduleBody,
     RescheduleManyBody,
-    query,
-    read_body,
 )
+from horolog.admin.requests import query, read_body
 from horolog.admin.views import iso, recalled_view
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from horolog import limits
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.endpoints import endpoint, text, whole
-from horolog.admin.requests import Body, payload_of, query, query_int, read_body
+from horolog.admin.request_shapes import Body, payload_of
+from horolog.admin.requests import query, query_int, read_body
 from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
 from horolog.admin.shapes import Firing as FiringShape
 from horolog.admin.views import iso, payload_view

@@ -12,14 +12,8 @@ from starlette.responses import Response
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, engine_of, let_in, may
 from horolog.admin.endpoints import Access, endpoint, text, whole
-from horolog.admin.requests import (
-    ChangeTopicBody,
-    TopicBody,
-    query,
-    query_int,
-    query_word,
-    read_body,
-)
+from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
+from horolog.admin.requests import query, query_int, query_word, read_body
 from horolog.admin.shapes import DeletedTopic, GroupProgress, Topic, Topics
 from horolog.admin.views import group_view, topic_view
 from horolog.errors import ErrorCode, HorologError, refused

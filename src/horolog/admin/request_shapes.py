@@ -1,0 +1,266 @@
+"""What the admin API accepts as bodies, strict: no unknown fields, no conversions; each with its limits."""
+
+from __future__ import annotations
+
+import base64
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from horolog import limits
+from horolog.errors import refused
+from horolog.protocol.commands import TopicType
+from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
+
+
+class Body(BaseModel):
+    """A JSON object without unknown fields and without conversions ("5" is not a number)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def payload_of(text: str | None, coded: str | None) -> bytes:
+    """The bytes of `body` or `body_base64`; BAD_REQUEST for both or neither."""
+    if (text is None) == (coded is None):
+        raise refused("body", "give either body (text) or body_base64")
+    if text is not None:
+        return text.encode()
+    try:
+        return base64.b64decode(coded or "", validate=True)
+    except ValueError as error:
+        raise refused("body_base64", f"not base64: {error}") from None
+
+
+class TopicBody(Body):
+    """POST /v1/topics; a topic for messages with a due time needs the type `delay` or `mixed`."""
+
+    name: str
+    type: TopicType = Field(TopicType.NORMAL, strict=False)
+    queues: int = Field(limits.QUEUES_DEFAULT, ge=1, le=limits.QUEUES_MAX)
+    perm: int | None = None
+    late: str | None = None
+    late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
+    multi_tag: bool | None = None
+    order: bool | None = None
+    read_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+    write_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+
+
+class ChangeTopicBody(Body):
+    """PATCH /v1/topics/{name}: at least one of them."""
+
+    queues: int | None = Field(None, ge=1, le=limits.QUEUES_MAX)
+    perm: int | None = None
+    late: str | None = None
+    late_after_ms: int | None = Field(None, ge=0, le=limits.LATE_AFTER_MAX_MS)
+    multi_tag: bool | None = None
+    order: bool | None = None
+    read_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+    write_queues: int | None = Field(None, ge=0, le=limits.QUEUES_MAX)
+
+
+class MessageBody(Body):
+    """POST /v1/messages: one message.
+
+    Scheduled with `deliver_at_ms` or `in_ms`, at once with neither.
+    """
+
+    topic: str
+    body: str | None = None
+    body_base64: str | None = None
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    tag: str | None = None
+    keys: list[str] = []
+    message_group: str | None = None
+    properties: dict[str, str] = {}
+
+    def payload(self) -> bytes:
+        """The bytes of the message; both or neither of `body` and `body_base64` is BAD_REQUEST."""
+        return payload_of(self.body, self.body_base64)
+
+
+class RecallBody(Body):
+    """POST /v1/recall: by handle, or by topic, message id and due time."""
+
+    handle: str | None = None
+    topic: str | None = None
+    message_id: str | None = None
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+
+
+class RecallKeyBody(Body):
+    """POST /v1/recall/key: all messages of a topic with a key."""
+
+    topic: str
+    key: str = Field(min_length=1)
+
+
+class RecallManyBody(Body):
+    """POST /v1/recall/window: all messages of a topic that are due in [from_ms, to_ms)."""
+
+    topic: str
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    to_ms: int = Field(ge=1, le=TIME_MAX_MS)
+    tag: str = ""
+    dry_run: bool = False
+
+
+class RescheduleBody(RecallBody):
+    """POST /v1/reschedule: a message as for a recall, and its new due time or how long from now."""
+
+    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+
+
+class HandOverBody(RecallBody):
+    """POST /v1/hand-over: a message as for a recall, to be handed over now."""
+
+    expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+
+
+class HandOverManyBody(Body):
+    """POST /v1/hand-over/window: all messages of a topic that are due in [from_ms, to_ms), handed over now."""
+
+    topic: str
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    to_ms: int = Field(ge=1, le=TIME_MAX_MS)
+    tag: str = ""
+    dry_run: bool = False
+
+
+class RescheduleManyBody(HandOverManyBody):
+    """POST /v1/reschedule/window: the same, all of them due at one time, or each so much later or earlier.
+
+    `operation_id` names a shift: with the same name no message is shifted twice.
+    """
+
+    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    shift_ms: int | None = Field(None, ge=-DURATION_MAX_MS, le=DURATION_MAX_MS)
+    operation_id: str = Field("", max_length=limits.MOVE_NAME_MAX, pattern="^[A-Za-z0-9._-]*$")
+
+
+class GroupBody(Body):
+    """PUT /v1/groups/{group}: what is left out stays as it is."""
+
+    orderly: bool | None = None
+    retry_max: int | None = Field(None, ge=0, le=(1 << 31) - 1)
+
+
+class ResetBody(Body):
+    """POST /v1/groups/{group}/reset: to `earliest`, `latest` or a time, of all queues or one; or an offset of one."""
+
+    topic: str
+    to: str | None = None
+    queue: int | None = Field(None, ge=0, lt=limits.QUEUES_MAX)
+    offset: int | None = Field(None, ge=0, le=(1 << 62))
+    dry_run: bool = False
+
+
+class RedriveBody(Body):
+    """POST /v1/groups/{group}/dead-letters/redrive: those with these ids, or all from a place on."""
+
+    to: str | None = None
+    ids: list[str] | None = Field(None, min_length=1, max_length=limits.ADMIN_LIST_MAX)
+    first: str | None = Field(None, alias="from")
+    limit: int = Field(limits.REDRIVE_MAX, ge=1, le=limits.REDRIVE_MAX)
+    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
+    rate: int | None = Field(None, ge=1, le=limits.REDRIVE_RATE_MAX)
+    dry_run: bool = False
+
+
+class ReceiveBody(Body):
+    """POST /v1/receive.
+
+    Lease up to `limit` messages for `invisible_ms`, waiting up to `poll_ms` for a first.
+    """
+
+    topic: str
+    group: str
+    filter: str = "*"
+    limit: int = Field(1, ge=1, le=limits.RECEIVE_BATCH_MAX)
+    invisible_ms: int = Field(30_000, ge=limits.INVISIBLE_MIN_MS, le=limits.INVISIBLE_MAX_MS)
+    poll_ms: int = Field(0, ge=0, le=limits.POLL_MAX_MS)
+
+
+class AckBody(Body):
+    """POST /v1/ack."""
+
+    topic: str
+    group: str
+    receipt_handles: list[str] = Field(min_length=1, max_length=limits.MESSAGES_PER_SEND_MAX)
+
+
+class BackupBody(Body):
+    """POST /v1/backup: into a directory of the broker's machine; `full` copies everything again."""
+
+    directory: str = Field(min_length=1, max_length=4_096)
+    full: bool = False
+
+
+class AdoptionBody(Body):
+    """A transaction of adoptions: POST /v1/adoptions/begin.
+
+    `join`: every such call gives the same token, also after a restart; for writers without a driver.
+    `fingerprint`: of what will be committed; a repeat with another one is refused.
+    """
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    version: int = Field(ge=0, le=(1 << 63) - 1)
+    topic: str
+    join: bool = False
+    fingerprint: str = Field(default="", max_length=limits.ADOPTION_FINGERPRINT_MAX)
+
+
+class StagedBody(Body):
+    """One file of a commit."""
+
+    name: str
+    rows: int = Field(ge=1, le=(1 << 32) - 1)
+    bytes: int = Field(ge=1, le=(1 << 63) - 1)
+    first_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    last_ms: int = Field(ge=0, le=TIME_MAX_MS)
+    crc32: int = Field(ge=0, le=(1 << 32) - 1)
+
+
+class CommitBody(AdoptionBody):
+    """POST /v1/adoptions/commit."""
+
+    token: str
+    files: list[StagedBody] = Field(max_length=limits.ADOPTION_FILES_MAX)
+
+
+class AbortBody(Body):
+    """POST /v1/adoptions/abort."""
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    version: int = Field(ge=0, le=(1 << 63) - 1)
+    token: str
+
+
+class BeginOffloadBody(Body):
+    """POST /v1/offloads/begin: all that is due at or after `from_ms`, a whole hour."""
+
+    app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
+    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
+
+
+class OffloadBody(Body):
+    """POST /v1/offloads/abort."""
+
+    number: int = Field(ge=1, le=(1 << 63) - 1)
+
+
+class CommitOffloadBody(OffloadBody):
+    """POST /v1/offloads/commit: what the table has of the offload."""
+
+    rows: int = Field(ge=0, le=(1 << 63) - 1)
+    checksum: str = Field(pattern="^[0-9a-f]{16}$")
+    uri: str = Field(alias="lake", min_length=1, max_length=4_096)
+
+
+class AdvanceBody(Body):
+    """POST /v1/clock/advance."""
+
+    by_ms: int = Field(ge=0, le=DURATION_MAX_MS)
