@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
-from contextlib import suppress
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from many_pending import load
 
-from horolog.admin.client import AdminClient
-from horolog.admin.status import UnreachableError
 from horolog.admin.views import message_view
-from horolog.errors import HorologError
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.queue_read import decode_read
-from horolog.testing.broker import BrokerProcess
+from horolog.testing.broker import BrokerProcess, installed_command
+from horolog.units import format_time_ms
 
 pytestmark = pytest.mark.process
 
@@ -48,9 +46,21 @@ def test_a_kill_in_the_middle_of_a_window() -> None:
             "operation_id": "once",
         }
 
+        window = [
+            "--from",
+            format_time_ms(body["from_ms"]),
+            "--before",
+            format_time_ms(body["to_ms"]),
+        ]
+        words = ["reschedule", "--topic", "orders", *window, "--by", "5h", "--operation", "once"]
+        errors: list[str] = []
+
         def ask() -> None:
-            with suppress(UnreachableError, HorologError):  # the broker dies
-                AdminClient(broker.admin_url).post(path, body, timeout_s=DEADLINE_S)
+            command = [*installed_command(), *words, "--yes", "--admin", broker.admin_url]
+            ended = subprocess.run(
+                command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            )
+            errors.append(ended.stderr)
 
         def done() -> int:
             return moved(broker, now_ms + SHIFT_MS)
@@ -62,6 +72,7 @@ def test_a_kill_in_the_middle_of_a_window() -> None:
             assert time.monotonic() < until
         broker.kill()
         asking.join(DEADLINE_S)
+        assert "Some of it may be done: the same command with --operation once" in errors[0]
         broker.restart()
         before = done()
         assert before > 0  # and mostly fewer than all of them

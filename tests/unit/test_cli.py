@@ -12,6 +12,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from horolog import __version__
+from horolog.admin.client import AdminClient
+from horolog.admin.status import UnreachableError
 from horolog.cli.exits import Exit, exit_of
 from horolog.cli.main import app, run
 from horolog.errors import ErrorCode, HorologError
@@ -257,6 +259,14 @@ def test_nobody_answers(arguments: list[str], capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().err
     assert f"no broker answers at {url}" in shown
     assert "horolog serve" in shown
+
+
+def test_silence_is_not_told_as_absence() -> None:
+    """A broker that hangs takes connections all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UnreachableError, match="overloaded, or its process is stopped"):
+            AdminClient(url, timeout_s=0.05).get("/healthz")
 
 
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["clock"]])

@@ -284,3 +284,22 @@ def test_lock_names_the_process_that_holds_it(tmp_path) -> None:
     with pytest.raises(HorologError) as caught:
         DirectoryLock(tmp_path / "file" / "below")
     assert caught.value.code is ErrorCode.DIRECTORY_FOREIGN
+
+
+def test_a_file_of_somebody_else_is_told_with_its_owner(tmp_path, monkeypatch) -> None:
+    """The kernel's refusal is acted: whoever runs the tests may be root, whom it refuses nothing."""
+    path = tmp_path / "log"
+    path.write_bytes(b"x")
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(HorologError) as refused:
+        Disk(tmp_path).open("log")
+    assert refused.value.message == (
+        f"open {path}: Permission denied; it belongs to user {owner}, and this is user {owner + 1}: "
+        "give it back with chown"
+    )

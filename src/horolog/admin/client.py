@@ -129,10 +129,10 @@ class AdminClient:
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise UnreachableError(
-                f"no broker answers at {self.url} ({why}); start one with `horolog serve`,"
-                " or name another with --admin URL"
-            ) from None
+            do = "start one with `horolog serve`, or name another with --admin URL"
+            if isinstance(error, TimeoutError):
+                do = "it is overloaded, or its process is stopped: `horolog doctor` looks at it"
+            raise UnreachableError(f"no broker answers at {self.url} ({why}); {do}") from None
         finally:
             connection.close()
         return _result(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -143,7 +144,8 @@ def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[st
         return {"new_deliver_at_ms": at_ms}
     sign = -1 if by.startswith("-") else 1
     shift_ms = sign * parse_duration_ms(by.removeprefix("-"), field="--by")
-    return {"shift_ms": shift_ms, "operation_id": operation}
+    # Named here, so that what is interrupted can be finished, also if no answer has come.
+    return {"shift_ms": shift_ms, "operation_id": operation or f"cli-{token_hex(8)}"}
 
 
 def _new_time(text: str) -> dict[str, int]:

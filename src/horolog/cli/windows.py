@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -52,10 +53,11 @@ def act_on_window(
         ):
             typer.echo(deed.none, err=True)
             return Exit.REFUSED
-    if dry_run or as_json:
-        result = _post(client, deed, window, dry_run=dry_run)
+    if dry_run:
+        result = _post(client, deed, window, dry_run=True)
     else:
-        result = _do(client, deed, window)
+        with _going_on(window):
+            result = _do(client, deed, window, quiet=as_json)
     if as_json:
         print_json(result)
         return Exit.OK
@@ -69,13 +71,29 @@ def act_on_window(
     return Exit.OK
 
 
-def _do(client: AdminClient, deed: Deed, window: dict[str, Any]) -> dict[str, Any]:
+@contextmanager
+def _going_on(window: dict[str, Any]) -> Iterator[None]:
+    """What is to be known of a deed whose answer does not come."""
+    from horolog.admin.status import UnreachableError
+
+    name = window.get("operation_id")
+    again = f"the same command{f' with --operation {name}' if name else ''} does the rest, and nothing twice"
+    try:
+        yield
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}. Some of it may be done: {again}") from None
+    except KeyboardInterrupt:
+        typer.echo(f"the broker goes on by itself; if it does not, {again}", err=True)
+        raise
+
+
+def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     """All of a window; on a terminal a bar says how far the broker is."""
     from horolog.admin.status import UnreachableError
     from horolog.cli.progress import is_shown, progress, watched
     from horolog.errors import HorologError
 
-    if not is_shown():
+    if quiet or not is_shown():
         return _post(client, deed, window, dry_run=False)
     act = deed.path.split("/")[2]
     matched = int(_post(client, deed, window, dry_run=True)["matched"])

@@ -43,7 +43,19 @@ def _failure(operation: str, path: Path, error: OSError) -> HorologError:
     if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
         # Also for want of space: what was written may be lost already.
         code = ErrorCode.DISK_FAILED
-    return HorologError(code, f"{operation} {path}: {error.strerror}", field=str(path))
+    why = f"{error.strerror}{_whose(path) if isinstance(error, PermissionError) else ''}"
+    return HorologError(code, f"{operation} {path}: {why}", field=str(path))
+
+
+def _whose(path: Path) -> str:
+    """Whose the file is that we may not use, and what to do; "" if that is not why."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return ""
+    if owner == os.geteuid():
+        return ""
+    return f"; it belongs to user {owner}, and this is user {os.geteuid()}: give it back with chown"
 
 
 class DiskFile:
@@ -205,7 +217,8 @@ class Disk:
 
 def _unusable(directory: Path, error: OSError) -> HorologError:
     code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-    return HorologError(code, f"--data-dir: {directory}: {error.strerror}", field="--data-dir")
+    why = f"{error.strerror}{_whose(directory) if isinstance(error, PermissionError) else ''}"
+    return HorologError(code, f"--data-dir: {directory}: {why}", field="--data-dir")
 
 
 class DirectoryLock:

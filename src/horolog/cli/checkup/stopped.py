@@ -31,7 +31,8 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
         found += [_clock(directory), disk_check(shutil.disk_usage(directory).free), _files()]
         return found + _verified(directory, report)
     except HorologError as error:
-        return [*found, Check("verify", State.WRONG, error.message, _LOOK)]
+        do = _ADVICE["owner"] if "belongs to user" in error.message else _LOOK
+        return [*found, Check("verify", State.WRONG, error.message, do)]
     finally:
         if lock is not None:
             lock.release()
@@ -39,6 +40,7 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
 
 _LOOK = "horolog verify DIR tells all of it; docs/guides/operate.md#damage says what to do"
 _ADVICE = {
+    "owner": "chown -R USER DIR, as root; then start the broker, and run this, as that user",
     ErrorCode.NOT_FOUND: "name the directory of --data-dir, the one with the file `meta`",
     ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data, and look at that one",
 }
