@@ -130,6 +130,9 @@ CASES = {
     ),
     "HorologCommandsRefused": one("horolog_commands_refused_total", "0+1x60", "7x60"),
     "HorologFilesNearLimit": share("process_open_fds", "process_max_fds"),
+    "HorologCertificateEnds": one(
+        "horolog_certificate_end_timestamp_seconds", f"{10 * 86_400}x60", f"{20 * 86_400}x60"
+    ),
 }
 
 

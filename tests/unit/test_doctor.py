@@ -116,6 +116,15 @@ LAGGING = {
             "access", "warning", "can connect to 0.0.0.0:8081", "--access",
         ),
         ({"process": None}, "access", "note", "off: whoever", "--access"),
+        (
+            overview(certificate_ends_ms=NOW_MS + 3 * 86_400_000),
+            "certificate", "warning", "ends in 3 days", "systemctl reload",
+        ),
+        (
+            overview(certificate_ends_ms=NOW_MS - 3_600_000),
+            "certificate", "wrong", "has ended 60 minutes ago", "--tls-cert",
+        ),
+        (overview(certificate_ends_ms=NOW_MS + 90 * 86_400_000), "certificate", "ok", "ends in", ""),
         ({"process": None, "guarded": True}, "access", "ok", "only known clients", ""),
         (one_group(), "groups", "warning", "1 group (shop 5) with messages and no", "start"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +141,20 @@ def test_the_files_are_read_again_and_bad_ones_change_nothing(tmp_path) -> None:
             await pinged(port, trusting(old), "old.test")
 
     with_door(served, story)
+
+
+def test_it_is_known_when_the_certificate_of_files_ends(tmp_path) -> None:
+    """Told by metrics and `horolog doctor`; one that is made here ends with the process long before."""
+    certificate, key, _ = files(tmp_path, "broker.test")
+    served = Certificate(certificate, key, "127.0.0.1")
+    assert served.ends_s is not None
+    days = (served.ends_s - time.time()) / 86_400
+    assert 3_649 < days < 3_651
+    certificate.write_text("rubbish")
+    with pytest.raises(HorologError):
+        served.reload()
+    assert served.ends_s is not None
+    assert Certificate(None, None, "127.0.0.1").ends_s is None
 
 
 def test_files_that_cannot_be_used_name_the_flag(tmp_path) -> None:

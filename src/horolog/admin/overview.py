@@ -68,10 +68,15 @@ _NOTHING: dict[str, Any] = {
     "overdue_ms": 0,
     "connections": {},
     "disk": None,
+    "certificate_ends_ms": None,
     "waiting": {},
 }
 """What is told without figures, and to who may not know more."""
 _Row = dict[str, Any]
+
+
+def _ms(at_s: float | None) -> int | None:
+    return None if at_s is None else int(at_s * 1_000)
 
 
 def _sums(counts: Sequence[int]) -> dict[str, int]:
@@ -191,6 +196,7 @@ class Overview:
             "leases": present.core["leases"],
             "overdue_ms": present.core["overdue_ms"],
             "connections": {name: door.connections for name, door in present.doors.items()},
+            "certificate_ends_ms": _ms(present.certificate_ends_s),
             "disk": {
                 "size": disk.size,
                 "free": disk.free,

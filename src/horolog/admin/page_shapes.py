@@ -89,3 +89,4 @@ class Overview(TypedDict):
     loaded: int
     connections: dict[str, int]
     disk: OverviewDisk | None
+    certificate_ends_ms: int | None

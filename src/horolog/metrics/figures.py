@@ -94,6 +94,7 @@ class Figures:
         self._engine = engine
         self._doors: dict[str, Connected] = {}
         self._intake: Intake | None = None
+        self._encrypts: Any = None  # the front that has the certificate
         self._name = broker_name
         self._data_dir = data_dir
         self._started_s = time.time()
@@ -114,6 +115,8 @@ class Figures:
     def watch(self, fronts: Iterable[Any]) -> None:
         """From here on tell of the doors of these fronts, which are open."""
         for front in fronts:
+            if hasattr(front, "certificate_ends_s"):
+                self._encrypts = front
             for name, door in front.doors.items():
                 self._doors[name] = door
                 self._intake = getattr(door, "intake", self._intake)
@@ -156,6 +159,9 @@ class Figures:
             doors={name: _door(door) for name, door in self._doors.items()},
             connections_max=0 if self._intake is None else self._intake.connections_max,
             requests_bytes=0 if self._intake is None else self._intake.under_way,
+            certificate_ends_s=None
+            if self._encrypts is None
+            else self._encrypts.certificate_ends_s,
             disk=self._disk(),
             schedules={state: states.count(state) for state in ("active", "paused", "ended")},
             schedule_problems=sum(bool(s.problem) for s in shard.schedules.by_id.values()),

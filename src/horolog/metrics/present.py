@@ -82,6 +82,7 @@ class Present:
     doors: Mapping[str, DoorFigures]
     connections_max: int
     requests_bytes: int
+    certificate_ends_s: float | None  # epoch; None: none is configured
     inputs: int
     inputs_bytes: int
     inputs_refused: int

@@ -207,6 +207,7 @@ DOORS = (
     Metric("received_bytes_total", _C, "Bytes from clients.", _DOOR, _by_door(lambda d: d.bytes_in)),
     Metric("transmitted_bytes_total", _C, "Bytes to clients.", _DOOR, _by_door(lambda d: d.bytes_out)),
     Metric("requests_under_way_bytes", _G, "Requests of clients without an answer.", (), _one(lambda p: p.requests_bytes)),
+    Metric("certificate_end_timestamp_seconds", _G, "When the certificate of --tls-cert ends, seconds of the epoch; not there without one.", (), lambda p: [] if p.certificate_ends_s is None else [Row((), p.certificate_ends_s)]),
 )  # fmt: skip
 FEATURES = (
     Metric("transactions_open", _G, "Half messages whose producer has not said what becomes of them.", (), _core("transactions")),

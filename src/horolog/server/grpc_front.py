@@ -149,6 +149,11 @@ class GrpcFront:
         """What listens, by name."""
         return {"grpc": self._door}
 
+    @property
+    def certificate_ends_s(self) -> float | None:
+        """When the configured certificate ends, epoch; None: none is configured."""
+        return None if self._certificate is None else self._certificate.ends_s
+
     async def open(self) -> dict[str, int]:
         """Listen, as part of the process; the port by the name of its setting."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -78,8 +79,10 @@ class Certificate:
         self._files = (certificate, key)
         self._host = host
         self._made: ssl.SSLContext | None = None
+        self.ends_s: float | None = None  # epoch; of the file's certificate, if there is one
         if certificate is not None:
             self._made = self._load(certificate, key)
+            self.ends_s = _end_of(certificate)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -95,6 +98,7 @@ class Certificate:
         if certificate is None:
             return False
         self._made = self._load(certificate, key)
+        self.ends_s = _end_of(certificate)
         return True
 
     @staticmethod
@@ -110,6 +114,16 @@ class Certificate:
                 field="--tls-cert",
             ) from error
         return context
+
+
+def _end_of(certificate: Path) -> float | None:
+    """When the first certificate of a file ends: the server's own.  None: it cannot be told."""
+    from cryptography import x509  # large, as below
+
+    with suppress(OSError, ValueError):
+        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
+        return chain[0].not_valid_after_utc.timestamp()
+    return None
 
 
 def _new_context() -> ssl.SSLContext:

@@ -21,6 +21,7 @@ CLOCK_OFF_MS = (
 LATE_MS = 1_000  # hand-over takes a few milliseconds
 LAG_MS = 10 * MINUTE_MS
 DISK_FREE_MIN = 2_048 * MIB  # a segment of the log, the next one, and files of the next hours
+CERTIFICATE_LEFT_MS = 14 * DAY_MS  # time to order one
 FILES_SHARE = 80  # percent of the limit on open files
 _NAMED = 5  # groups that are named in a sentence
 # What is said of a problem, by what its text tells.
@@ -64,6 +65,7 @@ def examine(answers: Answers) -> list[Check]:
         *_disk(answers),
         *_files(answers),
         *_exposed(answers),
+        *_certificate(answers),
         *_groups(answers),
         _dead_letters(answers),
     ]
@@ -187,6 +189,21 @@ def _exposed(answers: Answers) -> list[Check]:
 
 
 _CLOSE = "make an access file (--access, docs/guides/access.md), or listen on 127.0.0.1"
+
+
+def _certificate(answers: Answers) -> list[Check]:
+    """Of the broker's files; clients refuse one that has ended."""
+    ends_ms = (answers.overview or {}).get("certificate_ends_ms")
+    if ends_ms is None:
+        return []
+    left_ms = int(ends_ms) - answers.now_ms
+    do = "put a new one into the file of --tls-cert, then `systemctl reload horolog` (SIGHUP)"
+    if left_ms <= 0:
+        seen = f"has ended {_ago(-left_ms)} ago: clients that check it cannot connect"
+        return [Check("certificate", State.WRONG, seen, do)]
+    if left_ms < CERTIFICATE_LEFT_MS:
+        return [Check("certificate", State.WARNING, f"ends in {_ago(left_ms)}", do)]
+    return [Check("certificate", State.OK, f"ends in {_ago(left_ms)}")]
 
 
 def _groups(answers: Answers) -> list[Check]:
