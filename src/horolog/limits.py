@@ -159,7 +159,12 @@ UNFINISHED_BYTES_MAX = (
 UNFINISHED_SMALL = 8 * KIB  # always has room: at most 160 MiB on all connections
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one frame to come; the largest, through a slow tunnel
 KV_BYTES_MAX = MIB  # of the name server's table of values: it is written whole
-UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then pulls are refused
+UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then it gets no more
+UNTAKEN_SMALL = 4 * KIB  # an answer that always has room: LINK_REQUESTS_MAX of them are 16 MiB
+UNTAKEN_ALL_BYTES_MAX = (
+    256 * MIB
+)  # on all connections; then who has not read its own gets no more, and at twice that nobody
+UNTAKEN_STUCK_MS = 10 * SECOND_MS  # then who has read nothing for so long is cut off
 ANSWER_BYTES_MAX = (
     8 * MIB
 )  # of messages in the answer to a 4.x pop or query; one more if they are less.  Clients read 16 MiB

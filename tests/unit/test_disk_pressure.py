@@ -278,3 +278,18 @@ def test_a_segment_grows_when_it_cannot_be_allocated() -> None:
     assert not writer.prepare_next(), "others need what is left"
     writer.keep_free = 0
     assert writer.prepare_next()
+
+
+def test_without_a_descriptor_to_look_with_what_was_known_holds(small, monkeypatch) -> None:
+    """It ended the broker, which had only wanted to know how much space a segment has."""
+    send(small, "a", 3)
+
+    def none_left(path: str, *, create: bool = False) -> None:
+        raise HorologError(ErrorCode.TOO_MANY_FILES, f"open {path}: Too many open files")
+
+    monkeypatch.setattr(small.disk, "open", none_left)
+    small.clock.advance(2_000)
+    send(small, "b", 3)
+    small.broker.settle()
+    monkeypatch.undo()
+    assert sorted(take(small)) == ["a0", "a1", "a2", "b0", "b1", "b2"]

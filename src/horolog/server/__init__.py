@@ -6,7 +6,7 @@ group_commit, jobs, threads         writes and syncs; work in threads
 checkpointing, backups              who wants a checkpoint, and who keeps its files
 simulated_time                      a clock that is moved
 running                             what doors and admin API need of all this
-door, link                          a listening port and its connections; `ports`, `tls`, `shares` bound and guard them
+door, link                          a listening port and its connections; `ports`, `tls`, `shares`, `untaken` guard them
 grpc_front, http2_link, call        the door of 5.x clients, and one call
 grpc_produce, grpc_consume          its handlers: sends, recalls; receives, acks
 grpc_session, grpc_transactions     its handlers: Telemetry, routes; half messages

@@ -40,6 +40,10 @@ class Line(Protocol):
         """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
         ...
 
+    def gives(self, size: int) -> bool:
+        """Whether an answer of so many bytes may be given."""
+        ...
+
     def give_up(self, stream: int) -> None:
         """The peer does not take its answers: it gets none to this call."""
         ...
@@ -112,7 +116,7 @@ class Call:
     def answer(self, messages: bytes) -> None:
         """The whole answer: framed messages, and success."""
         line = self._line
-        if line.calls.http.wants_room:
+        if line.calls.http.wants_room or not line.gives(len(messages)):
             line.give_up(self.stream)
             return
         line.calls.answer(self.stream, messages)

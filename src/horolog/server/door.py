@@ -21,10 +21,12 @@ from horolog.limits import (
     LINK_BYTES_UNDER_WAY_MAX,
     LINK_REQUESTS_MAX,
     UNFINISHED_BYTES_MAX,
+    UNTAKEN_ALL_BYTES_MAX,
 )
 from horolog.server.link import Link, Stopped
 from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
+from horolog.server.untaken import Untaken
 
 _BACKLOG = 1_024
 _log = logging.getLogger("horolog.doors")
@@ -36,6 +38,7 @@ class Intake:
     connections  more are refused, the newest first
     unfinished   bytes of requests that have not come to their end; who adds more is cut off
     share        percent of all that the clients of one address may take
+    untaken      bytes of answers that clients have not read
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Intake:
         *,
         unfinished: int = UNFINISHED_BYTES_MAX,
         share: int = 100,
+        untaken: int = UNTAKEN_ALL_BYTES_MAX,
     ) -> None:
         self.connections_max = connections
         self._bounds = Bounds(share, connections, unfinished)
         self._shares: dict[str, Share] = {}
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
+        self.answers = Untaken(self._links, untaken)
         self._under_way = 0
         self._stopped = False  # reading, by `_under_way`
         self._unfinished = 0  # bytes of requests that have not come to their end
@@ -272,6 +277,10 @@ class Door:
         """So many more bytes of an unfinished request are held; "", or why its link must end."""
         return self.intake.holds(link, change)
 
+    def gives(self, link: Link, size: int) -> bool:
+        """Whether an answer of so many bytes may be given."""
+        return self.intake.answers.gives(link, size)
+
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""
         self._log.debug("connection from %s ended: %s", link.peer, fault)
@@ -291,6 +300,8 @@ class Door:
         now_ms = time.monotonic_ns() // 1_000_000
         for link in list(self._links):
             link.look(now_ms, self._quiet_ms, self._unanswered_ms)
+        if stuck := self.intake.answers.cut_off(now_ms):
+            self._log.warning("%d connections cut off: they do not read their answers", stuck)
         self._tell_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
         self._timer = self.loop.call_later(every_ms / 1_000, self._look)

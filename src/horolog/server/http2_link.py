@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from horolog.limits import UNTAKEN_SMALL
 from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
 from horolog.protocol.http2.events import Done, Limits
 from horolog.protocol.http2.faults import Code
@@ -63,6 +64,15 @@ class Http2Link(Link):
         self.calls.http.abort(Code.NO_ERROR)
         for stream in list(self._open):
             self._drop(stream)
+
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that the peer has not taken, or has left no room for."""
+        return self.calls.http.untaken + super().untaken
+
+    def gives(self, size: int) -> bool:
+        """Whether an answer of so many bytes may be given."""
+        return size <= UNTAKEN_SMALL or self._door.gives(self, size)
 
     # --- calls ------------------------------------------------------------------------------------
 

@@ -93,6 +93,15 @@ class Link(asyncio.Protocol):
         """End the connection."""
         raise NotImplementedError
 
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that the peer has not taken."""
+        return self._transport.get_write_buffer_size()
+
+    def cut_off(self) -> None:
+        """End the connection now, whatever it is still owed."""
+        self._transport.abort()
+
     # --- transport --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -212,6 +221,10 @@ class Links(Protocol):
 
     def holds(self, link: Link, change: int) -> str:
         """So many more bytes of an unfinished request are held; "", or why the link must end."""
+        ...
+
+    def gives(self, link: Link, size: int) -> bool:
+        """Whether an answer of so many bytes may be given; if not, too much is not taken already."""
         ...
 
     def fault(self, link: Link, fault: Exception) -> None:

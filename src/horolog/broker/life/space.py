@@ -113,7 +113,12 @@ class DiskPressure:
         self.keep_free = needs.files
         unwritten = shard.log.end - shard.log.commit_position
         self._taken = COPIES * (unwritten + self._turn)
-        self._free, self._allocated = shard.storage.free_bytes(), self._log_space()
+        try:
+            self._free, self._allocated = shard.storage.free_bytes(), self._log_space()
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+            # No descriptor to look with: what was known a second ago is known well enough.
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken
         shard.disk_refusal = self._refusal() if left < needs.total else None

@@ -384,6 +384,11 @@ class Connection:
         return self.out.queued > self._limits.queued_bytes
 
     @property
+    def untaken(self) -> int:
+        """Bytes of answers that wait for the peer's windows."""
+        return self.out.queued
+
+    @property
     def open_streams(self) -> int:
         """Requests without a whole answer."""
         return len(self._streams)

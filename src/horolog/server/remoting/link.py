@@ -13,7 +13,13 @@ from typing import Protocol
 
 from horolog.access.rules import Identity, Right, topic
 from horolog.errors import HorologError
-from horolog.limits import REMARK_MAX, UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_BYTES_MAX
+from horolog.limits import (
+    REMARK_MAX,
+    UNFINISHED_FRAME_MS,
+    UNFINISHED_SMALL,
+    UNTAKEN_BYTES_MAX,
+    UNTAKEN_SMALL,
+)
 from horolog.protocol.remoting.codes import SEND_CODES, Status, status_of
 from horolog.protocol.remoting.frame import (
     OTHER,
@@ -173,10 +179,10 @@ class RemotingLink(Link):
         self.owes()
         if frame.is_one_way:
             return
-        if pieces and self._untaken() > UNTAKEN_BYTES_MAX:
-            answer, pieces = _TOO_SLOW, ()
+        size = sum([len(piece) for piece in pieces]) if pieces else len(answer.body)
+        if size > UNTAKEN_SMALL and not self._door.gives(self, size):
+            answer, pieces, size = _TOO_SLOW, (), 0
         status, fields, body, remark = answer
-        size = sum([len(piece) for piece in pieces]) if pieces else len(body)
         if len(remark) > REMARK_MAX:
             remark = remark[:REMARK_MAX]
         try:
@@ -227,14 +233,16 @@ class RemotingLink(Link):
         self._out.append(out)
         self._out_bytes += len(out)
 
-    def _untaken(self) -> int:
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that the peer has not taken."""
         return self._out_bytes + self._transport.get_write_buffer_size()
 
     # --- what the broker asks ---------------------------------------------------------------------
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Ask the client for something that it does not answer; False if it does not even take its answers."""
-        if self._lost or self._untaken() > UNTAKEN_BYTES_MAX:
+        if self._lost or self.untaken > UNTAKEN_BYTES_MAX:
             return False
         self._say(self._request(code, fields, body, Flag.ONE_WAY))
         self.owes()
@@ -248,7 +256,7 @@ class RemotingLink(Link):
         The last when it goes, or does not even take its answers.
         """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
-        if self._lost or self._untaken() > UNTAKEN_BYTES_MAX:
+        if self._lost or self.untaken > UNTAKEN_BYTES_MAX:
             answer.set_exception(ConnectionError("the client has gone, or reads nothing"))
             return answer
         self._say(self._request(code, fields, body, Flag(0)))

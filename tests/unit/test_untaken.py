@@ -1,0 +1,138 @@
+"""Clients that ask and never read: what all of them leave is bounded, and who reads is served (P11)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.unit.test_remoting_messages import bodies, pulling, sending
+
+from horolog.limits import MIB, UNTAKEN_STUCK_MS
+from horolog.protocol.remoting.codes import Code, Status
+from horolog.server import untaken as untaken_module
+from horolog.server.door import Intake
+from horolog.server.link import Link
+from horolog.server.untaken import Untaken
+
+BODY = bytes(300_000)
+
+
+class Peer(Link):
+    """A connection of which so many bytes are not taken."""
+
+    def __init__(self, untaken: int = 0) -> None:
+        self.left = untaken
+        self.ended = False
+
+    @property
+    def untaken(self) -> int:
+        return self.left
+
+    def cut_off(self) -> None:
+        self.ended = True
+
+
+def test_who_has_left_something_gets_no_more_while_there_is_too_much() -> None:
+    reader, idler, hoarder = Peer(), Peer(10), Peer(90)
+    answers = Untaken({reader, idler, hoarder}, 200, link_most=100)
+    assert answers.gives(hoarder, 110)
+    hoarder.left += 110
+    assert not answers.gives(hoarder, 1), "too much of its own"
+    assert answers.gives(idler, 100), "as far as is known there is room"
+    idler.left += 100
+    assert not answers.gives(idler, 1)
+    assert answers.gives(reader, 95)
+    reader.left += 95
+    assert not answers.gives(Peer(), 1), "twice as much as may be: nobody gets anything"
+
+
+def test_what_was_taken_makes_room() -> None:
+    reader, other = Peer(), Peer(50)
+    answers = Untaken({reader, other}, 100)
+    assert all(answers.gives(reader, 40) for _ in range(100)), "it has taken all of them"
+    assert answers.gives(other, 40)
+
+
+def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
+    slow, stuck = Peer(150), Peer(150)
+    answers = Untaken({slow, stuck}, 200)
+    assert answers.cut_off(1_000) == 0, "nobody has asked for more than there is"
+    answers.gives(slow, 300)
+    assert answers.cut_off(2_000) == 0
+    slow.left -= 1
+    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS - 1) == 0
+    slow.left -= 1
+    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS) == 1
+    assert (slow.ended, stuck.ended) == (False, True)
+    stuck.left = 0
+    assert answers.cut_off(90_000) == 0, "there is room again"
+    assert not slow.ended
+
+
+def untaken(door: RemotingDoor) -> int:
+    """Bytes that all connections to the broker's port have left."""
+    return door.within(lambda: sum(link.untaken for link in door.front._doors[1]._links))
+
+
+def busy(answer) -> bool:
+    return answer.code == Status.SYSTEM_BUSY and "not taken" in answer.remark
+
+
+def test_pulls_of_many_clients_that_read_nothing(tmp_path: Path) -> None:
+    """Each of them may leave some, all together no more than that; one that reads goes on."""
+    most = 8 * MIB
+    with remoting_door(tmp_path, intake=Intake(untaken=most)) as door, door.client() as reader:
+        door.create("orders", queues=1)
+        for _ in range(4):
+            reader.done(Code.SEND_MESSAGE_V2, sending(), BODY)
+        idle: list[RemotingClient] = []
+        for _ in range(40):
+            idle.append(door.client())
+            for _ in range(30):
+                idle[-1].ask(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))
+            answer = reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))
+            assert busy(answer) or bodies(answer) == [BODY]
+            assert untaken(door) < 2 * most + 2 * len(BODY)
+        for each in idle:
+            each.close()
+        while untaken(door) > most // 2:
+            reader.done(Code.GET_BROKER_CLUSTER_INFO)
+        assert bodies(reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))) == [BODY]
+
+
+def test_a_client_that_asks_for_lists_and_reads_none(tmp_path: Path) -> None:
+    """Also answers that carry no messages are bounded."""
+    with remoting_door(tmp_path) as door, door.client() as idle, door.client() as other:
+        door.front._intake.answers._link_most = MIB
+        for i in range(150):
+            door.create(f"topic-with-a-long-name-{i:04d}", queues=1)
+        size = len(other.done(Code.GET_ALL_TOPIC_CONFIG).body)
+        idle.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        for _ in range(10 * MIB // size):  # the kernel holds some of it
+            idle.ask(Code.GET_ALL_TOPIC_CONFIG)
+        for _ in range(50):
+            other.done(Code.GET_BROKER_CLUSTER_INFO)
+            assert untaken(door) < 2 * MIB
+
+
+def test_the_log_says_that_somebody_was_cut_off(tmp_path: Path, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(untaken_module, "UNTAKEN_STUCK_MS", 0)
+    with (
+        caplog.at_level(logging.WARNING),
+        remoting_door(tmp_path, intake=Intake(untaken=MIB)) as door,
+        door.client() as reader,
+        door.client() as idle,
+    ):
+        door.create("orders", queues=1)
+        reader.done(Code.SEND_MESSAGE_V2, sending(), BODY)
+        links = door.front._doors[1]._links
+        with suppress(ConnectionError):
+            while door.within(lambda: len(links)) > 1:
+                idle.ask(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))
+                reader.done(Code.GET_BROKER_CLUSTER_INFO)
+        assert bodies(reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))) == [BODY]
+    assert any("they do not read their answers" in each.message for each in caplog.records)
