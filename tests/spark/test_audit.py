@@ -118,9 +118,8 @@ def test_a_bad_frame_and_a_message_id_twice_are_faults(spark, clean, tmp_path):
 
 def test_what_is_due_after_the_window_is_left_out(spark, clean):
     path, made = clean
-    whole = audit(spark, path)
     part = audit(spark, path, from_ms=START_MS, to_ms=START_MS + 30 * 60_000)
-    assert 0 < part.total("handed_over") < whole.total("handed_over") == made.handed_over
+    assert 0 < part.total("handed_over") < made.handed_over
     assert part.faults == 0
 
 

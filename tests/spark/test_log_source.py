@@ -22,9 +22,8 @@ from horolog.errors import HorologError
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import plan_log
 from horolog.pipeline.log_rows import RowKind, rows_of
-from horolog.pipeline.log_source import LogSource, window_of
+from horolog.pipeline.log_source import Window, window_of
 from horolog.pipeline.log_walk import SegmentWalk
-from horolog.pipeline.pending_source import PendingSource
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 
 
@@ -37,7 +36,6 @@ def written(tmp_path_factory) -> tuple[Path, Made]:
 
 def test_the_log_is_a_table_of_one_row_a_message(spark, written):
     path, made = written
-    spark.dataSource.register(LogSource)
     log = spark.read.format("horolog_log").option("path", str(path)).load()
     counts = {row["kind"]: row["count"] for row in log.groupBy("kind").count().collect()}
     assert counts == {
@@ -61,7 +59,6 @@ def test_the_log_is_a_table_of_one_row_a_message(spark, written):
 
 def test_options_and_projections_leave_rows_and_columns_out(spark, written):
     path, _ = written
-    spark.dataSource.register(LogSource)
     reader = spark.read.format("horolog_log").option("path", str(path))
     part = (
         reader.option("kinds", "scheduled")
@@ -72,14 +69,19 @@ def test_options_and_projections_leave_rows_and_columns_out(spark, written):
     assert {row["kind"] for row in rows} == {"SCHEDULED"}
     assert all(START_MS <= row["due_ms"] < START_MS + 60_000 for row in rows)
     assert len(rows) == sum(START_MS <= due_of(n) < START_MS + 60_000 for n in range(300))
-    for options, why in (({"kinds": "sent"}, "kinds"), ({"from": "noon"}, "from")):
+    for options, why in (
+        ({"kinds": "sent"}, "option 'kinds': 'sent'; there are MESSAGE, "),
+        ({"from": "noon"}, "option 'from': 'noon' is not a time"),
+        ({"kind": "sent"}, "option 'kind': there is no such option; did you mean kinds"),
+    ):
         with pytest.raises(HorologError, match=why):
             window_of(options)
+    iso = {"from": "2026-03-08T10:00:00Z", "to": "1772964000001"}
+    assert window_of(iso) == Window(1_772_964_000_000, 1_772_964_000_001)
 
 
 def test_what_waits_is_a_table(spark, written):
     path, made = written
-    spark.dataSource.register(PendingSource)
     pending = spark.read.format("horolog_pending").option("path", str(path)).load()
     counts = {row["state"]: row["count"] for row in pending.groupBy("state").count().collect()}
     assert counts["WAITING"] == made.pending

@@ -13,6 +13,7 @@ import pytest
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark import java
 from horolog.spark.java import find_java, java_version
+from horolog.spark.session import names_in_defaults
 
 
 def fake_java(home, version):
@@ -61,6 +62,10 @@ session.stop()
 """
 
 
+# Half of the life of such a JVM is spent on compiling; it says on stderr what it has picked up.
+SHORT_LIVED = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
 def settings_under(arguments, names, tmp_path, **environment) -> dict[str, str]:
     """What a script finds set that makes its session here."""
     script = tmp_path / "asks.py"
@@ -72,6 +77,7 @@ def settings_under(arguments, names, tmp_path, **environment) -> dict[str, str]:
         timeout=180,
         env=os.environ
         | {"JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": sys.executable}
+        | SHORT_LIVED
         | environment,
         check=False,
     )
@@ -103,6 +109,16 @@ def test_what_spark_submit_says_is_left_as_it_is(tmp_path) -> None:
     assert found == said | ours
 
 
+def test_names_in_the_defaults_of_spark_are_known_before_it_starts(tmp_path, monkeypatch) -> None:
+    lines = ["# ours", "spark.driver.memory 600m", "  spark.ui.enabled=false", "", "spark.x\ty"]
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert {"spark.driver.memory", "spark.ui.enabled", "spark.x"} <= names_in_defaults()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "none"))
+    assert names_in_defaults() == set()
+
+
+@pytest.mark.slow
 def test_defaults_of_spark_are_left_as_they_are(tmp_path) -> None:
     said = {"spark.driver.memory": "600m", "spark.sql.session.timeZone": "Asia/Tokyo"}
     lines = ["# ours", *(f"{name} {setting}" for name, setting in said.items())]

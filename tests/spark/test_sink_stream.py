@@ -47,31 +47,19 @@ def forget_commit(checkpoint, batch) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def test_a_batch_that_is_replayed_is_there_once(spark, broker, tmp_path) -> None:
+def test_a_batch_that_is_replayed_is_there_once_and_only_from_its_own_checkpoint(
+    spark, broker, tmp_path
+) -> None:
+    """Batches of a new checkpoint count from 0 again: each would be taken for one that is there, and its rows be dropped."""
     broker.create_topic("t")
-    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source, first = tmp_path / "in", tmp_path / "first"
     source.mkdir()
     for number in range(2):
         arrive(source, number, broker.now_ms())
-    run(spark, broker, source, checkpoint)
-    forget_commit(checkpoint, 1)
-    arrive(source, 2, broker.now_ms())
-    run(spark, broker, source, checkpoint)
-    broker.advance("1h")
-    expected = [f"{number}-{i}" for number in range(3) for i in range(5)]
-    assert sorted(bodies(broker, "t")) == expected
-
-
-def test_a_new_checkpoint_under_the_same_name_is_refused(spark, broker, tmp_path) -> None:
-    """Its batches count from 0 again: each would be taken for one that is there, and its rows be dropped."""
-    broker.create_topic("t")
-    source = tmp_path / "in"
-    source.mkdir()
-    arrive(source, 0, broker.now_ms())
-    first = tmp_path / "first"
     run(spark, broker, source, first, txnAppId="mine")
-    forget_commit(first, 0)
-    run(spark, broker, source, first, txnAppId="mine")  # a repeat
+    forget_commit(first, 1)
+    arrive(source, 2, broker.now_ms())
+    run(spark, broker, source, first, txnAppId="mine")
     with pytest.raises(StreamingQueryException) as refused:
         run(spark, broker, source, tmp_path / "second", txnAppId="mine")
     sentence = sentence_of(refused.value)
@@ -79,11 +67,14 @@ def test_a_new_checkpoint_under_the_same_name_is_refused(spark, broker, tmp_path
         json.loads((tmp_path / name / "metadata").read_text())["id"] for name in ("first", "second")
     ]
     assert (
-        f"'mine' has committed version 0 as 'query {ids[0]}', and this is 'query {ids[1]}'"
+        f"'mine' has committed version 2 as 'query {ids[0]}', and this is 'query {ids[1]}'"
         in sentence
     )
-    run(spark, broker, source, tmp_path / "third", txnAppId="other")
-    assert broker.pending("t") == 10
+    assert broker.pending("t") == 15
+    run(spark, broker, source, tmp_path / "third")  # under its own id
+    broker.advance("1h")
+    expected = [f"{number}-{i}" for number in range(3) for i in range(5)] * 2
+    assert sorted(bodies(broker, "t")) == sorted(expected)
 
 
 def test_two_tasks_of_a_batch_join_one_transaction(spark, broker, tmp_path) -> None:

@@ -119,9 +119,9 @@ def found(table: Path) -> list[str]:
     return sorted(bytes(body).decode() for body in read["body"])
 
 
-@pytest.mark.parametrize("way", ["answers", "files"])
-def test_exactly_once_over_restarts(spark, broker, tmp_path, way: str) -> None:
-    restarts(spark, broker, tmp_path, way, times=2)
+@pytest.mark.parametrize(("way", "times"), [("answers", 2), ("files", 1)])
+def test_exactly_once_over_restarts(spark, broker, tmp_path, way: str, times: int) -> None:
+    restarts(spark, broker, tmp_path, way, times=times)
 
 
 @pytest.mark.slow
@@ -150,7 +150,8 @@ def restarts(spark, broker, place: Path, way: str, *, times: int) -> None:
         if turn % 3 != 2:  # else the next one finds a batch that is not committed
             run(spark, broker, place, sink, maxOffsetsPerTrigger=7, **options)
             assert found(table) == bodies(range(sent))
-    run(spark, broker, place, sink, **options)
+    if turn % 3 == 2:
+        run(spark, broker, place, sink, **options)
     assert found(table) == bodies(range(sent))
 
 

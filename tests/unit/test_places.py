@@ -76,8 +76,11 @@ def test_others_are_refused(given) -> None:
         (lambda: rebuild(None, Path("d"), Path(BUCKET)), "--out"),
         (lambda: due_options({"path": BUCKET}), "option 'path'"),
         (lambda: topic_options({"topic": "t", "path": BUCKET}, is_stream=False), "option 'path'"),
-        (lambda: LogSource({"path": BUCKET}).reader(LogSource({}).schema()), "option path"),
-        (lambda: PendingSource({"path": BUCKET}).reader(PendingSource({}).schema()), "option path"),
+        (lambda: LogSource({"path": BUCKET}).reader(LogSource({}).schema()), "option 'path'"),
+        (
+            lambda: PendingSource({"path": BUCKET}).reader(PendingSource({}).schema()),
+            "option 'path'",
+        ),
     ],
 )
 def test_everything_that_takes_a_place_refuses_a_bucket(call, what, tmp_path, monkeypatch) -> None:

@@ -84,5 +84,6 @@ def typed_as(flags: Mapping[str, str]) -> Iterator[None]:
         flag = flags.get(error.field)
         if flag is None:
             raise
-        why = error.message.removeprefix(f"{error.field}: ")
+        why = error.message.removeprefix(f"option {error.field!r}: ")  # as the sink of Spark has it
+        why = why.removeprefix(f"{error.field}: ")
         raise HorologError(error.code, f"{flag}: {why}", field=flag, limit=error.limit) from None

@@ -1,4 +1,4 @@
-"""The commit log as a table: `spark.dataSource.register(LogSource)`, then `format("horolog_log")`.
+"""The commit log as a table: `format("horolog_log")`, which Spark finds through the package `pyspark_horolog_log`.
 
     spark.read.format("horolog_log").option("path", "/var/lib/horolog").load().groupBy("kind").count()
 
@@ -6,7 +6,7 @@
 option        type    meaning
 ============  ======  =========================================================================================
 path          text    data directory, a copy of one, or a backup; no broker is needed, and none is disturbed
-from, to      int     epoch ms: only rows whose due time lies in [from, to)
+from, to      time    ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
 kinds         text    only these, separated by commas (`log_rows.RowKind`)
 ============  ======  =========================================================================================
 
@@ -16,7 +16,7 @@ One partition is a segment of the log, or a stretch of an adopted run.  A schema
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from horolog.errors import ErrorCode, HorologError
 from horolog.pipeline.adopted_files import rows_of_run, with_adopted
 from horolog.pipeline.data_files import AdoptedFile, LogPlan, Segment, plan_log
 from horolog.pipeline.log_rows import LogRows, RowKind, rows_of, rows_of_adopted
@@ -35,6 +34,7 @@ from horolog.pipeline.log_walk import SegmentWalk, mapped
 from horolog.places import local_place
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.spark.message_decode import Records
+from horolog.spark.reading_options import Given, refused
 
 LOG_SCHEMA = StructType(
     [
@@ -56,6 +56,7 @@ LOG_SCHEMA = StructType(
 )
 """`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_rows`."""
 ADOPTED_ROWS = 1_000_000  # of a partition
+_OF_JOBS = ("from", "to", "kinds", "plan", "horizon", "late")  # what the sources of the audit know
 _IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)
 _NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(256)], pa.string())
 
@@ -194,48 +195,36 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan the log once."""
         check_projection(schema, LOG_SCHEMA)
+        window = window_of(self.options, ("path", "from", "to", "kinds"))
         plan = with_adopted(plan_log(path_of(self.options)))
-        return PlannedReader(plan, schema, window_of(self.options), log_columns)
+        return PlannedReader(plan, schema, window, log_columns)
 
 
 def path_of(options: Mapping[str, str]) -> Path:
     """The option `path`, a directory; BAD_REQUEST if it is missing or not on a disk."""
-    return Path(local_place(need(options, "path"), "option path"))
+    return Path(local_place(need(options, "path"), "option 'path'"))
 
 
 def need(options: Mapping[str, str], name: str) -> str:
     """An option that must be there; BAD_REQUEST names it."""
     found = options.get(name)
     if not found:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, f"option {name}: is missing", field=f"option {name}"
-        )
+        raise refused(name, "is missing")
     return found
 
 
-def window_of(options: Mapping[str, str]) -> Window:
-    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option."""
+def window_of(options: Mapping[str, str], known: Iterable[str] = _OF_JOBS) -> Window:
+    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option that is wrong, or that is none of `known`."""
+    given = Given(options, known)
     kinds = []
-    for name in filter(None, (options.get("kinds") or "").split(",")):
+    for name in filter(None, given.text("kinds").split(",")):
         if name.strip().upper() not in RowKind.__members__:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"option kinds: {name.strip()!r}; there are {', '.join(RowKind.__members__)}",
-                field="option kinds",
-            )
+            raise refused("kinds", f"{name.strip()!r}; there are {', '.join(RowKind.__members__)}")
         kinds.append(int(RowKind[name.strip().upper()]))
-    return Window(_ms(options, "from"), _ms(options, "to"), tuple(kinds))
+    return Window(_ms(given, "from"), _ms(given, "to"), tuple(kinds))
 
 
-def _ms(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name)
-    if text in (None, ""):
-        return None
-    try:
-        return int(str(text))
-    except ValueError:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"option {name}: {text!r} is not a number of epoch milliseconds",
-            field=f"option {name}",
-        ) from None
+def _ms(given: Given, name: str) -> int | None:
+    """A time; a job says milliseconds, however few digits they have."""
+    text = given.text(name)
+    return int(text) if text.isascii() and text.isdigit() else given.time_ms(name)

@@ -1,10 +1,10 @@
-"""What waits as a table: `spark.dataSource.register(PendingSource)`, then `format("horolog_pending")`.
+"""What waits as a table: `format("horolog_pending")`, which Spark finds through the package `pyspark_horolog_pending`.
 
 ============  ======  =========================================================================================
 option        type    meaning
 ============  ======  =========================================================================================
 path          text    data directory, a copy of one, or a backup
-from, to      int     epoch ms: only rows whose due time lies in [from, to)
+from, to      time    ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
 ============  ======  =========================================================================================
 
 A message a row, as the files of the newest checkpoint say; `state` is `WAITING`, `QUARANTINED` … (delay.state).
@@ -42,6 +42,7 @@ from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pendi
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.storage.meta import SHARD
 
+_OPTIONS = ("path", "from", "to")
 PENDING_SCHEMA = StructType(
     [
         StructField("origin", LongType()),
@@ -134,9 +135,10 @@ class PendingSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the newest checkpoint."""
         check_projection(schema, PENDING_SCHEMA)
+        window = window_of(self.options, _OPTIONS)
         plan = plan_log(path_of(self.options))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
-        return PendingReader(plan.root, pending_parts(checkpoint), schema, window_of(self.options))
+        return PendingReader(plan.root, pending_parts(checkpoint), schema, window)
 
 
 class LoadReader(DataSourceReader):
@@ -233,7 +235,8 @@ class LoadSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the newest checkpoint, and of the log as it is now."""
+        window = window_of(self.options, _OPTIONS)
         plan = with_adopted(plan_log(path_of(self.options)))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
         lake = lake_rows(plan, checkpoint)
-        return LoadReader(plan, pending_parts(checkpoint), window_of(self.options), lake)
+        return LoadReader(plan, pending_parts(checkpoint), window, lake)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,6 @@ from horolog.spark.stream_api import (
     limit_of,
 )
 from horolog.spark.topic_answers import Bounds, TopicAnswers, patient
-from horolog.spark.topic_files import TopicFiles
 from horolog.spark.topic_parts import FilePart, read_part
 from horolog.spark.topic_range import (
     Ranges,
@@ -54,6 +53,9 @@ from horolog.spark.topic_range import (
     stretches,
     within_times,
 )
+
+if TYPE_CHECKING:
+    from horolog.spark.topic_files import TopicFiles
 
 __all__ = ["batch_reader", "schema_of", "stream_reader"]
 
@@ -101,7 +103,7 @@ def _parts(
     parts = []
     for queue, first, stop in stretches(ranges, options.per_task):
         files = None
-        if isinstance(place, TopicFiles):
+        if not isinstance(place, TopicAnswers):
             files = place.part(queue, first, stop)._replace(lossy=not options.fail_on_loss)
         parts.append(TopicPart(queue, first, stop, files))
     return parts

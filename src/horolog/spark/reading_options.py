@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from horolog.errors import ErrorCode, HorologError
@@ -15,7 +16,7 @@ from horolog.units import parse_duration_ms, parse_time_ms
 EARLIEST, LATEST = "earliest", "latest"
 TOPIC, DUE = "topic", "due"
 MESSAGES, PIECES = "messages", "pieces"
-_TOPIC_OPTIONS = {
+_TOPIC_OPTIONS = (
     "mode",
     "broker",
     "path",
@@ -29,8 +30,8 @@ _TOPIC_OPTIONS = {
     "maxOffsetsPerTrigger",
     "failOnDataLoss",
     "timeout",
-}
-_DUE_OPTIONS = {
+)
+_DUE_OPTIONS = (
     "mode",
     "path",
     "clock",
@@ -42,8 +43,8 @@ _DUE_OPTIONS = {
     "rows",
     "failOnDataLoss",
     "timeout",
-}
-READING_OPTIONS = frozenset(_TOPIC_OPTIONS | _DUE_OPTIONS)
+)
+READING_OPTIONS = frozenset({*_TOPIC_OPTIONS, *_DUE_OPTIONS})
 """A writer with the options of a view lets these pass."""
 # A view is read and written with the same options; those of a write say nothing to a read.
 _WRITING_OPTIONS = {
@@ -125,21 +126,43 @@ class DueOptions:
     timeout_ms: int
 
 
-class Given:
-    """Options as Spark gives them: text, by names without regard to case."""
+def plain_name(name: str) -> str:
+    """Spark does not regard the case of a name, and `deliver_at_unit` is what Python calls `deliverAtUnit`."""
+    return name.lower().replace("_", "")
 
-    def __init__(self, options: Mapping[str, str], known: set[str]) -> None:
-        self._options = {name.lower(): str(setting) for name, setting in options.items()}
-        names = {name.lower() for name in known | _WRITING_OPTIONS}
-        for name in self._options:
-            if name not in names and "." not in name:  # names with a dot are Spark's own
-                raise refused(
-                    name, f"there is no such option; there are {', '.join(sorted(known))}"
-                )
+
+def named_plainly(
+    options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
+) -> dict[str, str]:
+    """The options by plain names; BAD_REQUEST for one that is not known, with the one that may be meant.
+
+    passed  names that say nothing here and are no mistake
+    """
+    given = {plain_name(name): str(setting) for name, setting in options.items()}
+    of_plain = {plain_name(name): name for name in known}
+    passing = {plain_name(name) for name in passed}
+    for name in given:
+        if name in of_plain or name in passing or "." in name:  # names with a dot are Spark's own
+            continue
+        close = get_close_matches(name, of_plain, 1)
+        meant = f"; did you mean {of_plain[close[0]]}?" if close else ";"
+        raise refused(
+            name, f"there is no such option{meant} there are {', '.join(of_plain.values())}"
+        )
+    return given
+
+
+class Given:
+    """Options as Spark gives them: text, by names without regard to case and underscores."""
+
+    def __init__(
+        self, options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
+    ) -> None:
+        self._options = named_plainly(options, known, passed)
 
     def text(self, name: str, default: str = "") -> str:
-        """An option, or the default."""
-        return self._options.get(name.lower(), default).strip()
+        """An option, or the default where it is not given or empty."""
+        return self._options.get(plain_name(name), "").strip() or default
 
     def count(self, name: str, default: int) -> int:
         """A number above 0, or the default."""
@@ -233,7 +256,7 @@ def is_pieces(options: Mapping[str, str]) -> bool:
 
 
 def _one_of(options: Mapping[str, str], option: str, default: str, other: str) -> str:
-    text = {name.lower(): setting for name, setting in options.items()}.get(option, default)
+    text = {plain_name(name): setting for name, setting in options.items()}.get(option, default)
     if text.lower() not in (default, other):
         raise refused(option, f"{text!r} is neither {default} nor {other}")
     return text.lower()
@@ -241,7 +264,7 @@ def _one_of(options: Mapping[str, str], option: str, default: str, other: str) -
 
 def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
     """Options of a topic source."""
-    given = Given(options, _TOPIC_OPTIONS)
+    given = Given(options, _TOPIC_OPTIONS, _WRITING_OPTIONS)
     topic = given.text("topic")
     if not topic:
         raise refused("topic", "is missing; it names the topic to read")
@@ -279,7 +302,7 @@ def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOption
 
 def due_options(options: Mapping[str, str]) -> DueOptions:
     """Options of a due source."""
-    given = Given(options, _DUE_OPTIONS)
+    given = Given(options, _DUE_OPTIONS, _WRITING_OPTIONS)
     path = given.directory("path")
     if not path:
         raise refused("path", "is missing; it is the directory of the run files")

@@ -168,7 +168,7 @@ def _start(own: Mapping[str, str], *, quiet: bool) -> None:
         return
     os.environ["JAVA_HOME"] = str(find_java())
     conf = SparkConf(loadDefaults=False)
-    if _MEMORY not in _defaults():
+    if _MEMORY not in names_in_defaults():
         conf.set(_MEMORY, _DRIVER_MEMORY)
     for name, setting in own.items():
         conf.set(name, setting)
@@ -180,7 +180,7 @@ def _start(own: Mapping[str, str], *, quiet: bool) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _defaults() -> set[str]:
+def names_in_defaults() -> set[str]:
     """Names in spark-defaults.conf: only Spark itself reads the rest, but its memory is settled before it starts."""
     home = os.environ.get("SPARK_HOME", "")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")

@@ -11,13 +11,11 @@ from pyspark.sql.types import StructType
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.spark.reading_options import READING_OPTIONS, refused
+from horolog.spark.reading_options import READING_OPTIONS, Given, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
-from horolog.units import parse_duration_ms
 
 RUN_ROWS = 400_000  # rows of one file at most: about 100 MiB of usual messages
-TIMEOUT_MS = 60_000
-OVERDUE_MAX_MS = DAY_MS
+TIMEOUT, OVERDUE_MAX = "60s", "1d"
 
 
 class Staging(StrEnum):
@@ -36,10 +34,10 @@ class SinkOptions(NamedTuple):
     staging: Staging = Staging.AUTO
     job_id: str = ""  # of a batch; "": one of its own
     txn_app_id: str = ""  # of a stream; "": the id of the query
-    timeout_ms: int = TIMEOUT_MS
+    timeout_ms: int = 60_000
     rows_per_file: int = RUN_ROWS
     unit: Unit | None = None  # of a `deliver_at` that is a number
-    overdue_max_ms: int = OVERDUE_MAX_MS  # rows that are due longer are refused
+    overdue_max_ms: int = DAY_MS  # rows that are due longer are refused
 
 
 NAMES = (
@@ -53,46 +51,37 @@ NAMES = (
     "timeout",
     "rowsPerFile",
 )
-_SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+# Spark's own, and those of a read: a view `USING horolog` is read and written with the same options.
+_PASSED = READING_OPTIONS | {"path", "checkpointLocation", "queryName"}
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write; BAD_REQUEST, naming the option, when one is missing, unknown or wrong."""
-    given = {_plain(name): text for name, text in options.items()}
-    known = {name.lower() for name in NAMES} | _SPARK_OWN | _reading_options()
-    for name in given:
-        if name not in known:
-            raise refused(name, f"there is no such option; there are {', '.join(NAMES)}")
+    given = Given(options, NAMES, _PASSED)
     for name in ("broker", "topic"):
-        if not given.get(name, "").strip():
+        if not given.text(name):
             raise refused(name, "is required")
-    broker = _broker_url(given["broker"])
-    staging = given.get("staging", Staging.AUTO).lower()
+    broker = _broker_url(given.text("broker"))
+    staging = given.text("staging", Staging.AUTO).lower()
     if staging not in set(Staging):
         raise refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
-    rows = given.get("rowsperfile", str(RUN_ROWS))
+    rows = given.text("rowsPerFile", str(RUN_ROWS))
     if not rows.isascii() or not rows.isdigit() or not 1 <= int(rows[:20]) <= 10_000_000:
         raise refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
-    unit = given.get("deliveratunit", "").lower()
+    unit = given.text("deliverAtUnit").lower()
     if unit and unit not in set(Unit):
         raise refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
-    timeout, overdue = given.get("timeout", ""), given.get("overduemax", "")
     return SinkOptions(
         broker,
-        check_topic(given["topic"]),
+        check_topic(given.text("topic")),
         Staging(staging),
-        given.get("jobid", ""),
-        given.get("txnappid", ""),
-        parse_duration_ms(timeout, field="timeout") if timeout else TIMEOUT_MS,
+        given.text("jobId"),
+        given.text("txnAppId"),
+        given.duration_ms("timeout", TIMEOUT),
         int(rows),
         Unit(unit) if unit else None,
-        parse_duration_ms(overdue, field="overdueMax") if overdue else OVERDUE_MAX_MS,
+        given.duration_ms("overdueMax", OVERDUE_MAX),
     )
-
-
-def _plain(name: str) -> str:
-    """Spark does not regard the case of a name, and `deliver_at_unit` is what Python calls `deliverAtUnit`."""
-    return name.lower().replace("_", "")
 
 
 def _broker_url(text: str) -> str:
@@ -102,11 +91,6 @@ def _broker_url(text: str) -> str:
         return AdminClient(text).url_as_given
     except HorologError as error:
         raise refused("broker", error.message.removeprefix("--admin: ")) from None
-
-
-def _reading_options() -> frozenset[str]:
-    """A view `USING horolog` is read and written with the same options."""
-    return frozenset(name.lower() for name in READING_OPTIONS)
 
 
 def check_schema(schema: StructType, unit: Unit | None) -> None:

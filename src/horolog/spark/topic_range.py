@@ -7,12 +7,14 @@ compares them as text, so they are always made in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.reading_options import EARLIEST, Offsets, TopicOptions, refused
 from horolog.spark.topic_answers import Bounds, TopicAnswers
-from horolog.spark.topic_files import TopicFiles
+
+if TYPE_CHECKING:
+    from horolog.spark.topic_files import TopicFiles
 
 Ranges = dict[int, Bounds]
 
@@ -29,6 +31,8 @@ def place_of(options: TopicOptions) -> TopicAnswers | TopicFiles:
     """Where the topic is read: files when a path is given, else the broker."""
     if not options.path:
         return TopicAnswers(options.broker, options.topic, options.timeout_ms)
+    from horolog.spark.topic_files import TopicFiles  # it brings the broker's reading side along
+
     commit = None
     if options.broker:
         commit = TopicAnswers(options.broker, options.topic, options.timeout_ms).commit_position()
