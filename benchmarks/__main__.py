@@ -80,7 +80,7 @@ async def hand_over(n: int) -> Result:
     """Throughput of hand-over: n messages due in one second."""
     async with running(WORK / "hand-over") as engine:
         due = (engine.clock.wall_ms() // 1000 + 12 + n // 60_000) * 1000
-        with Lateness() as lateness:
+        with Lateness(engine) as lateness:
             await send_all(engine, n, lambda i: due + i % 1000)
             await until_handed_over(engine, n)
             took = engine.clock.wall_ms() - due
@@ -93,12 +93,12 @@ async def hand_over(n: int) -> Result:
     }
 
 
-async def lateness(rate: int, seconds: int = 10) -> Result:
+async def lateness(rate: int, seconds: int) -> Result:
     """Lateness at a steady rate of due messages, sends of the same rate going on all the time."""
     async with running(WORK / "lateness") as engine:
         n = rate * seconds
         begin = engine.clock.wall_ms() + 3_000
-        with Lateness() as collected:
+        with Lateness(engine) as collected:
             sent = 0
             while sent < n:
                 batch = [
@@ -183,6 +183,7 @@ def main() -> int:
     parts_known = ["schedule", "year", "hand_over", "lateness", "wire", "filters", "ready"]
     parser.add_argument("--only", choices=parts_known)
     parser.add_argument("--n", type=int, default=1_000_000, help="messages")
+    parser.add_argument("--seconds", type=int, default=10, help="of each rate of lateness")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
 
@@ -207,7 +208,7 @@ def main() -> int:
         "schedule": lambda: run(schedule(options.n)),
         "year": lambda: run(year(12 * options.n)),
         "hand_over": lambda: run(hand_over(options.n)),
-        "lateness": lambda: [run(lateness(rate)) for rate in (5_000, 50_000)],
+        "lateness": lambda: [run(lateness(rate, options.seconds)) for rate in (5_000, 50_000)],
         "wire": lambda: wire(options.n // WIRE_PART, scheduled()),
         "filters": lambda: shown(filters(options.n)),
         "ready": lambda: ready(options.n),
