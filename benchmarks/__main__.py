@@ -111,12 +111,13 @@ async def lateness(rate: int, seconds: int) -> Result:
                     await asyncio.sleep(ahead / 1000)
                 elif sent % (32 * 32) == 0:
                     await asyncio.sleep(0)
-            await until_handed_over(engine, n)
+            too_late = await until_handed_over(engine, n)
         late = np.concatenate(collected.columns)
     p50, p99, top = np.percentile(late, [50, 99, 100]).tolist()
     return {
         "due_per_second": rate,
         "messages": n,
+        "sent_too_late": too_late,
         "p50_ms": p50,
         "p99_ms": p99,
         "max_ms": top,

@@ -12,6 +12,7 @@ from typing import Any
 
 from horolog.protocol.commands import (
     CreateTopic,
+    DescribeBroker,
     MessageType,
     NewMessage,
     SendMessages,
@@ -66,12 +67,19 @@ async def send_all(engine: Engine, n: int, due_ms: Callable[[int], int], senders
     await asyncio.gather(*[sender() for _ in range(senders)])
 
 
-async def until_handed_over(engine: Engine, n: int) -> None:
-    """Return when n messages are handed over and committed."""
-    while engine.broker.shard.handed_over < n:
+async def until_handed_over(engine: Engine, n: int) -> int:
+    """Return when n messages are visible; gives how many of them were sent too late to have waited."""
+    looks = 0
+    while (handed_over := engine.broker.shard.handed_over) < n:
         if engine.failed.done():
             engine.failed.result()
         await asyncio.sleep(0.001)
+        looks = looks + 1 if engine.broker.shard.handed_over == handed_over else 0
+        if looks == 500:
+            looks = 0
+            if not (await engine.submit(DescribeBroker())).pending:
+                break
+    return n - engine.broker.shard.handed_over
 
 
 async def schedule(n: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 from horolog.log.frame import seal
 from horolog.log.record import ENVELOPE, Kind
 from horolog.log.segment import Write
-from horolog.protocol.commands import Recalled, RecallStatus, Sent
+from horolog.protocol.commands import Recalled, RecallStatus, Reschedule, Sent
+from horolog.protocol.recall_commands import Rescheduled, RescheduleStatus
 from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_watch import HandOverWatch
 from horolog.testing.simulator import main, run_seed
@@ -118,6 +119,22 @@ def test_history_notices_an_untrue_recall(status) -> None:
     seen.recall_answered("a", Recalled(status, "", "a", 5_000), asked_seen=False)
     with pytest.raises(PromiseBroken, match="P8"):
         seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+
+
+@pytest.mark.parametrize("due_ms", [4_000, 5_000])
+def test_history_notices_a_due_time_that_was_left(due_ms) -> None:
+    """Message a is handed over at 5 000 as it was asked for: no copy may come that is due as it was before."""
+    seen = history()
+    row = seen.sends["a"]
+    row["due_ms"], row["dues"] = due_ms, {due_ms}
+    seen.reschedule_asked("a", None)
+    asked = Reschedule("t", "a", due_ms, 0, now=True)
+    moved = Rescheduled(RescheduleStatus.HANDED_OVER, "", "a", 5_000, 100, 0, 0, 1)
+    seen.reschedule_answered(asked, moved, asked_seen=False)
+    seen.received("g", ("t", 0, 0), "a", 5_000, 5_000)
+    if due_ms < 5_000:
+        with pytest.raises(PromiseBroken, match="P8"):
+            seen.received("h", ("t", 0, 0), "a", 5_000, due_ms)
 
 
 def test_history_notices_a_redelivery_of_an_acknowledged_message() -> None:

@@ -155,6 +155,7 @@ class History:
             if asked_seen:
                 raise broken("P8", f"{command.message_id} was seen, then RESCHEDULED")
             row["left"].add(command.due_ms)
+            row["left"].discard(result.due_ms)  # handed over in the very ms in which it was due
             row["due_ms"] = result.due_ms
             row["origin"] = None if result.queue_offset >= 0 else result.origin
         else:
