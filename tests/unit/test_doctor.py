@@ -87,6 +87,7 @@ LAGGING = {
             broker(problems=["disk: 5 bytes are free"]),
             "problem", "wrong", "disk: 5 bytes", "make room",
         ),
+        (broker(repairs=3), "repairs", "note", "3 damaged things made whole", "look at the disk"),
         (broker(problems=["what nobody knows"]), "problem", "wrong", "what", "#health"),
         (
             overview(overdue_ms=200_000),

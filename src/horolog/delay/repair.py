@@ -25,6 +25,7 @@ from horolog.delay.far.run import FarRun
 from horolog.errors import HorologError
 from horolog.log.frame_reader import Hole
 from horolog.storage.api import Storage
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
@@ -99,7 +100,7 @@ def repair_records(
             rewrite(store.storage, source.records_path, [piece[:2] for piece in pieces])
             reread(store, source)
             text = (
-                f"{source.label}: {len(pieces)} damaged records were repaired from the commit log "
+                f"{source.label}: repaired from the commit log: {counted(len(pieces), 'damaged record')} "
                 f"(first: log position {pieces[0][2]})"
             )
             store.repairs.append(Repair(text, len(pieces)))

@@ -61,6 +61,7 @@ def examine(answers: Answers) -> list[Check]:
         _version(answers),
         _clock(answers),
         *_health(answers),
+        *_repairs(answers),
         *_lateness(answers),
         *_disk(answers),
         *_files(answers),
@@ -109,6 +110,16 @@ def _health(answers: Answers) -> list[Check]:
                 Check(name, State.WRONG, str(check["detail"]), _advice(str(check["detail"])))
             )
     return found + [Check("problem", State.WRONG, text, _advice(text)) for text in problems]
+
+
+def _repairs(answers: Answers) -> list[Check]:
+    """No problem, for nothing is lost; but what rots once may rot again, where there is no copy."""
+    repairs = int(answers.broker.get("repairs", 0))
+    if not repairs:
+        return []
+    seen = f"{counted(repairs, 'damaged thing')} made whole again since the directory was made"
+    do = "look at the disk (smartctl, dmesg); lines `repaired` of the broker's log say where"
+    return [Check("repairs", State.NOTE, seen, do)]
 
 
 def _advice(problem: str) -> str:
