@@ -258,6 +258,8 @@ ADMIN_CONNECTIONS_MAX = 1_024  # or half of the reserve of descriptors; then who
 ADMIN_BODY_S = 30  # for one body to come; the largest, through a slow tunnel
 ADMIN_SMALL_BODY = 64 * KIB  # always has room: at most 64 MiB on all connections
 ADMIN_BODIES_BYTES = 256 * MIB  # of larger ones that have come in part: 32 pieces of an adoption
+ADMIN_UNTAKEN_BYTES_MAX = 64 * MIB  # of answers that nobody has read; then large ones are refused
+ADMIN_READS_AT_ONCE = 4  # bulk reads whose answers are made; others wait for them
 ADMIN_REQUEST_MAX = (
     26 * MIB
 )  # the largest body as JSON, where a byte may be written as six characters

@@ -4,7 +4,7 @@ app, server                     the application, and the port it is served on
 endpoints, openapi, documents   a route is declared once; what is made from that
 requests, bodies                what comes in; `request_shapes` says what may
 shapes, message_shapes, adoption_shapes, page_shapes    what goes out; `views` makes it, `answers` and `status`
-                                wrap it
+                                wrap it, `outgoing` bounds it
 access, hosts                   who may ask
 messages, pending, histogram    routes: send, receive, find; what waits
 history, search, look_ups       routes: one message and its story, lists of them

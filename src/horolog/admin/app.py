@@ -47,6 +47,7 @@ from horolog.admin.hosts import HostCheck
 from horolog.admin.shared import Shared
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.limits import ADMIN_READS_AT_ONCE
 from horolog.metrics.exposition import Exposition
 from horolog.server.connected import KnowsClients
 from horolog.server.running import RunningEngine
@@ -124,6 +125,7 @@ def make_app(
     app.state.doors = doors
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
+    app.state.reads = asyncio.Semaphore(ADMIN_READS_AT_ONCE)
     app.state.exposition = exposition
     app.state.histograms = Shared(1.0)
     app.state.overview = overview.Overview(

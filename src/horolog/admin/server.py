@@ -19,10 +19,12 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from horolog.admin.outgoing import BoundedAnswers
 from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import ADMIN_CONNECTIONS_MAX
+from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNTAKEN_BYTES_MAX
 from horolog.server.ports import bind
+from horolog.server.untaken import Untaken
 from horolog.storage.descriptors import hard_limit, opened, reserve_of
 
 ADMIN_HOST = "127.0.0.1"  # there is no authentication, so it is not offered to other machines
@@ -52,6 +54,15 @@ class _Connection(H11Protocol):
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body
 
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that nobody has read."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def cut_off(self) -> None:
+        """End it now, whatever it is still owed."""
+        self.hang_up()
+
     def hang_up(self) -> None:
         """Close it now."""
         if self.transport is not None:
@@ -76,6 +87,7 @@ class AdminServer:
         self._socket: socket.socket | None = None
         self._open: dict[_Connection, None] = {}  # the oldest first
         self._making: set[asyncio.Task[Any]] = set()
+        self._answers = Untaken(self._open.keys(), ADMIN_UNTAKEN_BYTES_MAX)
         self._most = _connections_max()
         self.accepted = self.refused = 0
 
@@ -94,7 +106,7 @@ class AdminServer:
         self._socket = bind(ADMIN_HOST, self._port, "--admin-port")
         self._socket.setblocking(False)
         config = uvicorn.Config(
-            self._app,
+            BoundedAnswers(self._app, self._answers),
             http="h11",
             log_config=None,
             access_log=False,

@@ -204,21 +204,20 @@ async def read_queue(request: Request) -> Response:
     queue = str(request.path_params["queue"])
     if not queue.isascii() or not queue.isdigit() or int(queue[:20]) >= QUEUES_MAX:
         raise refused("queue", f"{queue!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
-    found = await _read(
-        engine_of(request),
-        _Wanted(
-            check_topic(request.path_params["name"]),
-            int(queue),
-            query_int(parameters, "from", 0, 0, 1 << 62),
-            query_int(parameters, "limit", ADMIN_READ_MAX, 1, ADMIN_READ_MAX),
-        ),
+    wanted = _Wanted(
+        check_topic(request.path_params["name"]),
+        int(queue),
+        query_int(parameters, "from", 0, 0, 1 << 62),
+        query_int(parameters, "limit", ADMIN_READ_MAX, 1, ADMIN_READ_MAX),
     )
-    content = encode_read(
-        found.records,
-        next_offset=found.next_offset,
-        min_offset=found.min_offset,
-        max_offset=found.max_offset,
-    )
+    async with request.app.state.reads:
+        found = await _read(engine_of(request), wanted)
+        content = encode_read(
+            found.records,
+            next_offset=found.next_offset,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+        )
     return Response(content, media_type="application/octet-stream")
 
 

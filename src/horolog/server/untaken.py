@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from horolog.limits import UNTAKEN_BYTES_MAX, UNTAKEN_STUCK_MS
-
-if TYPE_CHECKING:
-    from horolog.server.link import Link
 
 # Counting again asks every connection, so it is done after a while, or when much was given.
 _COUNT_MS = 100
 _COUNT_PART = 4
+
+
+class Owed(Protocol):
+    """A connection that is owed answers."""
+
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that the peer has not taken."""
+        ...
+
+    def cut_off(self) -> None:
+        """End it now, whatever it is still owed."""
+        ...
 
 
 class Untaken:
@@ -28,23 +38,28 @@ class Untaken:
     most   bytes of all together
     """
 
-    def __init__(self, links: Set[Link], most: int, *, link_most: int = UNTAKEN_BYTES_MAX) -> None:
+    def __init__(self, links: Set[Owed], most: int, *, link_most: int = UNTAKEN_BYTES_MAX) -> None:
         self._links = links
         self._most = most
         self._link_most = link_most
         self._bytes = 0  # at least what there is: what was given since it was counted may be taken
         self._counted = 0  # when it was
         self._counted_ms = 0
-        self._stuck: dict[Link, tuple[int, int]] = {}  # bytes, and since when they are not less
+        self._stuck: dict[Owed, tuple[int, int]] = {}  # bytes, and since when they are not less
 
-    def gives(self, link: Link, size: int) -> bool:
+    def gives(self, link: Owed, size: int) -> bool:
         """Whether a link may give an answer of so many bytes; if so, it is counted."""
         untaken = link.untaken
-        if untaken > self._link_most:
-            return False
+        return untaken <= self._link_most and self._takes(size, 1 if untaken else 2)
+
+    def has_room(self, size: int) -> bool:
+        """The same of an answer of which it is not known who gets it."""
+        return self._takes(size, 1)
+
+    def _takes(self, size: int, times: int) -> bool:
         if self._bytes > self._most:
             self._count(time.monotonic_ns() // 1_000_000)
-            if self._bytes > (self._most if untaken else 2 * self._most):
+            if self._bytes > times * self._most:
                 return False
         self._bytes += size
         return True

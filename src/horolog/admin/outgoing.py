@@ -1,0 +1,72 @@
+"""Answers of the admin port on their way out: those that nobody reads take a bounded memory.
+
+An answer is made whole, and waits in its connection until it is read.  While too much waits, a large one is refused
+instead, and connections that have read nothing for a while are cut off.
+"""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from horolog.admin.status import error_body, http_status
+from horolog.errors import ErrorCode, refused
+from horolog.limits import ADMIN_UNTAKEN_BYTES_MAX, UNTAKEN_SMALL
+from horolog.server.untaken import Untaken
+
+_TOO_MUCH = refused(
+    "answer",
+    "too much of other answers is not read yet; try again later",
+    f"{ADMIN_UNTAKEN_BYTES_MAX} bytes",
+    ErrorCode.TOO_MANY_REQUESTS,
+)
+
+
+class BoundedAnswers:
+    """An app whose large answers are refused while too much of others waits in their connections."""
+
+    def __init__(self, app: ASGIApp, answers: Untaken) -> None:
+        self._app = app
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        start: Message | None = None
+        over = False
+
+        async def say(message: Message) -> None:
+            nonlocal start, over
+            if over:
+                return
+            if message["type"] == "http.response.start":
+                start = message  # until it is known how large the answer is
+                return
+            if start is not None:
+                begun, start = start, None
+                if not self._has_room(len(message.get("body", b""))):
+                    over = True
+                    await _refuse(send)
+                    return
+                await send(begun)
+            await send(message)
+
+        await self._app(scope, receive, say)
+
+    def _has_room(self, size: int) -> bool:
+        if size <= UNTAKEN_SMALL or self._answers.has_room(size):
+            return True
+        self._answers.cut_off(time.monotonic_ns() // 1_000_000)
+        return False
+
+
+async def _refuse(send: Send) -> None:
+    body = orjson.dumps(error_body(_TOO_MUCH))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    status = http_status(_TOO_MUCH)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
