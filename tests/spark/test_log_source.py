@@ -22,7 +22,7 @@ from horolog.errors import HorologError
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import plan_log
 from horolog.pipeline.log_rows import RowKind, rows_of
-from horolog.pipeline.log_source import Window, window_of
+from horolog.pipeline.log_source import LOG_OPTIONS, Window, window_of
 from horolog.pipeline.log_walk import SegmentWalk
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 
@@ -75,7 +75,7 @@ def test_options_and_projections_leave_rows_and_columns_out(spark, written):
         ({"kind": "sent"}, "option 'kind': there is no such option; did you mean kinds"),
     ):
         with pytest.raises(HorologError, match=why):
-            window_of(options)
+            window_of(options, LOG_OPTIONS)
     iso = {"from": "2026-03-08T10:00:00Z", "to": "1772964000001"}
     assert window_of(iso) == Window(1_772_964_000_000, 1_772_964_000_001)
 

@@ -56,7 +56,7 @@ LOG_SCHEMA = StructType(
 )
 """`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_rows`."""
 ADOPTED_ROWS = 1_000_000  # of a partition
-_OF_JOBS = ("from", "to", "kinds", "plan", "horizon", "late")  # what the sources of the audit know
+LOG_OPTIONS = ("path", "from", "to", "kinds")
 _IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)
 _NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(256)], pa.string())
 
@@ -195,7 +195,7 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan the log once."""
         check_projection(schema, LOG_SCHEMA)
-        window = window_of(self.options, ("path", "from", "to", "kinds"))
+        window = window_of(self.options, LOG_OPTIONS)
         plan = with_adopted(plan_log(path_of(self.options)))
         return PlannedReader(plan, schema, window, log_columns)
 
@@ -213,9 +213,12 @@ def need(options: Mapping[str, str], name: str) -> str:
     return found
 
 
-def window_of(options: Mapping[str, str], known: Iterable[str] = _OF_JOBS) -> Window:
-    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option that is wrong, or that is none of `known`."""
-    given = Given(options, known)
+def window_of(options: Mapping[str, str], known: Iterable[str] = ()) -> Window:
+    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option that is wrong.
+
+    known  the options that there are, of a source for users; (): those of a job are what it says
+    """
+    given = Given(options, known or options)
     kinds = []
     for name in filter(None, given.text("kinds").split(",")):
         if name.strip().upper() not in RowKind.__members__:

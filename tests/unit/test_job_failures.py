@@ -1,0 +1,61 @@
+"""What fails below a job is one sentence, whoever says it; our own mistakes are not hidden."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.spark.failures import job_failures
+from horolog.testing.broker import installed_command
+
+NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (NOT_WRITABLE, ErrorCode.DISK_FAILED, "offload: /lake/number=1: Read-only file system; a job may"),
+        (OSError("Couldn't deserialize thrift\nmore"), ErrorCode.DISK_FAILED, "offload: Couldn't deserialize thrift; a"),
+        (pa.ArrowInvalid("no footer"), ErrorCode.SPARK_FAILED, "offload: no footer; a job may be run again"),
+        (PySparkException("[BAD] it is\n\nJVM stacktrace:\nat a"), ErrorCode.SPARK_FAILED, "offload: [BAD] it is; a job"),
+        (Py4JNetworkError("Answer from Java side is empty"), ErrorCode.SPARK_FAILED, "offload: Answer from Java side"),
+    ],
+)  # fmt: skip
+def test_what_libraries_say_is_a_sentence(error, code, says) -> None:
+    with pytest.raises(HorologError) as failed, job_failures("offload"):
+        raise error
+    assert failed.value.code is code
+    assert failed.value.message.startswith(says)
+    assert "\n" not in failed.value.message
+
+
+def test_refusals_and_mistakes_of_ours_stay_what_they_are() -> None:
+    for error in (HorologError(ErrorCode.CONFIG, "no"), AssertionError("ours"), KeyError("ours")):
+        with pytest.raises(type(error)) as failed, job_failures("offload"):
+            raise error
+        assert failed.value is error
+
+
+def test_who_watches_goes_on_while_no_broker_answers() -> None:
+    command = [
+        *installed_command(),
+        "pipeline",
+        "promote",
+        "--watch",
+        "--admin",
+        "http://127.0.0.1:9",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stderr is not None
+            line = watching.stderr.readline()
+            assert line.startswith("horolog: no broker answers at http://127.0.0.1:9 (")
+            assert line.endswith("; tried again in five minutes\n")
+            assert watching.poll() is None
+        finally:
+            watching.kill()
