@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from horolog.config import ENVIRONMENT_PREFIX, Settings
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 
 def flag_of(name: str) -> str:
@@ -84,4 +84,4 @@ def _explain(error: ValidationError, came_from: Mapping[str, str]) -> HorologErr
 
 
 def _config_error(field: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)
+    return refused(field, why, code=ErrorCode.CONFIG)

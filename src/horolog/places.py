@@ -10,7 +10,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 SUPPORTED = "a plain path or a file:// URL"
@@ -37,9 +37,6 @@ def local_place(place: str | os.PathLike[str], what: str) -> str:
 
 
 def _refused(what: str, text: str, why: str) -> HorologError:
-    return HorologError(
-        ErrorCode.BAD_REQUEST,
-        f"{what}: {text!r} {why}; it must be {SUPPORTED} of a disk that all machines see",
-        field=what,
-        limit=SUPPORTED,
+    return refused(
+        what, f"{text!r} {why}; it must be {SUPPORTED} of a disk that all machines see", SUPPORTED
     )

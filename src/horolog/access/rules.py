@@ -18,7 +18,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 _DECIDED_MAX = 4_096  # answers that an identity keeps; then they are forgotten
 _OF_GROUPS = ("%RETRY%", "%DLQ%")
@@ -167,13 +167,13 @@ class Identity(NamedTuple):
             )
 
     def _forbidden(self, kind: Kind, what: str, why: str) -> HorologError:
-        return HorologError(
-            ErrorCode.FORBIDDEN,
-            f"{kind}: User:{self.access_key} has no permission to access {what}, {why}",
-            field=kind,
+        return refused(
+            kind,
+            f"User:{self.access_key} has no permission to access {what}, {why}",
+            code=ErrorCode.FORBIDDEN,
         )
 
 
 def unauthorized(why: str, field: str = "authorization") -> HorologError:
     """Nobody that is known."""
-    return HorologError(ErrorCode.UNAUTHORIZED, f"{field}: {why}", field=field)
+    return refused(field, why, code=ErrorCode.UNAUTHORIZED)

@@ -10,7 +10,7 @@ import asyncio
 
 from starlette.requests import Request
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_BODIES_BYTES, ADMIN_BODY_S, ADMIN_SMALL_BODY
 
 
@@ -56,27 +56,19 @@ class Bodies:
 
 
 def _too_large(limit: int) -> HorologError:
-    return HorologError(
-        ErrorCode.BODY_TOO_LARGE,
-        f"request: more than {limit} bytes",
-        field="request",
-        limit=f"{limit} bytes",
+    return refused(
+        "request", f"more than {limit} bytes", f"{limit} bytes", code=ErrorCode.BODY_TOO_LARGE
     )
 
 
 def _no_room(limit: int) -> HorologError:
-    return HorologError(
-        ErrorCode.TOO_MANY_REQUESTS,
-        "request: too many large bodies are on their way; try again later",
-        field="request",
-        limit=f"{limit} bytes",
+    return refused(
+        "request",
+        "too many large bodies are on their way; try again later",
+        f"{limit} bytes",
+        code=ErrorCode.TOO_MANY_REQUESTS,
     )
 
 
 def _late(wait_s: float) -> HorologError:
-    return HorologError(
-        ErrorCode.BAD_REQUEST,
-        f"request: the body did not come within {wait_s:g} s",
-        field="request",
-        limit=f"{wait_s:g} s",
-    )
+    return refused("request", f"the body did not come within {wait_s:g} s", f"{wait_s:g} s")

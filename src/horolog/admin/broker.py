@@ -23,7 +23,7 @@ from horolog.admin.request_shapes import AdvanceBody
 from horolog.admin.requests import query, read_body
 from horolog.admin.shapes import BrokerName, Check, Clock, Health, Identity, Status
 from horolog.admin.views import broker_view, clock_view
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import RunningEngine
@@ -138,10 +138,10 @@ async def advance_clock(request: Request) -> Response:
     wanted = await read_body(request, AdvanceBody)
     engine = engine_of(request)
     if not engine.clock.simulated:
-        raise HorologError(
-            ErrorCode.FORBIDDEN,
-            "clock: this broker runs on the system clock; only --clock simulated can be moved",
-            field="clock",
+        raise refused(
+            "clock",
+            "this broker runs on the system clock; only --clock simulated can be moved",
+            code=ErrorCode.FORBIDDEN,
         )
     await engine.advance(wanted.by_ms)
     return answer(clock_view(engine.clock))

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from horolog.admin.status import UnreachableError, error_from_body
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
@@ -57,10 +57,10 @@ class AdminClient:
         except ValueError:
             port = 0
         if parts.scheme != "http" or not parts.hostname or not port or parts.path not in ("", "/"):
-            raise HorologError(
-                ErrorCode.CONFIG,
-                f"--admin: {url.rpartition('@')[2]!r} is not a URL such as {DEFAULT_URL}",
-                field="--admin",
+            raise refused(
+                "--admin",
+                f"{url.rpartition('@')[2]!r} is not a URL such as {DEFAULT_URL}",
+                code=ErrorCode.CONFIG,
             )
         self.url = f"http://{parts.netloc.rpartition('@')[2]}"
         self.url_as_given = f"http://{parts.netloc}"

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from horolog.admin.answers import JSON
 from horolog.admin.status import error_body, http_status
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _PORTS = {"http": 80, "https": 443}
@@ -93,9 +93,9 @@ def _is_link(scope: Scope, headers: Headers) -> bool:
 
 def _forbidden(field: str, why: str, own: Sequence[str]) -> HorologError:
     allowed = ", ".join(own)
-    return HorologError(
-        ErrorCode.FORBIDDEN,
-        f"{field}: {why}; allowed: {allowed} (--admin-hosts adds names)",
-        field=field,
-        limit=allowed,
+    return refused(
+        field,
+        f"{why}; allowed: {allowed} (--admin-hosts adds names)",
+        allowed,
+        code=ErrorCode.FORBIDDEN,
     )

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from horolog.admin.endpoints import endpoint
 from horolog.admin.requests import query
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
@@ -24,7 +24,7 @@ def figures_of(request: Request) -> Figures:
 def _exposition_of(request: Request) -> Exposition:
     found = request.app.state.exposition
     if found is None:
-        raise HorologError(ErrorCode.NOT_FOUND, "path: this process counts nothing", field="path")
+        raise refused("path", "this process counts nothing", code=ErrorCode.NOT_FOUND)
     return cast("Exposition", found)
 
 

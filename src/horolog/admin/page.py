@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import horolog.page
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
@@ -95,9 +95,7 @@ async def part(request: Request) -> Response:
 def _file(request: Request, name: str) -> Response:
     found = files().get(name)
     if found is None:
-        raise HorologError(
-            ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path"
-        )
+        raise refused("path", f"there is no {request.url.path}", code=ErrorCode.NOT_FOUND)
     headers = HEADERS | {"etag": found.etag}
     if found.etag in {each.strip() for each in request.headers.get("if-none-match", "").split(",")}:
         return Response(status_code=304, headers=headers)

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import orjson
 from zlib_ng.zlib_ng import crc32
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.storage.api import Storage, read_file, replace_file
 
 MANIFEST_NAME = "manifest.json"
@@ -144,16 +144,16 @@ def decode_manifest(content: bytes, field: str) -> Manifest:
             log_id = int(fields.pop("log_id"), 16)
             return Manifest(**fields, log_id=log_id, files=files, damaged=damaged)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise HorologError(
-            ErrorCode.DAMAGED,
-            f"{field}: {MANIFEST_NAME} is not an intact manifest of horolog ({error})",
-            field=field,
+        raise refused(
+            field,
+            f"{MANIFEST_NAME} is not an intact manifest of horolog ({error})",
+            code=ErrorCode.DAMAGED,
         ) from error
-    raise HorologError(
-        ErrorCode.VERSION_UNSUPPORTED,
-        f"{field}: {MANIFEST_NAME} has format {version}; this horolog reads format {FORMAT}",
-        field=field,
-        limit=f"format {FORMAT}",
+    raise refused(
+        field,
+        f"{MANIFEST_NAME} has format {version}; this horolog reads format {FORMAT}",
+        f"format {FORMAT}",
+        code=ErrorCode.VERSION_UNSUPPORTED,
     )
 
 

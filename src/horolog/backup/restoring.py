@@ -21,7 +21,7 @@ from horolog.backup.copying import (
 )
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, read_manifest
 from horolog.backup.pieces import read_pieces, write_pieces
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
 
@@ -38,23 +38,19 @@ def open_backup(directory: Path) -> tuple[Manifest, DirectoryLock | None]:
     is made.  A directory that cannot be written to, a read-only medium, has no lock.
     """
     if not (directory / MANIFEST_NAME).is_file():
-        raise HorologError(
-            ErrorCode.NOT_FOUND, f"{BACKUP}: there is no backup in {directory}", field=BACKUP
-        )
+        raise refused(BACKUP, f"there is no backup in {directory}", code=ErrorCode.NOT_FOUND)
     lock = None
     try:
         lock = DirectoryLock(directory)
     except HorologError as error:
         if error.code is not ErrorCode.DIRECTORY_READ_ONLY:
             why = error.message.removeprefix(f"{DATA_DIR}: ")
-            raise HorologError(error.code, f"{BACKUP}: {why}", field=BACKUP) from error
+            raise refused(BACKUP, why, code=error.code) from error
     try:
         manifest = read_manifest(Disk(directory, read_only=True), BACKUP)
         if manifest is None or not manifest.complete:
-            raise HorologError(
-                ErrorCode.NOT_FOUND,
-                f"{BACKUP}: no backup into {directory} has been completed",
-                field=BACKUP,
+            raise refused(
+                BACKUP, f"no backup into {directory} has been completed", code=ErrorCode.NOT_FOUND
             )
     except BaseException:
         if lock is not None:
@@ -71,10 +67,10 @@ def lock_target(directory: Path) -> DirectoryLock:
         )
         if strange:
             why = "an interrupted restore" if MARK in strange else f"found {strange[0]!r}"
-            raise HorologError(
-                ErrorCode.DIRECTORY_FOREIGN,
-                f"{DATA_DIR}: {directory} is not empty ({why}); name an empty or new one",
-                field=DATA_DIR,
+            raise refused(
+                DATA_DIR,
+                f"{directory} is not empty ({why}); name an empty or new one",
+                code=ErrorCode.DIRECTORY_FOREIGN,
             )
     return DirectoryLock(directory)
 
@@ -103,9 +99,7 @@ class Restore:
         self._progress.bytes = self._manifest.bytes
         meta = next((file for file in files if file.path == META), None)
         if meta is None:
-            raise HorologError(
-                ErrorCode.DAMAGED, f"{BACKUP}: the manifest names no {META}", field=BACKUP
-            )
+            raise refused(BACKUP, f"the manifest names no {META}", code=ErrorCode.DAMAGED)
         others = [file for file in files if file is not meta]
         try:
             replace_file(self._target, "", MARK, b"")
@@ -143,26 +137,22 @@ class Restore:
         try:
             source = self._source.open(file.place)
         except FileNotFoundError:
-            raise HorologError(
-                ErrorCode.DAMAGED, f"{BACKUP}: {file.place} is missing", field=BACKUP
-            ) from None
+            raise refused(BACKUP, f"{file.place} is missing", code=ErrorCode.DAMAGED) from None
         if source.size() != file.bytes:
             size = source.size()
             source.close()
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"{BACKUP}: {file.place} has {size} bytes, not {file.bytes}",
-                field=BACKUP,
+            raise refused(
+                BACKUP, f"{file.place} has {size} bytes, not {file.bytes}", code=ErrorCode.DAMAGED
             )
         return source
 
     def _check(self, file: StoredFile, crc: int) -> None:
         if crc != file.crc32:
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"{BACKUP}: {file.place} is damaged: its CRC is {crc:08x}, the manifest says"
+            raise refused(
+                BACKUP,
+                f"{file.place} is damaged: its CRC is {crc:08x}, the manifest says"
                 f" {file.crc32:08x}",
-                field=BACKUP,
+                code=ErrorCode.DAMAGED,
             )
 
     def _checked_meta(self, file: StoredFile) -> bytes:
@@ -170,9 +160,7 @@ class Restore:
         content = read_file(self._source, file.place)
         self._check(file, crc32(content))
         if int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
-            raise HorologError(
-                ErrorCode.DAMAGED, f"{BACKUP}: {file.place} belongs to another log", field=BACKUP
-            )
+            raise refused(BACKUP, f"{file.place} belongs to another log", code=ErrorCode.DAMAGED)
         self._progress.files_done += 1
         self._progress.bytes_done += len(content)
         self._report()

@@ -6,7 +6,7 @@ import orjson
 
 from horolog.broker.effects import Reply
 from horolog.broker.shard import Shard
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import GROUP_ATTRIBUTES_MAX, GROUPS_MAX, QUEUES_MAX, TURN_GROUPS_MAX
 from horolog.log.control_records import encode_group, encode_group_end
 from horolog.protocol.commands import Received
@@ -139,25 +139,19 @@ def _check(settings: GroupSettings) -> None:
         ("retry_max", settings.retry_max, -1, _INT_MAX),
     ):
         if not lowest <= value <= highest:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"{name}: {value}; {lowest} to {highest} are allowed",
-                field=name,
-                limit=f"{lowest} to {highest}",
+            raise refused(
+                name, f"{value}; {lowest} to {highest} are allowed", f"{lowest} to {highest}"
             )
     try:
         size = len(orjson.dumps(settings.attributes))
         orjson.dumps(_within(settings.attributes))
     except TypeError as error:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, f"attributes: {error}", field="attributes"
-        ) from error
+        raise refused("attributes", f"{error}") from error
     if size > GROUP_ATTRIBUTES_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"attributes: {size} bytes as JSON; at most {GROUP_ATTRIBUTES_MAX} are allowed",
-            field="attributes",
-            limit=f"{GROUP_ATTRIBUTES_MAX} bytes",
+        raise refused(
+            "attributes",
+            f"{size} bytes as JSON; at most {GROUP_ATTRIBUTES_MAX} are allowed",
+            f"{GROUP_ATTRIBUTES_MAX} bytes",
         )
 
 

@@ -10,7 +10,7 @@ from horolog.broker.recall.look_ups import find_messages, find_topics
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
     BULK_TAGGED_ROWS,
     DAY_MS,
@@ -169,15 +169,15 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
         case CountBy.TOPIC:
             return _counts_by_topic(shard, topic)
         case CountBy.SECOND:
-            raise HorologError(ErrorCode.BAD_REQUEST, "by: second needs an hour", field="by")
+            raise refused("by", "second needs an hour")
     return PendingCounts(sum(n for _, n in rows), rows)
 
 
 def _in_tier(shard: Shard, n: int) -> HorologError:
-    return HorologError(
-        ErrorCode.IN_TIER,
-        f"hour: {n} messages of this hour are in the {shard.tier.name}, and not counted by second here",
-        field="hour",
+    return refused(
+        "hour",
+        f"{n} messages of this hour are in the {shard.tier.name}, and not counted by second here",
+        code=ErrorCode.IN_TIER,
     )
 
 
@@ -193,12 +193,7 @@ def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
 
 def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
     if not 1 <= query.limit <= _LIST_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"limit: {query.limit}; 1 to {_LIST_MAX} are allowed",
-            field="limit",
-            limit=f"1 to {_LIST_MAX}",
-        )
+        raise refused("limit", f"{query.limit}; 1 to {_LIST_MAX} are allowed", f"1 to {_LIST_MAX}")
     topic = _topic_id(shard, query.topic)
     found: list[PendingMessage] = []
     for entry, record in pending.between(shard.delay, query.from_ms, query.to_ms, topic):

@@ -13,7 +13,7 @@ from horolog.broker.effects import Reply
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, Topics
 from horolog.delay import pending
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_MAX, TOPIC_ATTRIBUTES_MAX, TOPICS_MAX
 from horolog.log.control_records import encode_topic, encode_topic_end
 from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
@@ -182,54 +182,37 @@ def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
 
 def _check_queues(queues: int) -> None:
     if not 1 <= queues <= QUEUES_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"queues: {queues}; a topic has 1 to {QUEUES_MAX}",
-            field="queues",
-            limit=f"1 to {QUEUES_MAX}",
-        )
+        raise refused("queues", f"{queues}; a topic has 1 to {QUEUES_MAX}", f"1 to {QUEUES_MAX}")
 
 
 def _check_not_fewer(field: str, name: str, there: int, wanted: int) -> None:
     if wanted < there:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"{field}: topic {name!r} has {there}, and their number cannot be lowered to {wanted}",
-            field=field,
-            limit=f"{there} to {QUEUES_MAX}",
+        raise refused(
+            field,
+            f"topic {name!r} has {there}, and their number cannot be lowered to {wanted}",
+            f"{there} to {QUEUES_MAX}",
         )
 
 
 def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
     check_has_room(name, settings.late_policy, "late")
     if settings.perm not in PERM_NAMES:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"perm: {settings.perm}; 2 (write), 4 (read) and 6 (both) are allowed",
-            field="perm",
-            limit="2, 4 or 6",
+        raise refused(
+            "perm", f"{settings.perm}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6"
         )
     for field in ("read_queues", "write_queues"):
         value = getattr(settings, field)
         if not 0 <= value <= queues:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"{field}: {value}; the topic has {queues} queues",
-                field=field,
-                limit=f"0 (all) to {queues}",
-            )
+            raise refused(field, f"{value}; the topic has {queues} queues", f"0 (all) to {queues}")
     try:
         size = len(orjson.dumps(settings.attributes))
     except TypeError as error:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, f"attributes: {error}", field="attributes"
-        ) from error
+        raise refused("attributes", f"{error}") from error
     if size > TOPIC_ATTRIBUTES_MAX:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"attributes: {size} bytes as JSON; at most {TOPIC_ATTRIBUTES_MAX} are allowed",
-            field="attributes",
-            limit=f"{TOPIC_ATTRIBUTES_MAX} bytes",
+        raise refused(
+            "attributes",
+            f"{size} bytes as JSON; at most {TOPIC_ATTRIBUTES_MAX} are allowed",
+            f"{TOPIC_ATTRIBUTES_MAX} bytes",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
 from horolog.protocol.rocketmq.late_policy import LatePolicy
@@ -90,11 +90,10 @@ class Topic:
     def no_such_queue(self, queue: int) -> HorologError:
         """The refusal of a message for a queue that takes none."""
         last = self.write_queues - 1
-        return HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"queueId: {queue}; topic {self.name!r} takes messages in queues 0 to {last}",
-            field="queueId",
-            limit=f"0 to {last}",
+        return refused(
+            "queueId",
+            f"{queue}; topic {self.name!r} takes messages in queues 0 to {last}",
+            f"0 to {last}",
         )
 
     def check_writable(self) -> None:
@@ -304,11 +303,10 @@ class Topics:
 def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
     """A queue of a topic, or BAD_REQUEST."""
     if not 0 <= queue_id < len(topic.queues):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"queue: {queue_id}; topic {topic.name!r} has the queues 0 to {len(topic.queues) - 1}",
-            field="queue",
-            limit=f"0 to {len(topic.queues) - 1}",
+        raise refused(
+            "queue",
+            f"{queue_id}; topic {topic.name!r} has the queues 0 to {len(topic.queues) - 1}",
+            f"0 to {len(topic.queues) - 1}",
         )
     return topic.queues[queue_id]
 

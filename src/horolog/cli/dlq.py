@@ -126,13 +126,11 @@ def redrive(
       horolog dlq redrive billing --all --delay 10m --rate 100
       horolog dlq redrive billing --id 7F0000010001 --to repair
     """
-    from horolog.errors import ErrorCode, HorologError
+    from horolog.errors import refused
     from horolog.units import parse_duration_ms
 
     if sum((bool(ids), all_, limit is not None)) != 1:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, "--all: give one of --id, --all and --limit", field="--all"
-        )
+        raise refused("--all", "give one of --id, --all and --limit")
     body: dict[str, Any] = {"to": to or None, "rate": rate, "dry_run": dry_run, "ids": ids or None}
     if delay:
         body["in_ms"] = parse_duration_ms(delay, field="--delay")

@@ -46,10 +46,10 @@ def find(
       horolog message find --id 01AB
       horolog message find --topic reminders --key UA1545
     """
-    from horolog.errors import ErrorCode, HorologError
+    from horolog.errors import refused
 
     if bool(id_) == bool(key):
-        raise HorologError(ErrorCode.BAD_REQUEST, "--id: give either --id or --key", field="--id")
+        raise refused("--id", "give either --id or --key")
     with typed_as(_FLAGS):
         result = connect(admin).get(
             "/v1/messages/find", {"topic": topic or None, "id": id_ or None, "key": key or None}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,6 @@ def pairs(flag: str, texts: Sequence[str], form: str) -> dict[str, str]:
     for text in texts:
         name, equals, rest = text.partition("=")
         if not equals or not name or not rest:
-            raise HorologError(ErrorCode.CONFIG, f"{flag}: {text!r} is not {form}", field=flag)
+            raise refused(flag, f"{text!r} is not {form}", code=ErrorCode.CONFIG)
         found[name] = rest
     return found

@@ -14,7 +14,7 @@ from horolog.cli.exits import Exit
 from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.places import local_place
 from horolog.spark.packages import need_spark
 from horolog.units import counted, parse_duration_ms, parse_time_ms
@@ -194,8 +194,8 @@ def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HorologError(
-            ErrorCode.CONFIG, f"--out: {out} cannot be used ({error.strerror})", field="--out"
+        raise refused(
+            "--out", f"{out} cannot be used ({error.strerror})", code=ErrorCode.CONFIG
         ) from error
 
 

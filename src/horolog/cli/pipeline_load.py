@@ -10,7 +10,7 @@ import typer
 from horolog.cli.on_spark import Conf, Master, pairs, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
 from horolog.cli.output import print_json
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.places import local_place
 from horolog.spark.packages import need_spark
 from horolog.units import counted
@@ -164,4 +164,4 @@ def _sentence(result: BulkLoadResult, topic: str) -> str:
 
 
 def _usage(flag: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.CONFIG, f"{flag}: {why}", field=flag)
+    return refused(flag, why, code=ErrorCode.CONFIG)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import SECTORS_LOST_MAX
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
@@ -51,18 +51,18 @@ def segment_bases(
     if start is not None and bases:
         bases = [base for base in bases if base >= start]
         if not bases or bases[0] != start:
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"{directory}: the log begins with segment {segment_name(start)}, which is missing",
-                field=directory,
+            raise refused(
+                directory,
+                f"the log begins with segment {segment_name(start)}, which is missing",
+                code=ErrorCode.DAMAGED,
             )
     for i, base in enumerate(bases):
         if base % segment_bytes or base != bases[0] + i * segment_bytes:
-            raise HorologError(
-                ErrorCode.DAMAGED,
-                f"{directory}: expected segment {segment_name(bases[0] + i * segment_bytes)}, "
+            raise refused(
+                directory,
+                f"expected segment {segment_name(bases[0] + i * segment_bytes)}, "
                 f"found {segment_name(base)}; a segment is missing or misnamed",
-                field=directory,
+                code=ErrorCode.DAMAGED,
             )
     return bases
 
@@ -241,10 +241,10 @@ class SegmentReader:
             return self._storage.open(path)
         except FileNotFoundError as error:
             # No hole: what is not where it was may be whole, and nothing may count as consumed for that.
-            raise HorologError(
-                ErrorCode.DISK_FAILED,
-                f"{path}: the segment has gone; was the data directory moved?",
-                field=path,
+            raise refused(
+                path,
+                "the segment has gone; was the data directory moved?",
+                code=ErrorCode.DISK_FAILED,
             ) from error
 
     def drop_below(self, position: int) -> None:

@@ -20,7 +20,7 @@ import orjson
 
 from horolog.backup.manifest import MANIFEST_NAME, decode_manifest
 from horolog.broker.life.retention import start_of
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
@@ -45,10 +45,10 @@ class DataFiles(Disk):
             manifest = decode_manifest((root / MANIFEST_NAME).read_bytes(), FIELD)
             self._places = {file.path: file.place for file in manifest.files}
         if not self.path("meta").is_file():
-            raise HorologError(
-                ErrorCode.NOT_FOUND,
-                f"{FIELD}: {root} is neither a data directory (it has no file `meta`) nor a backup",
-                field=FIELD,
+            raise refused(
+                FIELD,
+                f"{root} is neither a data directory (it has no file `meta`) nor a backup",
+                code=ErrorCode.NOT_FOUND,
             )
 
     def path(self, name: str) -> Path:
@@ -141,15 +141,13 @@ def read_meta(files: DataFiles) -> tuple[int, int]:
     try:
         meta = parse_meta(read_file(files, "meta"))
     except ValueError as error:
-        raise HorologError(
-            ErrorCode.DAMAGED, f"{FIELD}: meta cannot be read ({error})", field=FIELD
-        ) from error
+        raise refused(FIELD, f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
     if meta.format != FORMAT:
-        raise HorologError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"{FIELD}: format {meta.format}; this horolog reads format {FORMAT}",
-            field=FIELD,
-            limit=f"format {FORMAT}",
+        raise refused(
+            FIELD,
+            f"format {meta.format}; this horolog reads format {FORMAT}",
+            f"format {FORMAT}",
+            code=ErrorCode.VERSION_UNSUPPORTED,
         )
     return meta.log_id, meta.segment_bytes
 

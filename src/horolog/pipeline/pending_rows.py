@@ -17,7 +17,7 @@ from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.delay.state import EntryState, decode_state, state_name
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.checkpoint import Checkpoint
 from horolog.pipeline.adopted_files import rows_of_run
 from horolog.pipeline.data_files import DataFiles
@@ -162,6 +162,4 @@ def run_states(state: RunState, cursor: int, first: int, stop: int) -> npt.NDArr
 
 def damaged(name: str, what: str) -> HorologError:
     """DAMAGED that names a file."""
-    return HorologError(
-        ErrorCode.DAMAGED, f"{name}: {what}; `horolog verify` tells more", field=name
-    )
+    return refused(name, f"{what}; `horolog verify` tells more", code=ErrorCode.DAMAGED)

@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 
 from horolog.delay.far.adopted import Adoption
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
 from horolog.lake.jobs.rebuild import (
@@ -97,8 +97,8 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
     report("reading the end of the log")
     plan = plan_log(data_dir)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise HorologError(
-            ErrorCode.FORBIDDEN, f"--out: {out} exists and is not an empty directory", field="--out"
+        raise refused(
+            "--out", f"{out} exists and is not an empty directory", code=ErrorCode.FORBIDDEN
         )
     is_new = not out.exists()
     try:
@@ -277,4 +277,4 @@ class _Rebuild:
 
 
 def _refused(why: str) -> HorologError:
-    return HorologError(ErrorCode.DAMAGED, f"{FIELD}: {why}", field=FIELD)
+    return refused(FIELD, why, code=ErrorCode.DAMAGED)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from xxhash import xxh64_intdigest
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 
 
 class Gap(StrEnum):
@@ -90,7 +90,7 @@ class Fixed:
     def after(self, rule: Rule, cursor: Cursor) -> Cursor | None:
         """NOT_IMPLEMENTED for a cron expression."""
         if not rule.every_ms:
-            raise HorologError(ErrorCode.NOT_IMPLEMENTED, "cron: not known here", field="cron")
+            raise refused("cron", "not known here", code=ErrorCode.NOT_IMPLEMENTED)
         at_ms = interval_after(rule, cursor)
         return None if 0 < rule.end_ms < at_ms else Cursor(at_ms)
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import FILTER_EXPRESSION_MAX, SQL_COST
 from horolog.log.consume_queue import MANY_CODE
 from horolog.protocol.rocketmq import layout, properties, sql92
@@ -104,12 +104,11 @@ def parse_filter(expression: str, *, is_sql: bool) -> Filter:
 def parse_tags(expression: str) -> TagFilter:
     """Parse a TAG expression; too long, or nothing between the bars: ILLEGAL_FILTER."""
     if len(expression) > FILTER_EXPRESSION_MAX:
-        raise HorologError(
-            ErrorCode.ILLEGAL_FILTER,
-            f"filter_expression: {len(expression)} characters; "
-            f"at most {FILTER_EXPRESSION_MAX} are allowed",
-            field="filter_expression",
-            limit=f"{FILTER_EXPRESSION_MAX} characters",
+        raise refused(
+            "filter_expression",
+            f"{len(expression)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
+            f"{FILTER_EXPRESSION_MAX} characters",
+            code=ErrorCode.ILLEGAL_FILTER,
         )
     return _parse(expression)
 
@@ -121,10 +120,10 @@ def _parse(expression: str) -> TagFilter:
         return ALL_TAGS
     tags = frozenset(part.strip() for part in text.split("||") if part.strip())
     if not tags:
-        raise HorologError(
-            ErrorCode.ILLEGAL_FILTER,
-            f"filter_expression: no tag in {expression[:40]!r}; use '*' or 'TagA || TagB'",
-            field="filter_expression",
+        raise refused(
+            "filter_expression",
+            f"no tag in {expression[:40]!r}; use '*' or 'TagA || TagB'",
+            code=ErrorCode.ILLEGAL_FILTER,
         )
     bits = tuple(bits_of_tag(tag) | MANY_CODE for tag in sorted(tags))
     return TagFilter(tags, frozenset(tags_code(tag) for tag in tags), bits)

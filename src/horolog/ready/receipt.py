@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 _VERSION = 1
 _FIELDS = struct.Struct("<BIIIIIIQq")
@@ -65,9 +65,7 @@ def encode_receipts(
 
 def invalid_receipt(why: str) -> HorologError:
     """The refusal of a handle."""
-    return HorologError(
-        ErrorCode.INVALID_RECEIPT_HANDLE, f"receipt_handle: {why}", field="receipt_handle"
-    )
+    return refused("receipt_handle", why, code=ErrorCode.INVALID_RECEIPT_HANDLE)
 
 
 def decode_receipt(text: str) -> Receipt:

@@ -117,11 +117,11 @@ class Adoptions:
         staging.find(place, token)
         free = place.storage.free_bytes()
         if free < CONTROL_RESERVE_BYTES + len(content):
-            raise HorologError(
-                ErrorCode.DISK_FULL,
-                f"disk: {free} bytes are free, {CONTROL_RESERVE_BYTES} are kept in reserve",
-                field="disk",
-                limit=f"{CONTROL_RESERVE_BYTES} bytes",
+            raise refused(
+                "disk",
+                f"{free} bytes are free, {CONTROL_RESERVE_BYTES} are kept in reserve",
+                f"{CONTROL_RESERVE_BYTES} bytes",
+                code=ErrorCode.DISK_FULL,
             )
         file = place.storage.open(f"{place.staging(token)}/{name}", create=True)
         try:

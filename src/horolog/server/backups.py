@@ -21,7 +21,7 @@ from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
 from horolog.backup.place import Place, open_place
 from horolog.backup.status import BackupState, BackupView
 from horolog.broker.life.named_files import NamedFile, named_files
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
 from horolog.log.segment import SegmentReader
 from horolog.server.threads import in_pool, in_thread
@@ -88,11 +88,11 @@ class Backups:
         TOO_MANY_REQUESTS while another one runs; for the directory see `backup.place.open_place`.
         """
         if self._opening or (self._task is not None and not self._task.done()):
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"backup: one into {self._view.directory or directory} is under way",
-                field="backup",
-                limit="1 at a time",
+            raise refused(
+                "backup",
+                f"one into {self._view.directory or directory} is under way",
+                "1 at a time",
+                code=ErrorCode.TOO_MANY_REQUESTS,
             )
         self._opening = True
         try:

@@ -7,7 +7,7 @@ from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
     CLIENT_GONE_INVISIBLE_MS,
     INVISIBLE_MIN_MS,
@@ -122,9 +122,7 @@ class ConsumerCalls:
             group, topic, handles = request.group, request.topic, request.receipt_handles
         else:
             if not request.entries:
-                raise HorologError(
-                    ErrorCode.BAD_REQUEST, "entries: none; at least 1 is needed", field="entries"
-                )
+                raise refused("entries", "none; at least 1 is needed")
             group, topic = name_of(request.group), name_of(request.topic)
             handles = [entry.receipt_handle for entry in request.entries[:]]
         command = Ack(check_group(group), check_topic(topic), handles)
@@ -213,10 +211,10 @@ def _ignore(_result: object) -> None:
 
 def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:
     if request.filter_expression.type not in (pb.TAG, pb.SQL, pb.FILTER_TYPE_UNSPECIFIED):
-        raise HorologError(
-            ErrorCode.ILLEGAL_FILTER,
-            f"filter_expression: unknown type {request.filter_expression.type}; use TAG or SQL",
-            field="filter_expression",
+        raise refused(
+            "filter_expression",
+            f"unknown type {request.filter_expression.type}; use TAG or SQL",
+            code=ErrorCode.ILLEGAL_FILTER,
         )
     invisible = 0
     if not request.auto_renew:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (
     DescribeTopic,
     Recall,
@@ -136,11 +136,7 @@ class ProducerCalls:
         topic = check_topic(name_of(request.topic))
         handle = decode_recall_handle(request.recall_handle)
         if handle.topic != topic:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"recall_handle: of topic {handle.topic!r}, not {topic!r}",
-                field="recall_handle",
-            )
+            raise refused("recall_handle", f"of topic {handle.topic!r}, not {topic!r}")
         command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
         recalled = await messages.recall(self._engine, command)
         if recalled.status is RecallStatus.NOT_FOUND:
@@ -156,10 +152,10 @@ class ProducerCalls:
         """A topic that takes no scheduled messages never had one to recall: the handle is wrong."""
         view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         if view.type not in (TopicType.DELAY, TopicType.MIXED):
-            raise HorologError(
-                ErrorCode.TYPE_CONFLICT,
-                f"topic: {topic!r} takes {view.type} messages; none of them can be recalled",
-                field="topic",
+            raise refused(
+                "topic",
+                f"{topic!r} takes {view.type} messages; none of them can be recalled",
+                code=ErrorCode.TYPE_CONFLICT,
             )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import consumer_policy, merged_settings, polling_ms, route
@@ -29,10 +29,8 @@ def client_id_of(call: Call) -> str:
     """Who calls; CLIENT_ID_REQUIRED if it does not say."""
     client_id = call.header(b"x-mq-client-id")
     if not client_id.strip():
-        raise HorologError(
-            ErrorCode.CLIENT_ID_REQUIRED,
-            "x-mq-client-id: the header is missing or blank",
-            field="x-mq-client-id",
+        raise refused(
+            "x-mq-client-id", "the header is missing or blank", code=ErrorCode.CLIENT_ID_REQUIRED
         )
     return client_id
 
@@ -193,10 +191,10 @@ class SessionCalls:
     def _endpoints(endpoints: pb.Endpoints) -> pb.Endpoints:
         """What the client dialled; it is given back, so that it opens no second connection."""
         if not endpoints.addresses or not endpoints.scheme:
-            raise HorologError(
-                ErrorCode.ILLEGAL_ACCESS_POINT,
-                "endpoints: no address, or no scheme; the access point must be given",
-                field="endpoints",
+            raise refused(
+                "endpoints",
+                "no address, or no scheme; the access point must be given",
+                code=ErrorCode.ILLEGAL_ACCESS_POINT,
             )
         return endpoints
 

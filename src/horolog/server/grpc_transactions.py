@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import PRODUCER_TOPICS_MAX
 from horolog.protocol.commands import SendMessages, Sent
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -153,9 +153,9 @@ def check_are_halves(messages: Iterable[pb.Message]) -> bool:
     """Whether messages are half messages; TYPE_CONFLICT if only some of them are."""
     found = {each.system_properties.message_type == pb.TRANSACTION for each in messages}
     if len(found) > 1:
-        raise HorologError(
-            ErrorCode.TYPE_CONFLICT,
-            "message_type: TRANSACTION and others in one request; send them apart",
-            field="message_type",
+        raise refused(
+            "message_type",
+            "TRANSACTION and others in one request; send them apart",
+            code=ErrorCode.TYPE_CONFLICT,
         )
     return True in found

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from horolog.broker.broker import Input
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB
 from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
@@ -125,9 +125,9 @@ class Inputs:
 
 
 def _busy(waiting: str, limit: str) -> HorologError:
-    return HorologError(
-        ErrorCode.TOO_MANY_REQUESTS,
-        f"broker: {waiting} wait for the disk already; try again later",
-        field="broker",
-        limit=limit,
+    return refused(
+        "broker",
+        f"{waiting} wait for the disk already; try again later",
+        limit,
+        code=ErrorCode.TOO_MANY_REQUESTS,
     )

@@ -14,7 +14,7 @@ from dataclasses import astuple, replace
 from typing import Any, Protocol
 
 from horolog.broker.recall.recalls import worth_telling
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (
     Command,
     FindMessages,
@@ -114,11 +114,11 @@ async def recall_many(engine: Submits, command: RecallMany) -> RecalledMany:
             continue  # something may have been counted twice, or not at all
         counts = zip(astuple(done), astuple(here), strict=True)
         return RecalledMany(*(there + n for there, n in counts))
-    raise HorologError(
-        ErrorCode.TOO_MANY_REQUESTS,
-        f"topic: messages of {command.topic} are on their way to the {tier.name}, or back; {done.cancelled} were "
+    raise refused(
+        "topic",
+        f"messages of {command.topic} are on their way to the {tier.name}, or back; {done.cancelled} were "
         "cancelled; try again",
-        field="topic",
+        code=ErrorCode.TOO_MANY_REQUESTS,
     )
 
 

@@ -17,7 +17,7 @@ from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.lake.serve.offloads import Offloads
 from horolog.limits import SEGMENT_BYTES
 from horolog.server.adoptions import Adoptions
@@ -39,23 +39,23 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
     except FileNotFoundError:
         return _new_meta(storage, clock, segment_bytes)
     except ValueError as error:
-        raise HorologError(
-            ErrorCode.DIRECTORY_FOREIGN,
-            f"--data-dir: meta is not one of horolog's ({error})",
-            field="--data-dir",
+        raise refused(
+            "--data-dir",
+            f"meta is not one of horolog's ({error})",
+            code=ErrorCode.DIRECTORY_FOREIGN,
         ) from error
     if meta.format != FORMAT:
-        raise HorologError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"--data-dir: format {meta.format}; this horolog reads format {FORMAT}",
-            field="--data-dir",
-            limit=f"format {FORMAT}",
+        raise refused(
+            "--data-dir",
+            f"format {meta.format}; this horolog reads format {FORMAT}",
+            f"format {FORMAT}",
+            code=ErrorCode.VERSION_UNSUPPORTED,
         )
     if meta.clock != clock:
-        raise HorologError(
-            ErrorCode.CLOCK_MISMATCH,
-            f"--clock: this data directory was made with the {meta.clock} clock; {clock} is refused",
-            field="--clock",
+        raise refused(
+            "--clock",
+            f"this data directory was made with the {meta.clock} clock; {clock} is refused",
+            code=ErrorCode.CLOCK_MISMATCH,
         )
     return meta
 
@@ -63,10 +63,10 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
 def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     strange = [name for name in storage.list("") if name not in ("lock", "meta.tmp", SHARD)]
     if strange or storage.list(f"{SHARD}/log"):
-        raise HorologError(
-            ErrorCode.DIRECTORY_FOREIGN,
-            f"--data-dir: not empty and without meta (found {(strange or [SHARD])[0]!r})",
-            field="--data-dir",
+        raise refused(
+            "--data-dir",
+            f"not empty and without meta (found {(strange or [SHARD])[0]!r})",
+            code=ErrorCode.DIRECTORY_FOREIGN,
         )
     meta = {
         "format": FORMAT,

@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 _BACKLOG = 2_048
 
 
 def port_in_use(flag: str, port: int, why: str) -> HorologError:
     """The error for a port that cannot be had; it names the flag and the way out."""
-    return HorologError(
-        ErrorCode.CONFIG,
-        f"{flag}: port {port} cannot be opened ({why}); 0 takes a free one",
-        field=flag,
+    return refused(
+        flag, f"port {port} cannot be opened ({why}); 0 takes a free one", code=ErrorCode.CONFIG
     )
 
 

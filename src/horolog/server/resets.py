@@ -10,7 +10,7 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, FindGroup, GetOffsets, SearchOffset
 from horolog.server.running import RunningEngine
@@ -90,9 +90,4 @@ async def reset(engine: RunningEngine, group: str, topic: str, rows: list[ResetR
 
 
 def _refused(field: str, value: int, low: int, high: int, topic: str) -> HorologError:
-    return HorologError(
-        ErrorCode.BAD_REQUEST,
-        f"{field}: {value}; topic {topic!r} has {low} to {high} there",
-        field=field,
-        limit=f"{low} to {high}",
-    )
+    return refused(field, f"{value}; topic {topic!r} has {low} to {high} there", f"{low} to {high}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, ip_address
 from typing import TYPE_CHECKING
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import BYTES_UNDER_WAY_MAX, INPUTS_MAX, PARKED_POLLS_MAX
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class Share:
     def hold_poll(self) -> None:
         """One more request waits for messages; TOO_MANY_REQUESTS if they are too many.  `polls` counts it till its end."""
         if self.polls >= self.bounds.polls:
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"long_polling_timeout: {self.polls} polls of {self.key} are waiting already, "
+            raise refused(
+                "long_polling_timeout",
+                f"{self.polls} polls of {self.key} are waiting already, "
                 "the most that are allowed of one address",
-                field="long_polling_timeout",
-                limit=f"{self.bounds.polls} polls",
+                f"{self.bounds.polls} polls",
+                code=ErrorCode.TOO_MANY_REQUESTS,
             )
         self.polls += 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from horolog.clock import SimulatedClock
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.api import Storage, read_file, replace_file
 
 if TYPE_CHECKING:
@@ -35,15 +35,9 @@ async def advance(engine: Engine, by_ms: int) -> None:
     """
     clock = engine.clock
     if not isinstance(clock, SimulatedClock):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            "clock: the system clock cannot be advanced; start with --clock simulated",
-            field="clock",
-        )
+        raise refused("clock", "the system clock cannot be advanced; start with --clock simulated")
     if by_ms < 0:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, "by_ms: a clock advances by 0 ms or more", field="by_ms"
-        )
+        raise refused("by_ms", "a clock advances by 0 ms or more")
     checkpoints = engine.broker.checkpoints
     hops = 0
     await engine.until_quiet()

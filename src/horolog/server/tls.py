@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
@@ -73,9 +73,7 @@ class Certificate:
 
     def __init__(self, certificate: Path | None, key: Path | None, host: str) -> None:
         if key is not None and certificate is None:
-            raise HorologError(
-                ErrorCode.CONFIG, "--tls-key: needs --tls-cert as well", field="--tls-key"
-            )
+            raise refused("--tls-key", "needs --tls-cert as well", code=ErrorCode.CONFIG)
         self._files = (certificate, key)
         self._host = host
         self._made: ssl.SSLContext | None = None
@@ -107,11 +105,11 @@ class Certificate:
         try:
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
-            raise HorologError(
-                ErrorCode.CONFIG,
-                f"--tls-cert: {certificate} with key {key or certificate} cannot be used: "
+            raise refused(
+                "--tls-cert",
+                f"{certificate} with key {key or certificate} cannot be used: "
                 f"{error.strerror or error}",
-                field="--tls-cert",
+                code=ErrorCode.CONFIG,
             ) from error
         return context
 

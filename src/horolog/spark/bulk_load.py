@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.packages import need_spark
@@ -172,9 +172,9 @@ def _refused(loaded: Loaded) -> HorologError:
     reasons = loaded.rejected.column("reason").to_pylist()
     shown = "; ".join(list(dict.fromkeys(reasons))[:_SHOWN])
     rows = len(reasons) + sum(file.rows for file in loaded.files)
-    return HorologError(
-        ErrorCode.MESSAGE_CORRUPTED,
-        f"rows: {len(reasons)} of {rows} may not become messages ({shown}), so nothing was loaded; "
+    return refused(
+        "rows",
+        f"{len(reasons)} of {rows} may not become messages ({shown}), so nothing was loaded; "
         "name a directory for such rows (rejects) to load the others",
-        field="rows",
+        code=ErrorCode.MESSAGE_CORRUPTED,
     )

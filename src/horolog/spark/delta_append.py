@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.places import local_place
 from horolog.spark.shared_place import SharedPlace, check_written, shared_place
 
@@ -99,10 +99,9 @@ class DeltaAppend:
 def _query_id(frame: DataFrame) -> str:
     found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            "query: Spark tells no query id here; name the query, as in DeltaAppend(table, 'audit')",
-            field="query",
+        raise refused(
+            "query",
+            "Spark tells no query id here; name the query, as in DeltaAppend(table, 'audit')",
         )
     return str(found)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import ErrorCode, refused
 from horolog.spark.failures import sentence_of
 from horolog.spark.sink_columns import Unit
 from horolog.spark.sink_options import unit_missing
@@ -51,10 +51,10 @@ def read_input(session: SparkSession, files: Sequence[str], jdbc: str, table: st
         return reader.load(list(files))
     except (PySparkException, Py4JError) as error:
         what = "--jdbc" if jdbc else "FILE"
-        raise HorologError(
-            ErrorCode.NOT_FOUND if not jdbc else ErrorCode.SPARK_FAILED,
-            f"{what}: {sentence_of(error)}",
-            field=what,
+        raise refused(
+            what,
+            f"{sentence_of(error)}",
+            code=ErrorCode.NOT_FOUND if not jdbc else ErrorCode.SPARK_FAILED,
         ) from None
 
 

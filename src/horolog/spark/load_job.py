@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.delay.row_sum import MASK
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.spark.load_plan import MINUTES, LoadPlan, plan_slices, slice_rows
 from horolog.spark.row_sums import RowSum, SumOfRows, signed, totalled
 from horolog.spark.sink_columns import ARROW_TYPES, Unit
@@ -218,12 +218,12 @@ def _staging(
         done = stage(task, batches, rejects)
         count = sum(len(group.reasons) for group in rejects)
         if count > REJECTED_MAX:
-            raise HorologError(
-                ErrorCode.MESSAGE_CORRUPTED,
-                f"rows: {count} of one part may not become messages, the first because of "
+            raise refused(
+                "rows",
+                f"{count} of one part may not become messages, the first because of "
                 f"{rejects[0].reasons[0]}; at most {REJECTED_MAX} are kept",
-                field="rows",
-                limit=f"{REJECTED_MAX} rows",
+                f"{REJECTED_MAX} rows",
+                code=ErrorCode.MESSAGE_CORRUPTED,
             )
         yield from _result_batches(done, rejects, result_schema)
 

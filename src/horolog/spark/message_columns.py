@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 
 MESSAGE_SCHEMA = StructType(
     [
@@ -95,7 +95,7 @@ def _is_same(one: DataType, other: DataType) -> bool:
 
 
 def _refused(column: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"schema: column {column!r}: {why}", field="schema")
+    return refused("schema", f"column {column!r}: {why}")
 
 
 def arrow_schema(wanted: StructType) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.spark.failures import sentence_of
 from horolog.spark.java import find_java
 from horolog.spark.packages import need_spark
@@ -85,10 +85,10 @@ def make_session(
             builder = builder.config(name, setting)
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise HorologError(
-            ErrorCode.SPARK_FAILED,
-            f"--master: Spark did not start at {master or LOCAL}: {sentence_of(error)}",
-            field="--master",
+        raise refused(
+            "--master",
+            f"Spark did not start at {master or LOCAL}: {sentence_of(error)}",
+            code=ErrorCode.SPARK_FAILED,
         ) from error
     if "spark.log.level" not in given:
         session.sparkContext.setLogLevel(log_level)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,8 +83,8 @@ def shared_place(path: str, what: str) -> Iterator[SharedPlace]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / place.name).write_text(place.token, encoding="ascii")
     except OSError as error:
-        raise HorologError(
-            ErrorCode.CONFIG, f"{what}: {path} cannot be used ({error.strerror})", field=what
+        raise refused(
+            what, f"{path} cannot be used ({error.strerror})", code=ErrorCode.CONFIG
         ) from error
     try:
         yield place
@@ -158,8 +158,8 @@ def _host() -> str:
 
 
 def _apart(what: str, path: str, why: str) -> HorologError:
-    return HorologError(
-        ErrorCode.CONFIG,
-        f"{what}: {path} is not one directory for driver and executors: {why}; it must be on a disk that all share",
-        field=what,
+    return refused(
+        what,
+        f"{path} is not one directory for driver and executors: {why}; it must be on a disk that all share",
+        code=ErrorCode.CONFIG,
     )

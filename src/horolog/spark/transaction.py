@@ -17,7 +17,7 @@ import orjson
 
 from horolog.admin.client import AdminClient, path_of
 from horolog.admin.status import UnreachableError
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.spark.sink_columns import Target
 
 PIECE_BYTES = 4 << 20
@@ -191,10 +191,10 @@ def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
     """TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
     answer = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
     if answer["type"] not in ("delay", "mixed"):
-        raise HorologError(
-            ErrorCode.TYPE_CONFLICT,
-            f"topic: {topic!r} takes {answer['type']} messages, not delay",
-            field="topic",
+        raise refused(
+            "topic",
+            f"{topic!r} takes {answer['type']} messages, not delay",
+            code=ErrorCode.TYPE_CONFLICT,
         )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.spark.row_sums import RowSum, totalled
 from horolog.spark.sink_options import SinkOptions, check_schema, sink_options
 from horolog.spark.staged_runs import Task, stage
@@ -69,10 +69,8 @@ def stream_writer(
 def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
     chosen = sink_options(options)
     if overwrite:
-        raise HorologError(
-            ErrorCode.CONFIG,
-            "mode: a topic cannot be overwritten; use mode append",
-            field="mode",
+        raise refused(
+            "mode", "a topic cannot be overwritten; use mode append", code=ErrorCode.CONFIG
         )
     check_schema(schema, chosen.unit)
     return chosen

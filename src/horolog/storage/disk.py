@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.descriptors import opened
 
 _CODES = {
@@ -218,7 +218,7 @@ class Disk:
 def _unusable(directory: Path, error: OSError) -> HorologError:
     code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
     why = f"{error.strerror}{_whose(directory) if isinstance(error, PermissionError) else ''}"
-    return HorologError(code, f"--data-dir: {directory}: {why}", field="--data-dir")
+    return refused("--data-dir", f"{directory}: {why}", code=code)
 
 
 class DirectoryLock:
@@ -233,10 +233,8 @@ class DirectoryLock:
             directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except (FileExistsError, NotADirectoryError) as error:
-            raise HorologError(
-                ErrorCode.DIRECTORY_FOREIGN,
-                f"--data-dir: {directory} is not a directory",
-                field="--data-dir",
+            raise refused(
+                "--data-dir", f"{directory} is not a directory", code=ErrorCode.DIRECTORY_FOREIGN
             ) from error
         except OSError as error:
             raise _unusable(directory, error) from error
@@ -251,10 +249,10 @@ class DirectoryLock:
             )
             os.close(self._fd)
             self._fd = -1
-            raise HorologError(
-                ErrorCode.DIRECTORY_IN_USE,
-                f"--data-dir: {directory} is in use by process {holder}",
-                field="--data-dir",
+            raise refused(
+                "--data-dir",
+                f"{directory} is in use by process {holder}",
+                code=ErrorCode.DIRECTORY_IN_USE,
             ) from error
         try:
             os.ftruncate(self._fd, 0)

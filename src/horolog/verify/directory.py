@@ -16,7 +16,7 @@ import numpy as np
 
 from horolog.broker.key_columns import key_columns
 from horolog.broker.life.retention import firsts_of, start_of
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.log.record import Kind
@@ -87,10 +87,10 @@ def lock_directory(directory: Path) -> DirectoryLock | None:
     NOT_FOUND if it is no data directory, DIRECTORY_IN_USE names the holder.
     """
     if not (directory / "meta").is_file():
-        raise HorologError(
-            ErrorCode.NOT_FOUND,
-            f"DIR: {directory} is not a data directory (it has no file `meta`)",
-            field="DIR",
+        raise refused(
+            "DIR",
+            f"{directory} is not a data directory (it has no file `meta`)",
+            code=ErrorCode.NOT_FOUND,
         )
     try:
         return DirectoryLock(directory)
@@ -98,7 +98,7 @@ def lock_directory(directory: Path) -> DirectoryLock | None:
         if error.code is ErrorCode.DIRECTORY_READ_ONLY:
             return None
         why = error.message.removeprefix("--data-dir: ")
-        raise HorologError(error.code, f"DIR: {why}", field="DIR") from error
+        raise refused("DIR", why, code=error.code) from error
 
 
 def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
@@ -111,18 +111,16 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
         if meta.clock not in ("system", "simulated") or meta.shards != 1:
             findings.add("meta", 0, "clock or shards is none of those that horolog writes")
     except FileNotFoundError:
-        raise HorologError(
-            ErrorCode.NOT_FOUND, "DIR: not a data directory (there is no `meta`)", field="DIR"
+        raise refused(
+            "DIR", "not a data directory (there is no `meta`)", code=ErrorCode.NOT_FOUND
         ) from None
     except ValueError as error:
-        raise HorologError(
-            ErrorCode.DAMAGED, f"DIR: meta cannot be read ({error})", field="DIR"
-        ) from error
+        raise refused("DIR", f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
     if meta.format != FORMAT:
-        raise HorologError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"DIR: format {meta.format}; this horolog reads format {FORMAT}",
-            field="DIR",
+        raise refused(
+            "DIR",
+            f"format {meta.format}; this horolog reads format {FORMAT}",
+            code=ErrorCode.VERSION_UNSUPPORTED,
         )
     return meta.log_id, meta.segment_bytes
 

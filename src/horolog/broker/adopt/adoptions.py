@@ -95,11 +95,11 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
     state = state_of(shard, command.app)
     fingerprint = command.fingerprint
     if fingerprint and state.fingerprint and fingerprint != state.fingerprint:
-        raise HorologError(
-            ErrorCode.FORBIDDEN,
-            f"fingerprint: {command.app!r} has committed version {state.version} as {state.fingerprint!r}, and this "
+        raise refused(
+            "fingerprint",
+            f"{command.app!r} has committed version {state.version} as {state.fingerprint!r}, and this "
             f"is {fingerprint!r}; nothing is changed: other rows need another name",
-            field="fingerprint",
+            code=ErrorCode.FORBIDDEN,
         )
     return True
 
@@ -127,11 +127,11 @@ def _checked(shard: Shard, command: BeginAdoption | Adopt) -> Topic:
         raise _refused("version", f"{version} is out of range", f"0 to {VERSION_MAX}")
     topic = shard.topics.get(topic_name)
     if topic.type not in _TYPES:
-        raise HorologError(
-            ErrorCode.TYPE_CONFLICT,
-            f"topic: {topic.name!r} takes {topic.type.value} messages, not "
+        raise refused(
+            "topic",
+            f"{topic.name!r} takes {topic.type.value} messages, not "
             f"{MessageType.DELAY.name.lower()}",
-            field="topic",
+            code=ErrorCode.TYPE_CONFLICT,
         )
     return topic
 
@@ -223,10 +223,10 @@ def _check_promotion(shard: Shard, adoption: Adoption) -> None:
         return
     shard.tier.check_promotion(adoption.promotion, adoption.topic, adoption.rows)
     if shard.tier_moves:
-        raise HorologError(
-            ErrorCode.TOO_MANY_REQUESTS,
-            f"number: another step of the {shard.tier.name} is under way",
-            field="number",
+        raise refused(
+            "number",
+            f"another step of the {shard.tier.name} is under way",
+            code=ErrorCode.TOO_MANY_REQUESTS,
         )
 
 

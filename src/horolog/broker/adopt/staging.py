@@ -114,10 +114,10 @@ def find(place: Place, token: str) -> Begun:
             return Begun(**orjson.loads(read_file(place.storage, path)))
     except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
         pass
-    raise HorologError(
-        ErrorCode.NOT_FOUND,
-        f"token: there is no transaction {token[:40]!r}; it was never begun, has ended, or was swept",
-        field="token",
+    raise refused(
+        "token",
+        f"there is no transaction {token[:40]!r}; it was never begun, has ended, or was swept",
+        code=ErrorCode.NOT_FOUND,
     )
 
 

@@ -11,7 +11,7 @@ from horolog.broker.effects import Now
 from horolog.broker.send.send_backs import Place, SendBacks
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -77,10 +77,10 @@ class LeaseChanges:
         group_id = self._shard.ready.groups.ids.get(name)
         if group_id is None:
             check_group(name)
-            raise HorologError(
-                ErrorCode.INVALID_RECEIPT_HANDLE,
-                f"receipt_handle: consumer group {name!r} has received nothing",
-                field="receipt_handle",
+            raise refused(
+                "receipt_handle",
+                f"consumer group {name!r} has received nothing",
+                code=ErrorCode.INVALID_RECEIPT_HANDLE,
             )
         return group_id
 
@@ -116,10 +116,8 @@ class LeaseChanges:
         check_invisible(command.invisible_ms, 0)
         topic, group, receipt, progress, lease = self._checked(command, now)
         if lease is None:
-            raise HorologError(
-                ErrorCode.INVALID_RECEIPT_HANDLE,
-                "receipt_handle: the message is consumed",
-                field="receipt_handle",
+            raise refused(
+                "receipt_handle", "the message is consumed", code=ErrorCode.INVALID_RECEIPT_HANDLE
             )
         duration = lease_duration(command.invisible_ms)
         if command.by_group:

@@ -13,7 +13,7 @@ from horolog.broker.counters import Count
 from horolog.broker.groups import Groups
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.log.control_records import encode_offsets
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 
@@ -120,9 +120,8 @@ def _check(topic: Topic, queue_id: int, offset: int) -> None:
     """BAD_REQUEST for an offset that the queue does not reach."""
     end = queue_of(topic, queue_id).length
     if not 0 <= offset <= end:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"offset: {offset}; queue {queue_id} of topic {topic.name!r} takes offsets from 0 to {end}",
-            field="offset",
-            limit=f"0 to {end}",
+        raise refused(
+            "offset",
+            f"{offset}; queue {queue_id} of topic {topic.name!r} takes offsets from 0 to {end}",
+            f"0 to {end}",
         )

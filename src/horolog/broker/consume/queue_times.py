@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import HOLES_READ_MAX
 from horolog.log.frame_reader import Hole
 from horolog.log.queue_runs import VISIBLE_KINDS
@@ -84,8 +84,8 @@ def read_visible(shard: Shard, position: int) -> bytes:
         if topic in shard.topics.by_id:
             return found[HEAD_BYTES:]
     why = f"; {found.why}" if isinstance(found, Hole) and found.why else ""
-    raise HorologError(
-        ErrorCode.NOT_FOUND,
-        f"offset: no message that consumers can see begins at log position {position}{why}",
-        field="offset",
+    raise refused(
+        "offset",
+        f"no message that consumers can see begins at log position {position}{why}",
+        code=ErrorCode.NOT_FOUND,
     )

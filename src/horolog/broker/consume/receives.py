@@ -14,7 +14,7 @@ from horolog.broker.send.send_backs import Place, SendBacks
 from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
     AUTO_RENEW_MS,
     AUTO_RENEW_TOTAL_MAX_MS,
@@ -72,11 +72,10 @@ class Receives:
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
         if not -1 <= command.queue_id < len(topic.queues):
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"message_queue: topic {topic.name!r} has no queue {command.queue_id}",
-                field="message_queue",
-                limit=f"-1 (any) to {len(topic.queues) - 1}",
+            raise refused(
+                "message_queue",
+                f"topic {topic.name!r} has no queue {command.queue_id}",
+                f"-1 (any) to {len(topic.queues) - 1}",
             )
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         group = self._groups.id_of(command.group)

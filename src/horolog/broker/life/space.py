@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from horolog.broker.shard import Shard
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HOUR_MS, SECOND_MS
 from horolog.log.segment import segment_name
 
@@ -141,12 +141,12 @@ class DiskPressure:
 
     def _refusal(self) -> HorologError:
         needs = self._needs
-        return HorologError(
-            ErrorCode.DISK_FULL,
-            f"disk: {self._free} bytes are free, and {self._allocated} in segments of the log; before a new "
+        return refused(
+            "disk",
+            f"{self._free} bytes are free, and {self._allocated} in segments of the log; before a new "
             f"message {needs.total} are needed: {needs.reserve} in reserve, {needs.checkpoints} for "
             f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
             "hour (acks, recalls and hand-over go on)",
-            field="disk",
-            limit=f"{needs.total} bytes",
+            f"{needs.total} bytes",
+            code=ErrorCode.DISK_FULL,
         )

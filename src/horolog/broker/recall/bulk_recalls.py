@@ -31,7 +31,7 @@ from horolog.delay.lanes import lanes_of
 from horolog.delay.near.hour import Hour
 from horolog.delay.source import ROW_MASK, Rows, refs_of
 from horolog.delay.state import EntryState
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BULK_MOVED_BYTES, BULK_MOVED_ROWS, BULK_ROWS, BULK_TAGGED_ROWS
 from horolog.log.control_records import RECALL_MANY_BYTES, RECALLED, encode_recall_many
 from horolog.log.record import HEAD_BYTES, LANE_BYTES
@@ -142,9 +142,7 @@ class BulkRecalls:
         """Take up a command that was checked; BAD_REQUEST, TOPIC_NOT_FOUND."""
         topic = self._shard.topics.get(command.topic)
         if command.from_ms >= command.to_ms:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST, "to: the window ends before it begins", field="to"
-            )
+            raise refused("to", "the window ends before it begins")
         self._tasks.append(_Task(token, command, topic.id, self._shard.log.end))
 
     def work(self, wall_ms: int) -> Piece:
@@ -279,11 +277,11 @@ def check_space(shard: Shard, done: int, *, copies: bool = False) -> None:
     reserve = shard.settings.reserve_bytes // (1 if copies else 2)
     if shard.storage.free_bytes() < reserve:
         what = "moved" if copies else "cancelled"
-        raise HorologError(
-            ErrorCode.DISK_FULL,
-            f"disk: less than {reserve} bytes are free; {done} messages were {what} before",
-            field="disk",
-            limit=f"{reserve} bytes",
+        raise refused(
+            "disk",
+            f"less than {reserve} bytes are free; {done} messages were {what} before",
+            f"{reserve} bytes",
+            code=ErrorCode.DISK_FULL,
         )
 
 

@@ -17,7 +17,7 @@ from horolog.broker.recall import past
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import FIND_MAX, ID_LOOK_UPS
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
@@ -45,11 +45,7 @@ def find_messages(
     """All of that topic with that id or that key, by origin; `adopted` names adopted ones that have the key."""
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            "message_id: give either a message id or a key",
-            field="message_id",
-        )
+        raise refused("message_id", "give either a message id or a key")
 
     def check(records: int) -> None:
         check_count(records + len(adopted), query)

@@ -22,7 +22,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import KEY_RECALL_MAX
 from horolog.log.control_records import encode_recall, origins_of
 from horolog.log.record import HEAD_BYTES
@@ -158,12 +158,11 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
 
     def check(records: int) -> None:
         if records + len(adopted) > KEY_RECALL_MAX:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"key: {records + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
+            raise refused(
+                "key",
+                f"{records + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
                 f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
-                field="key",
-                limit=f"{KEY_RECALL_MAX} records",
+                f"{KEY_RECALL_MAX} records",
             )
 
     found = past.with_key(shard, shard.topics.get(command.topic), command.key, check)

@@ -22,7 +22,7 @@ from horolog.broker.shard import Shard
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.log.control_records import encode_offload, encode_recall, origins_of
 from horolog.log.record import HEAD, HEAD_BYTES, Kind, heads_of
@@ -103,10 +103,10 @@ def _verified(shard: Shard, command: Reschedule, copies: Copies) -> bytes:
         properties.UNIQ_KEY,
         copies.message_id,
     ):
-        raise HorologError(
-            ErrorCode.IN_TIER,
-            f"deliver_at: the {shard.tier.name} has another record in the place of message {copies.message_id}",
-            field="deliver_at",
+        raise refused(
+            "deliver_at",
+            f"the {shard.tier.name} has another record in the place of message {copies.message_id}",
+            code=ErrorCode.IN_TIER,
         )
     return record
 
@@ -129,12 +129,12 @@ def moved_record(record: bytes, due_ms: int, wall_ms: int, marks: Mapping[str, s
     for name, text in {properties.TIMER_DELIVER_MS: str(due_ms), **marks}.items():
         stored = properties.replaced(stored, name, text)
     if len(stored) > STORED_PROPERTIES_MAX:
-        raise HorologError(
-            ErrorCode.PROPERTIES_TOO_LARGE,
-            f"properties: {len(stored)} bytes with the new due time; at most "
+        raise refused(
+            "properties",
+            f"{len(stored)} bytes with the new due time; at most "
             f"{STORED_PROPERTIES_MAX} are allowed",
-            field="properties",
-            limit=f"{STORED_PROPERTIES_MAX} bytes",
+            f"{STORED_PROPERTIES_MAX} bytes",
+            code=ErrorCode.PROPERTIES_TOO_LARGE,
         )
     made = layout.with_properties(of_topic, stored)
     head = np.frombuffer(record, HEAD, 1).copy()

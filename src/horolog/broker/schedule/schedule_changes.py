@@ -115,11 +115,11 @@ class ScheduleChanges:
         schedules = self._shard.schedules
         known = schedules.get(command.name)
         if command.revision not in (0, known.revision):
-            raise HorologError(
-                ErrorCode.SCHEDULE_CHANGED,
-                f"revision: schedule {known.name!r} has revision {known.revision}, not {command.revision}: "
+            raise refused(
+                "revision",
+                f"schedule {known.name!r} has revision {known.revision}, not {command.revision}: "
                 "somebody has changed it",
-                field="revision",
+                code=ErrorCode.SCHEDULE_CHANGED,
             )
         if (command.rule, command.content) == (known.rule, known.content):
             return _seen(known, now)

@@ -20,7 +20,7 @@ from horolog.broker.send.message_frames import append_messages
 from horolog.broker.send.repeats import First, Repeats, Reused
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import MESSAGES_PER_SEND_MAX
 from horolog.log.record import HAS_KEYS, HEAD, Kind
 from horolog.log.unaligned import get
@@ -214,10 +214,10 @@ class Sends:
         topic = request.topic
         found = refusal(topic.name, request.type, MessageType(kind), is_timed=due_ms != 0)
         if found is None and kind == MessageType.TRANSACTION:
-            found = HorologError(
-                ErrorCode.TYPE_CONFLICT,
-                "message_type: TRANSACTION, but it is not sent as a half message",
-                field="message_type",
+            found = refused(
+                "message_type",
+                "TRANSACTION, but it is not sent as a half message",
+                code=ErrorCode.TYPE_CONFLICT,
             )
         if found is None and queue >= topic.write_queues:
             found = topic.no_such_queue(queue)
@@ -324,11 +324,11 @@ def _replies(
 def check_count(count: int) -> None:
     """MESSAGE_CORRUPTED for a request with no messages, or too many."""
     if not 1 <= count <= MESSAGES_PER_SEND_MAX:
-        raise HorologError(
-            ErrorCode.MESSAGE_CORRUPTED,
-            f"messages: {count} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
-            field="messages",
-            limit=f"1 to {MESSAGES_PER_SEND_MAX}",
+        raise refused(
+            "messages",
+            f"{count} in one request; 1 to {MESSAGES_PER_SEND_MAX} are allowed",
+            f"1 to {MESSAGES_PER_SEND_MAX}",
+            code=ErrorCode.MESSAGE_CORRUPTED,
         )
 
 
@@ -336,10 +336,10 @@ def too_late(due_ms: int, wall_ms: int, max_delay_ms: int) -> HorologError | Non
     """Why a message may not be due then; None if it may."""
     if due_ms <= wall_ms + max_delay_ms:
         return None
-    return HorologError(
-        ErrorCode.ILLEGAL_DELIVERY_TIME,
-        f"delivery_timestamp: due in {due_ms - wall_ms} ms; at most {max_delay_ms} ms "
+    return refused(
+        "delivery_timestamp",
+        f"due in {due_ms - wall_ms} ms; at most {max_delay_ms} ms "
         f"({max_delay_ms / 3_600_000:g} h) ahead are allowed",
-        field="delivery_timestamp",
-        limit=f"{max_delay_ms} ms",
+        f"{max_delay_ms} ms",
+        code=ErrorCode.ILLEGAL_DELIVERY_TIME,
     )

@@ -18,7 +18,7 @@ from horolog.broker.effects import Now
 from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard
 from horolog.broker.transactions.open_halves import Half
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.frame_reader import Hole
 from horolog.log.half_records import FOLLOWED, HalfOutcome, encode_half_ends
 from horolog.log.record import ENVELOPE_BYTES, HAS_KEYS, HEAD, HEAD_BYTES, KIND_AT, Kind
@@ -206,6 +206,4 @@ def _record_bytes(end: _End) -> int:
 
 
 def _unknown(why: str) -> HorologError:
-    return HorologError(
-        ErrorCode.INVALID_TRANSACTION_ID, f"transaction_id: {why}", field="transaction_id"
-    )
+    return refused("transaction_id", why, code=ErrorCode.INVALID_TRANSACTION_ID)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import TRANSACTIONS_OPEN_MAX, TRANSACTIONS_OVER_KEPT
 from horolog.log.checkpoint import HALF, HALF_OVER
 from horolog.log.half_records import HalfMessage, HalfOutcome
@@ -92,11 +92,11 @@ class OpenHalves:
         """TOO_MANY_REQUESTS if there is none for so many."""
         count = len(self.open) + self.under_way.total()
         if count + more > TRANSACTIONS_OPEN_MAX:
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"transactions: {count} are open; at most {TRANSACTIONS_OPEN_MAX} are allowed",
-                field="transactions",
-                limit=f"{TRANSACTIONS_OPEN_MAX} transactions",
+            raise refused(
+                "transactions",
+                f"{count} are open; at most {TRANSACTIONS_OPEN_MAX} are allowed",
+                f"{TRANSACTIONS_OPEN_MAX} transactions",
+                code=ErrorCode.TOO_MANY_REQUESTS,
             )
 
     def begin(self, half: Half) -> None:

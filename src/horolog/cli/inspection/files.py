@@ -23,7 +23,7 @@ from horolog.delay import entry_keys, state
 from horolog.delay.entry import INDEX_NAME, LOG_NAME
 from horolog.delay.far import run_state
 from horolog.delay.run import format as run_format
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core import held as lake
 from horolog.log import checkpoint, frame, key_rows
 
@@ -61,10 +61,10 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
         why = f"cannot be understood: {type(error).__name__}: {error}"
         return Report(str(path), "unknown", problems=[why])
     except FileNotFoundError:
-        raise HorologError(ErrorCode.NOT_FOUND, f"FILE: there is no {path}", field="FILE") from None
+        raise refused("FILE", f"there is no {path}", code=ErrorCode.NOT_FOUND) from None
     except OSError as error:
-        raise HorologError(
-            ErrorCode.NOT_FOUND, f"FILE: cannot read {path}: {error.strerror}", field="FILE"
+        raise refused(
+            "FILE", f"cannot read {path}: {error.strerror}", code=ErrorCode.NOT_FOUND
         ) from None
 
 
@@ -99,9 +99,7 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return shard_files.read_quarantine_note(path, content)
     if name == manifest.MANIFEST_NAME:
         return shard_files.read_backup_manifest(path, content, limit=limit)
-    raise HorologError(
-        ErrorCode.BAD_REQUEST, f"FILE: {path} is not a file of a data directory", field="FILE"
-    )
+    raise refused("FILE", f"{path} is not a file of a data directory")
 
 
 def inspect_tree(directory: Path) -> Iterator[Report]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.tier import Step, TierHost
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import ErrorCode, refused
 from horolog.lake.core.held import Lake, Offload
 from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.steps import (
@@ -81,9 +81,7 @@ def decide(lake: Lake, host: TierHost, command: TierStep | TierQuestion, wall_ms
 def _of(lake: Lake, offload_id: int) -> Offload:
     offload = lake.offloads.get(offload_id)
     if offload is None:
-        raise HorologError(
-            ErrorCode.NOT_FOUND, f"number: there is no offload {offload_id}", field="number"
-        )
+        raise refused("number", f"there is no offload {offload_id}", code=ErrorCode.NOT_FOUND)
     return offload
 
 

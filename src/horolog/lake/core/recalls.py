@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS, LAKE_GONE_MAX
@@ -62,22 +62,22 @@ def check_room(lake: Lake, count: int, done: int) -> None:
     """IN_TIER if so many more recalls cannot be remembered."""
     known = len(lake.gone)
     if known + count > LAKE_GONE_MAX:
-        raise HorologError(
-            ErrorCode.IN_TIER,
-            f"deliver_at: {known} messages in the lake are recalled, and remembered until their hours are promoted; "
+        raise refused(
+            "deliver_at",
+            f"{known} messages in the lake are recalled, and remembered until their hours are promoted; "
             f"at most {LAKE_GONE_MAX} can be ({done} were cancelled before)",
-            field="deliver_at",
-            limit=f"{LAKE_GONE_MAX} messages",
+            f"{LAKE_GONE_MAX} messages",
+            code=ErrorCode.IN_TIER,
         )
 
 
 def _came_meanwhile(offload_id: int | None) -> HorologError | None:
     if offload_id is None:
         return None
-    return HorologError(
-        ErrorCode.TOO_MANY_REQUESTS,
-        f"deliver_at: offload {offload_id} came into the lake meanwhile; try again",
-        field="deliver_at",
+    return refused(
+        "deliver_at",
+        f"offload {offload_id} came into the lake meanwhile; try again",
+        code=ErrorCode.TOO_MANY_REQUESTS,
     )
 
 
@@ -86,9 +86,9 @@ def _nobody_looked(
 ) -> HorologError | None:
     if not lake.waiting or not lake.may_hold(topic, from_ms, to_ms):
         return None
-    return HorologError(
-        ErrorCode.IN_TIER,
-        f"deliver_at: messages of topic {topic_name} that are due then or in the same hour wait in the "
+    return refused(
+        "deliver_at",
+        f"messages of topic {topic_name} that are due then or in the same hour wait in the "
         "lake, where this cannot look",
-        field="deliver_at",
+        code=ErrorCode.IN_TIER,
     )

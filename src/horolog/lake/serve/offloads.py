@@ -18,7 +18,7 @@ from typing import Any
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.delay.tier import Tier
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
@@ -75,10 +75,10 @@ class Offloads:
         try:
             await asyncio.wait_for(asyncio.shield(self._freeze(offload_id)), _SEALED_S)
         except TimeoutError:
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"number: far buffers of offload {offload_id} are still being written; try another time",
-                field="number",
+            raise refused(
+                "number",
+                f"far buffers of offload {offload_id} are still being written; try another time",
+                code=ErrorCode.TOO_MANY_REQUESTS,
             ) from None
         view: OffloadView = await self._engine.submit(DescribeOffload(offload_id))
         return view
@@ -102,11 +102,10 @@ class Offloads:
         if view.stage != "lake":
             has = await in_pool(summed, self._runs_as_json(view.runs, view.log_id))
             if has != (rows, checksum):
-                raise HorologError(
-                    ErrorCode.BAD_REQUEST,
-                    f"checksum: the lake has {rows} rows with sum {checksum}, the broker {has[0]} with {has[1]}; "
+                raise refused(
+                    "checksum",
+                    f"the lake has {rows} rows with sum {checksum}, the broker {has[0]} with {has[1]}; "
                     "nothing was changed",
-                    field="checksum",
                 )
             done = await self._engine.submit(CommitOffload(offload_id, rows, uri))
             _log.info("in the lake number=%d rows=%d lake=%s", offload_id, rows, uri)

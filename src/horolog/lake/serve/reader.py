@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.recall.look_ups import check_count, waiting_view
-from horolog.errors import ErrorCode, HorologError, first_line
+from horolog.errors import ErrorCode, HorologError, first_line, refused
 from horolog.lake.core.held import NAME
 from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
 from horolog.protocol.commands import (
@@ -228,8 +228,8 @@ def _readable() -> Iterator[None]:
         if isinstance(error, Exception) and not isinstance(error, _OF_TABLES):
             raise  # our own mistake
         why = first_line(error)
-        raise HorologError(
-            ErrorCode.IN_TIER,
-            f"deliver_at: the message may be in the lake, which cannot be read just now ({why})",
-            field="deliver_at",
+        raise refused(
+            "deliver_at",
+            f"the message may be in the lake, which cannot be read just now ({why})",
+            code=ErrorCode.IN_TIER,
         ) from error

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.lake.table.schema import PARTITIONS, TABLE_SCHEMA, LakeFile
 from horolog.places import local_place
 
@@ -33,9 +33,7 @@ def open_table(uri: str) -> DeltaTable:
     """The table; NOT_FOUND if there is none, EXTRA_MISSING without the package."""
     delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
-        raise HorologError(
-            ErrorCode.NOT_FOUND, f"lake: there is no Delta table at {uri}", field="lake"
-        )
+        raise refused("lake", f"there is no Delta table at {uri}", code=ErrorCode.NOT_FOUND)
     table: DeltaTable = delta(uri)
     return table
 
@@ -46,10 +44,10 @@ def _delta_table(uri: str) -> Any:
     try:
         from deltalake import DeltaTable
     except ImportError:
-        raise HorologError(
-            ErrorCode.EXTRA_MISSING,
-            "lake: needs the package deltalake; install horolog[spark]",
-            field="lake",
+        raise refused(
+            "lake",
+            "needs the package deltalake; install horolog[spark]",
+            code=ErrorCode.EXTRA_MISSING,
         ) from None
     return DeltaTable
 
@@ -81,10 +79,9 @@ def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFil
     delta.create(uri, TABLE_SCHEMA, mode="ignore", partition_by=PARTITIONS, name=name)
     found = delta(uri).metadata().name
     if found != name:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"lake: {uri} is the table of {found!r}, and this is {name!r}; numbers of offloads would be mixed up",
-            field="lake",
+        raise refused(
+            "lake",
+            f"{uri} is the table of {found!r}, and this is {name!r}; numbers of offloads would be mixed up",
         )
     actions = [
         AddAction(

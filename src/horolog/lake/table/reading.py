@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from horolog.delay.row_sum import MASK, row_sum
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.lake.core.gone import GONE
 from horolog.lake.table.delta import files_of, local_path
 from horolog.lake.table.schema import SCHEMA, day_of
@@ -128,10 +128,10 @@ def records_of(uri: str, offload_id: int, places: Sequence[LakePlace]) -> list[b
             found |= {(at, row): record for at, row, record in zip(*columns, strict=True)}
     lost = [place for place in places if place.origin not in found]
     if lost:
-        raise HorologError(
-            ErrorCode.NOT_FOUND,
-            f"lake: offload {offload_id} of {uri} has no longer message {lost[0].message_id}",
-            field="lake",
+        raise refused(
+            "lake",
+            f"offload {offload_id} of {uri} has no longer message {lost[0].message_id}",
+            code=ErrorCode.NOT_FOUND,
         )
     return [found[place.origin] for place in places]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import BODY_MAX, POLL_MAX_MS, RECEIVE_BATCH_MAX, RETRY_MULTIPLIER_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import TopicView
@@ -57,11 +57,11 @@ def polling_ms(merged: pb.Settings) -> int | None:
 def check_polling(poll_ms: int) -> int:
     """The time itself, ILLEGAL_POLLING_TIME if it is negative; too much is cut by whoever polls."""
     if poll_ms < 0:
-        raise HorologError(
-            ErrorCode.ILLEGAL_POLLING_TIME,
-            f"long_polling_timeout: {poll_ms} ms; 0 or more is needed",
-            field="long_polling_timeout",
-            limit="at least 0 ms",
+        raise refused(
+            "long_polling_timeout",
+            f"{poll_ms} ms; 0 or more is needed",
+            "at least 0 ms",
+            code=ErrorCode.ILLEGAL_POLLING_TIME,
         )
     return poll_ms
 

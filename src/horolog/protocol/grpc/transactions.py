@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import TRANSACTION_RECOVERY_MAX_MS
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -22,9 +22,7 @@ def transaction_of(text: str) -> int:
     """The log position; INVALID_TRANSACTION_ID if it is none that a producer was told."""
     if not _ID.match(text):
         why = f"{text[:40]!r} is none that this broker gives" if text.strip() else "blank"
-        raise HorologError(
-            ErrorCode.INVALID_TRANSACTION_ID, f"transaction_id: {why}", field="transaction_id"
-        )
+        raise refused("transaction_id", why, code=ErrorCode.INVALID_TRANSACTION_ID)
     return int(text, 16)
 
 
@@ -35,12 +33,10 @@ def half_properties(system: pb.SystemProperties) -> bytes:
         wished = system.orphaned_transaction_recovery_duration
         wished_ms = wished.seconds * 1000 + wished.nanos // 1_000_000
         if wished_ms > TRANSACTION_RECOVERY_MAX_MS:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"orphaned_transaction_recovery_duration: {wished_ms} ms; "
-                f"at most {TRANSACTION_RECOVERY_MAX_MS} ms are allowed",
-                field="orphaned_transaction_recovery_duration",
-                limit=f"{TRANSACTION_RECOVERY_MAX_MS} ms",
+            raise refused(
+                "orphaned_transaction_recovery_duration",
+                f"{wished_ms} ms; at most {TRANSACTION_RECOVERY_MAX_MS} ms are allowed",
+                f"{TRANSACTION_RECOVERY_MAX_MS} ms",
             )
         if wished_ms > 0:
             stored[properties.CHECK_IMMUNITY] = str(-(-wished_ms // 1000))

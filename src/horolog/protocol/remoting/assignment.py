@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 
 PULL, POP = "PULL", "POP"
 ANY_QUEUE = -1
@@ -20,11 +20,10 @@ _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 def share(strategy: str, queues: int, client_id: str, clients: Sequence[str]) -> list[int]:
     """The queues of a client of a group; none if it is not among the clients.  BAD_REQUEST: unknown strategy."""
     if strategy not in _STRATEGIES:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"strategyName: {strategy[:40]!r}; there are {' and '.join(_STRATEGIES)}",
-            field="strategyName",
-            limit=", ".join(_STRATEGIES),
+        raise refused(
+            "strategyName",
+            f"{strategy[:40]!r}; there are {' and '.join(_STRATEGIES)}",
+            ", ".join(_STRATEGIES),
         )
     ordered = sorted(clients)
     if client_id not in ordered:
@@ -40,10 +39,5 @@ def share(strategy: str, queues: int, client_id: str, clients: Sequence[str]) ->
 def check_mode(mode: object) -> str:
     """The mode itself; BAD_REQUEST if there is no such."""
     if mode not in (PULL, POP):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"mode: {str(mode)[:40]!r}; there are {PULL} and {POP}",
-            field="mode",
-            limit=f"{PULL}, {POP}",
-        )
+        raise refused("mode", f"{str(mode)[:40]!r}; there are {PULL} and {POP}", f"{PULL}, {POP}")
     return str(mode)

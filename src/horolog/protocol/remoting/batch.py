@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX
 
 _ITEM = struct.Struct(">iiiii")
@@ -103,16 +103,14 @@ def _cut_each(body: bytes) -> Items:
 
 def _wrong_count(count: str) -> HorologError:
     limit = f"1 to {MESSAGES_PER_SEND_MAX}"
-    return HorologError(
-        ErrorCode.MESSAGE_CORRUPTED,
-        f"messages: {count} in one batch; {limit} are allowed",
-        field="messages",
-        limit=limit,
+    return refused(
+        "messages",
+        f"{count} in one batch; {limit} are allowed",
+        limit,
+        code=ErrorCode.MESSAGE_CORRUPTED,
     )
 
 
 def broken_batch(number: int, why: str) -> HorologError:
     """The refusal of a batch for the message of that number, from 1 on."""
-    return HorologError(
-        ErrorCode.MESSAGE_CORRUPTED, f"body: message {number} of the batch {why}", field="body"
-    )
+    return refused("body", f"message {number} of the batch {why}", code=ErrorCode.MESSAGE_CORRUPTED)

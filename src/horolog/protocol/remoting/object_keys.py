@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],]|[^"{}\[\],:\s]++|[:\s]++', re.DOTALL)
 _OPENING = {b"}": b"{", b"]": b"["}
@@ -36,7 +36,7 @@ def read(body: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise HorologError(ErrorCode.BAD_REQUEST, "body: no JSON object", field="body")
+        raise refused("body", "no JSON object")
     return found
 
 

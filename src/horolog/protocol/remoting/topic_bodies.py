@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.remoting import object_keys
 
@@ -149,4 +149,4 @@ def _type_named(name: str) -> TopicType:
 
 
 def _bad_attribute(why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"attributes: {why}", field="attributes")
+    return refused("attributes", why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
 from horolog.protocol.rocketmq.message import check_id, check_stored_size
@@ -87,11 +87,7 @@ def _last(marked: bytes, mark: bytes) -> bytes:
 
 def half_message() -> HorologError:
     """The refusal of a message of a transaction among others."""
-    return HorologError(
-        ErrorCode.BAD_REQUEST,
-        "TRAN_MSG: a message of a transaction in a batch; send it alone",
-        field="TRAN_MSG",
-    )
+    return refused("TRAN_MSG", "a message of a transaction in a batch; send it alone")
 
 
 def is_half(stored: bytes) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MAX = 1_024  # queues of SCHEDULE_TOPIC_XXXX
@@ -84,7 +84,7 @@ def parse_levels(text: str, field: str = "message_delay_level") -> Levels:
 
 
 def _no_levels(field: str, why: str) -> HorologError:
-    return HorologError(ErrorCode.CONFIG, f"{field}: {why}", field=field)
+    return refused(field, why, code=ErrorCode.CONFIG)
 
 
 def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
@@ -175,7 +175,5 @@ def _number(text: bytes, name: bytes) -> int | None:
     if not digits.isdigit() or len(digits) > _DIGITS:
         field = name[1:-1].decode()
         shown = value[:40].decode("utf-8", "replace")
-        raise HorologError(
-            ErrorCode.ILLEGAL_DELIVERY_TIME, f"{field}: {shown!r} is no number", field=field
-        )
+        raise refused(field, f"{shown!r} is no number", code=ErrorCode.ILLEGAL_DELIVERY_TIME)
     return int(value)

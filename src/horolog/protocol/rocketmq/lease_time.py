@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import INVISIBLE_MAX_MS
 
 
@@ -15,9 +15,9 @@ def check_invisible(invisible_ms: int, least_ms: int) -> int:
         if invisible_ms < least_ms
         else f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
     )
-    raise HorologError(
-        ErrorCode.ILLEGAL_INVISIBLE_TIME,
-        f"invisible_duration: {invisible_ms} ms: {why} ms",
-        field="invisible_duration",
-        limit=f"{least_ms} to {INVISIBLE_MAX_MS} ms",
+    raise refused(
+        "invisible_duration",
+        f"{invisible_ms} ms: {why} ms",
+        f"{least_ms} to {INVISIBLE_MAX_MS} ms",
+        code=ErrorCode.ILLEGAL_INVISIBLE_TIME,
     )

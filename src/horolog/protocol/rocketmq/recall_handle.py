@@ -12,7 +12,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 
 _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
@@ -77,4 +77,4 @@ def _number(text: str, limit: int, what: str) -> int:
 
 
 def _rotten(why: str) -> HorologError:
-    return HorologError(ErrorCode.BAD_REQUEST, f"recall_handle: {why}", field="recall_handle")
+    return refused("recall_handle", why)

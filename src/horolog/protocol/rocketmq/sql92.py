@@ -31,7 +31,7 @@ from lark.exceptions import (
     VisitError,
 )
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import FILTER_EXPRESSION_MAX, SQL_DEPTH_MAX
 from horolog.protocol.rocketmq import sql_conditions as conditions
 from horolog.protocol.rocketmq.sql_conditions import LONG_MAX, Compute, Get, Node, NoMatch, Value
@@ -155,12 +155,7 @@ def _check_depth(text: str) -> None:
 
 
 def _illegal(why: str, limit: str = "") -> HorologError:
-    return HorologError(
-        ErrorCode.ILLEGAL_FILTER,
-        f"filter_expression: SQL92: {why[:200]}",
-        field="filter_expression",
-        limit=limit,
-    )
+    return refused("filter_expression", f"SQL92: {why[:200]}", limit, code=ErrorCode.ILLEGAL_FILTER)
 
 
 def _unquoted(token: Token) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import NOTIFIED_AT_ONCE, NOTIFY_MS
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.queue_commands import PutGroup
@@ -97,11 +97,7 @@ class ClientCodes:
         """Whether the broker can filter as a client wants."""
         wanted = content(request.frame).get("subscriptionData")
         if not isinstance(wanted, dict):
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                "subscriptionData: missing, or no JSON object",
-                field="subscriptionData",
-            )
+            raise refused("subscriptionData", "missing, or no JSON object")
         check_filter(read_subscription(wanted))
         return DONE
 

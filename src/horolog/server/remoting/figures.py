@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from horolog import __version__
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.limits import ADMIN_LIST_MAX, QUEUES_MAX, TURN_READ_BYTES
 from horolog.protocol.commands import (
     BrokerView,
@@ -141,11 +141,10 @@ class FigureCodes:
         elif name == "BROKER_GET_NUMS":
             recent = self._rates.gets()
         else:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"statsName: {name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
-                field="statsName",
-                limit=_STATS,
+            raise refused(
+                "statsName",
+                f"{name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
+                _STATS,
             )
         return Answer(body=bodies.stats_data(*map(_item, recent)))
 

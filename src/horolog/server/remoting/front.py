@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from horolog.access.guard import Guard
 from horolog.access.rules import Identity
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code
@@ -288,4 +288,4 @@ class RemotingFront:
 def _unknown(code: int) -> HorologError:
     known = code in Code.__members__.values()
     what = f"{Code(code).name} ({code})" if known else str(code)
-    return HorologError(ErrorCode.NOT_IMPLEMENTED, f"code: {what} is not supported", field="code")
+    return refused("code", f"{what} is not supported", code=ErrorCode.NOT_IMPLEMENTED)

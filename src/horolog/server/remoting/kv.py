@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import KV_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import DONE, Answer, text
@@ -62,11 +62,10 @@ class KvTable:
     def _keep(self, changed: dict[str, dict[str, str]]) -> None:
         content = orjson.dumps(changed, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         if len(content) > KV_BYTES_MAX:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"value: the table would have {len(content)} bytes; at most {KV_BYTES_MAX} are allowed",
-                field="value",
-                limit=f"{KV_BYTES_MAX} bytes",
+            raise refused(
+                "value",
+                f"the table would have {len(content)} bytes; at most {KV_BYTES_MAX} are allowed",
+                f"{KV_BYTES_MAX} bytes",
             )
         replace_file(self._storage, "", FILE, content)
         self._table = changed
@@ -83,10 +82,10 @@ def _read(storage: Storage) -> dict[str, dict[str, str]]:
         isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
         for values in found.values()
     ):
-        raise HorologError(
-            ErrorCode.DAMAGED,
-            f"{FILE}: no table of namespaces, keys and values; repair it, or remove it",
-            field=FILE,
+        raise refused(
+            FILE,
+            "no table of namespaces, keys and values; repair it, or remove it",
+            code=ErrorCode.DAMAGED,
         )
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 from horolog.limits import MIB
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage
@@ -166,11 +166,7 @@ class MemberCodes:
         except ValueError:
             position = -1
         if len(message_id) not in (32, 56) or not 0 <= position < 1 << 63:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"msgId: {message_id[:80]!r} is no id that names a place in the log",
-                field="msgId",
-            )
+            raise refused("msgId", f"{message_id[:80]!r} is no id that names a place in the log")
         layout: bytes = await self._engine.submit(ReadMessage(position))
         return await self._pass_on(request.frame, layout)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import (
     CommitOffsets,
@@ -96,11 +96,7 @@ class OffsetCodes:
         frame = request.frame
         bound = text(frame, "boundaryType", "LOWER").upper() or "LOWER"
         if bound not in _BOUNDS:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"boundaryType: {bound[:40]!r} is none of {', '.join(_BOUNDS)}",
-                field="boundaryType",
-            )
+            raise refused("boundaryType", f"{bound[:40]!r} is none of {', '.join(_BOUNDS)}")
         command = SearchOffset(
             text(frame, "topic"),
             _queue_of(request),
@@ -132,11 +128,10 @@ class OffsetCodes:
     async def _view(self, topic: str, queue_id: int) -> TopicView:
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
         if not 0 <= queue_id < view.queues:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"queueId: {queue_id}; topic {topic!r} has the queues 0 to {view.queues - 1}",
-                field="queueId",
-                limit=f"0 to {view.queues - 1}",
+            raise refused(
+                "queueId",
+                f"{queue_id}; topic {topic!r} has the queues 0 to {view.queues - 1}",
+                f"0 to {view.queues - 1}",
             )
         return view
 

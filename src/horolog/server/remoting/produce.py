@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Recall, RecallStatus, Sent
 from horolog.protocol.remoting.codes import Code, Status
@@ -142,11 +142,7 @@ class ProduceCodes:
         topic = check_topic(text(request.frame, "topic"))
         handle = decode_recall_handle(text(request.frame, "recallHandle"))
         if handle.topic != topic:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"recallHandle: of topic {handle.topic!r}, not {topic!r}",
-                field="recallHandle",
-            )
+            raise refused("recallHandle", f"of topic {handle.topic!r}, not {topic!r}")
         command = Recall(topic, handle.message_id, handle.due_ms, handle.origin)
         recalled = await messages.recall(self._node.engine, command)
         if recalled.status is RecallStatus.CANCELLED:

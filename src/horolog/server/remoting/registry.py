@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, refused
 from horolog.limits import (
     CLIENTS_REMEMBERED_MAX,
     REMOTING_CLIENT_EXPIRY_MS,
@@ -137,22 +137,22 @@ class Registry:
             known = (self.member(c.group, heartbeat.client_id) for c in heartbeat.consumers)
             size -= sum(_bytes_of(member.consumer) for member in known if member)
             if size > 0 and self._subscription_bytes + size > SUBSCRIPTIONS_BYTES_MAX:
-                raise HorologError(
-                    ErrorCode.TOO_MANY_REQUESTS,
-                    f"subscriptionDataSet: those of all clients would take {self._subscription_bytes + size} bytes;"
+                raise refused(
+                    "subscriptionDataSet",
+                    f"those of all clients would take {self._subscription_bytes + size} bytes;"
                     f" at most {SUBSCRIPTIONS_BYTES_MAX} are allowed",
-                    field="subscriptionDataSet",
-                    limit=f"{SUBSCRIPTIONS_BYTES_MAX} bytes",
+                    f"{SUBSCRIPTIONS_BYTES_MAX} bytes",
+                    code=ErrorCode.TOO_MANY_REQUESTS,
                 )
 
     def _check_entries(self, heartbeat: Heartbeat) -> None:
         more = len(heartbeat.producers) + len(heartbeat.consumers)
         if self._entries + more > CLIENTS_REMEMBERED_MAX and not self._knows_all(heartbeat):
-            raise HorologError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"clientID: {self._entries} clients are in groups, and no more of them are taken",
-                field="clientID",
-                limit=f"{CLIENTS_REMEMBERED_MAX} clients",
+            raise refused(
+                "clientID",
+                f"{self._entries} clients are in groups, and no more of them are taken",
+                f"{CLIENTS_REMEMBERED_MAX} clients",
+                code=ErrorCode.TOO_MANY_REQUESTS,
             )
 
     def _knows_all(self, heartbeat: Heartbeat) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import refused
 from horolog.protocol.commands import Sent
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
@@ -52,18 +52,11 @@ def retry_of(alone: Gathered, group: str, *, in_order: bool) -> SendRetry:
     """
     frame = alone.requests[0].frame
     if isinstance(alone.command, SendHalf):
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            "TRAN_MSG: a retry topic takes no messages of transactions",
-            field="TRAN_MSG",
-        )
+        raise refused("TRAN_MSG", "a retry topic takes no messages of transactions")
     records, sizes = alone.command.columns()
     if len(sizes) != 1:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"batch: {len(sizes)} messages; a retry topic takes one at a time",
-            field="batch",
-            limit="1 message",
+        raise refused(
+            "batch", f"{len(sizes)} messages; a retry topic takes one at a time", "1 message"
         )
     name = "maxReconsumeTimes" if frame.code == Code.SEND_MESSAGE else "l"
     return SendRetry(group, records, _retry_max(frame, name), in_order)

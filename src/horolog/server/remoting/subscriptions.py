@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.remoting.client_bodies import subscription_data
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.ready.filter import ALL_TAGS, TagFilter, parse_filter, parse_tags
@@ -13,11 +13,11 @@ from horolog.ready.filter import ALL_TAGS, TagFilter, parse_filter, parse_tags
 def check_filter(subscription: Subscription) -> None:
     """ILLEGAL_FILTER unless the broker can filter by it."""
     if subscription.type not in (TAG, SQL92):
-        raise HorologError(
-            ErrorCode.ILLEGAL_FILTER,
-            f"expressionType: {subscription.type[:40]!r} is not supported; use {TAG} or {SQL92}",
-            field="expressionType",
-            limit=f"{TAG}, {SQL92}",
+        raise refused(
+            "expressionType",
+            f"{subscription.type[:40]!r} is not supported; use {TAG} or {SQL92}",
+            f"{TAG}, {SQL92}",
+            code=ErrorCode.ILLEGAL_FILTER,
         )
     parse_filter(subscription.expression, is_sql=subscription.type == SQL92)
 

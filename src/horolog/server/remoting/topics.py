@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_DEFAULT, QUEUES_MAX, TOPICS_MAX
 from horolog.protocol.commands import (
     ChangeTopic,
@@ -111,10 +111,9 @@ class TopicCodes:
     async def _change_perms(self, request: Request, changed: Callable[[int], int]) -> int:
         broker = text(request.frame, "brokerName")
         if broker != self._node.broker_name:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"brokerName: {broker[:200]!r} is not known here; this is {self._node.broker_name!r}",
-                field="brokerName",
+            raise refused(
+                "brokerName",
+                f"{broker[:200]!r} is not known here; this is {self._node.broker_name!r}",
             )
         count = 0
         for topic in [topic async for topic in topics(self._engine)]:
@@ -190,10 +189,8 @@ class TopicCodes:
         """The same names, if the cluster is this one."""
         cluster = text(request.frame, "cluster")
         if cluster != self._node.cluster_name:
-            raise HorologError(
-                ErrorCode.BAD_REQUEST,
-                f"cluster: {cluster!r} is not known here; this is {self._node.cluster_name!r}",
-                field="cluster",
+            raise refused(
+                "cluster", f"{cluster!r} is not known here; this is {self._node.cluster_name!r}"
             )
         return await self.names(request)
 
