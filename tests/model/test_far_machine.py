@@ -12,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from horolog.delay import pending
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.compaction import FarSettings
+from horolog.delay.filing import Unfiled
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
-from horolog.delay.store import DelayStore, Unfiled
+from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.control_records import origins_of

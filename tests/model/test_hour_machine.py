@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from horolog.delay import pending
 from horolog.delay.entry_files import Filing
+from horolog.delay.filing import Unfiled
 from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
 from horolog.delay.state import EntryState, decode_state, encode_state
-from horolog.delay.store import DelayStore, Unfiled
+from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind

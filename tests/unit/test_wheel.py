@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
-from horolog.delay.store import DelayStore, Unfiled
+from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from horolog.broker.key_columns import KeyColumns
 from horolog.broker.topics import Topic
 from horolog.delay.far.adopted import Adoption
+from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
-from horolog.delay.store import Unfiled
 from horolog.delay.tier import Step
 
 

@@ -21,9 +21,10 @@ from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
+from horolog.delay.filing import Unfiled
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
-from horolog.delay.store import DelayStore, Unfiled
+from horolog.delay.store import DelayStore
 from horolog.delay.tier import Step, Tier
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.tier import LakeTier

@@ -1,6 +1,6 @@
 """Scheduled messages at rest: `near` (hours), `far` (buffers and runs), `run` (run files); `store` joins them.
 
-store                       where every scheduled message is filed, and found again
+store, filing               where every scheduled message rests, and is found again; how it gets there
 entry, entry_files          one message, and the pair of files that messages are appended to
 entry_keys, key_run         the entries of such a pair by message id
 state                       what a message can become, as a table

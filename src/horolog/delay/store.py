@@ -1,11 +1,8 @@
-"""Where every scheduled message is filed, and found again: near ones in hours, far ones in the far store.
-
-`file` is the place where the two part, by the append time in the log, so that a replay decides the same.
-"""
+"""Where every scheduled message rests, and is found again: near ones in hours, far ones in the far store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,17 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged, Repair, quarantine_problem
-from horolog.delay.entry import ENTRY, is_readable, record_crcs
-from horolog.delay.entry_files import Filing
+from horolog.delay.entry import ENTRY, is_readable
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
-from horolog.delay.near.filing import file_in_hours
+from horolog.delay.filing import Filed, Unfiled, file_by_due_time
 from horolog.delay.near.hour import Hour
-from horolog.delay.near.hours import by_hour
 from horolog.delay.near.store import NearStore
 from horolog.delay.repair import ReadLog, are_intact, repair_records
 from horolog.delay.repair_entries import repair_rows
@@ -31,26 +26,9 @@ from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Tier
-from horolog.errors import NO_ROOM, HorologError, Problem
-from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.errors import Problem
+from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage
-
-
-class Filed(NamedTuple):
-    """Where messages went: due times, origins and references, columns of equal length."""
-
-    due_ms: npt.NDArray[np.int64]
-    origin: npt.NDArray[np.uint64]
-    ref: npt.NDArray[np.int64]
-
-
-class Unfiled(NamedTuple):
-    """Committed scheduled messages, in log order."""
-
-    heads: npt.NDArray[Any]  # log.record.HEAD
-    origins: npt.NDArray[np.uint64]
-    records: memoryview  # one after the other
-    append_ms: int  # of their frame
 
 
 class Captured(NamedTuple):
@@ -125,63 +103,10 @@ class DelayStore:
 
     def file(self, unfiled: Unfiled) -> tuple[Filed, Unfiled | None]:
         """File scheduled messages: where they went, and those for which the disk had no space."""
-        heads, origins, records, append_ms = unfiled
-        sizes = heads["size"].astype(np.int64)
-        ends = sizes.cumsum()
-        whole = bytes(records)
-        slices = [whole[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
-        filing = Filing(
-            heads["due_ms"],
-            origins,
-            sizes,
-            heads["key"],
-            heads["topic"],
-            heads["tags"],
-            record_crcs(slices, origins),
-            whole,
-        )
-        order, hours, cuts = by_hour(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
-        if order is not None:
-            filing = filing.chosen(order, b"".join([slices[i] for i in order.tolist()]))
-        refs = [np.empty(0, np.int64)]
-        rest = None
-        try:
-            for source, rows in self._file(hours, cuts, filing):
-                self._sources[source.source_id] = source
-                refs.append(refs_of(source.source_id, rows))
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            left = np.arange(len(heads)) if order is None else order
-            left = np.sort(left[cuts[len(refs) - 1] :])
-            bodies = b"".join([slices[i] for i in left.tolist()])
-            rest = Unfiled(heads[left], origins[left], memoryview(bodies), append_ms)
-        found = np.concatenate(refs)
-        return Filed(filing.due_ms[: len(found)], filing.origin[: len(found)], found), rest
-
-    def _file(
-        self, hours: Sequence[int | None], cuts: Sequence[int], filing: Filing
-    ) -> Iterator[tuple[Hour | FarBuffer, Rows]]:
-        """File what is far, then hour by hour; gives each source and the rows in it, when it has them."""
-        near = [hour for hour in hours if hour is not None]
-        far = cuts[len(hours) - len(near)]  # messages
-        records, far_bytes = memoryview(filing.records), int(filing.size[:far].sum())
-        if far:
-            yield self.far.file(filing.chosen(slice(far), records[:far_bytes]))
-        opened: list[Hour] = []
-        failure = None
-        for hour in near:
-            try:
-                opened.append(self.near.open(hour))
-            except HorologError as error:
-                failure = error  # for the hours before it there is space, perhaps
-                break
-        if opened:
-            edges = [cut - far for cut in cuts[len(hours) - len(near) :][: len(opened) + 1]]
-            part = filing.chosen(slice(far, far + edges[-1]), records[far_bytes:])
-            yield from zip(opened, file_in_hours(opened, edges, part), strict=True)
-        if failure is not None:
-            raise failure
+        filed, rest, sources = file_by_due_time(self.near, self.far, unfiled)
+        for source in sources:
+            self._sources[source.source_id] = source
+        return filed, rest
 
     # --- references -----------------------------------------------------------------------------
 

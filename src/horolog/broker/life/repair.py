@@ -21,8 +21,8 @@ from horolog.broker.life.quarantine import Note, write_note
 from horolog.broker.send.message_frames import unfiled_of
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
+from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
-from horolog.delay.store import Unfiled
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint

@@ -19,7 +19,7 @@ from horolog.broker.queue_units import visible_units
 from horolog.broker.send import late_marks
 from horolog.broker.shard import Shard
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.store import Unfiled
+from horolog.delay.filing import Unfiled
 from horolog.delay.tier import Step
 from horolog.log.control_records import encode_adopt
 from horolog.log.record import Kind

@@ -1,0 +1,108 @@
+"""Filing: where near and far messages part, by the append time in the log, so that a replay decides the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.delay.entry import record_crcs
+from horolog.delay.entry_files import Filing
+from horolog.delay.far.buffer import FarBuffer
+from horolog.delay.far.store import FarStore
+from horolog.delay.near.filing import file_in_hours
+from horolog.delay.near.hour import Hour
+from horolog.delay.near.hours import by_hour
+from horolog.delay.near.store import NearStore
+from horolog.delay.source import Rows, refs_of
+from horolog.errors import NO_ROOM, HorologError
+from horolog.limits import HOUR_MS, NEAR_HOURS
+
+
+class Filed(NamedTuple):
+    """Where messages went: due times, origins and references, columns of equal length."""
+
+    due_ms: npt.NDArray[np.int64]
+    origin: npt.NDArray[np.uint64]
+    ref: npt.NDArray[np.int64]
+
+
+class Unfiled(NamedTuple):
+    """Committed scheduled messages, in log order."""
+
+    heads: npt.NDArray[Any]  # log.record.HEAD
+    origins: npt.NDArray[np.uint64]
+    records: memoryview  # one after the other
+    append_ms: int  # of their frame
+
+
+def file_by_due_time(
+    near: NearStore, far: FarStore, unfiled: Unfiled
+) -> tuple[Filed, Unfiled | None, list[Hour | FarBuffer]]:
+    """File scheduled messages: where they went, those for which the disk had no space, and the files that have got some."""
+    heads, origins, records, append_ms = unfiled
+    sizes = heads["size"].astype(np.int64)
+    ends = sizes.cumsum()
+    whole = bytes(records)
+    slices = [whole[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+    filing = Filing(
+        heads["due_ms"],
+        origins,
+        sizes,
+        heads["key"],
+        heads["topic"],
+        heads["tags"],
+        record_crcs(slices, origins),
+        whole,
+    )
+    order, hours, cuts = by_hour(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
+    if order is not None:
+        filing = filing.chosen(order, b"".join([slices[i] for i in order.tolist()]))
+    refs = [np.empty(0, np.int64)]
+    sources: list[Hour | FarBuffer] = []
+    rest = None
+    try:
+        for source, rows in _file(near, far, hours, cuts, filing):
+            sources.append(source)
+            refs.append(refs_of(source.source_id, rows))
+    except HorologError as error:
+        if error.code not in NO_ROOM:
+            raise
+        left = np.arange(len(heads)) if order is None else order
+        left = np.sort(left[cuts[len(refs) - 1] :])
+        bodies = b"".join([slices[i] for i in left.tolist()])
+        rest = Unfiled(heads[left], origins[left], memoryview(bodies), append_ms)
+    found = np.concatenate(refs)
+    filed = Filed(filing.due_ms[: len(found)], filing.origin[: len(found)], found)
+    return filed, rest, sources
+
+
+def _file(
+    near: NearStore,
+    far: FarStore,
+    hours: Sequence[int | None],
+    cuts: Sequence[int],
+    filing: Filing,
+) -> Iterator[tuple[Hour | FarBuffer, Rows]]:
+    """File what is far, then hour by hour; gives each source and the rows in it, when it has them."""
+    near_hours = [hour for hour in hours if hour is not None]
+    far_count = cuts[len(hours) - len(near_hours)]
+    records, far_bytes = memoryview(filing.records), int(filing.size[:far_count].sum())
+    if far_count:
+        yield far.file(filing.chosen(slice(far_count), records[:far_bytes]))
+    opened: list[Hour] = []
+    failure = None
+    for hour in near_hours:
+        try:
+            opened.append(near.open(hour))
+        except HorologError as error:
+            failure = error  # for the hours before it there is space, perhaps
+            break
+    if opened:
+        edges = [cut - far_count for cut in cuts[len(hours) - len(near_hours) :][: len(opened) + 1]]
+        part = filing.chosen(slice(far_count, far_count + edges[-1]), records[far_bytes:])
+        yield from zip(opened, file_in_hours(opened, edges, part), strict=True)
+    if failure is not None:
+        raise failure
