@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Page, expect
-from scenario_doors import GrpcSide
+from scenario_grpc import GrpcSide
 
 from horolog.admin.client import path_of
 from horolog.testing.broker import BrokerProcess

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
-from scenario_doors import GrpcSide
+from scenario_grpc import GrpcSide
 
 from horolog.testing.broker import BrokerProcess
 

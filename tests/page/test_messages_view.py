@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from many_pending import load
 from playwright.sync_api import Browser, Page, expect
-from scenario_doors import GrpcSide
+from scenario_grpc import GrpcSide
 
 from horolog.testing.broker import BrokerProcess
 from horolog.units import parse_time_ms

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from scenario_doors import GrpcSide
+from scenario_grpc import GrpcSide
 
 from horolog.admin.client import path_of
 from horolog.testing.broker import BrokerProcess, installed_command
