@@ -210,3 +210,53 @@ def test_only_sectors_that_cannot_be_read_are_zeros() -> None:
     assert lost == [(SECTOR_BYTES, 2 * SECTOR_BYTES)]
     assert read == content[50:SECTOR_BYTES] + bytes(SECTOR_BYTES) + content[2 * SECTOR_BYTES :]
     assert read_around(Bad(content, bad), 0, SECTOR_BYTES) == content[:SECTOR_BYTES]
+
+
+@pytest.mark.parametrize("part", ["queues", "hours", "runs"])
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_directory_in_the_place_of_a_derived_file_is_damage(
+    make_world, tmp_path, part, which
+) -> None:
+    """What can be made again from the log is; it kept starts from serving."""
+    world = make_world(root=tmp_path)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    now = world.clock.wall_ms()
+    for i, due in enumerate([0, now + 2 * HOUR_MS, now + 3 * DAY_MS] * 4):
+        world.broker.ask(SendMessages("t", [made(f"m{i:03d}", due)]))
+    checkpoint(world)
+    world.disk.crash(power_cut=False)
+    files = sorted(
+        each
+        for each in (tmp_path / "shard-00" / part).rglob("*")
+        if each.suffix in (".cq", ".idx", ".log")
+    )
+    files[which].unlink()
+    files[which].mkdir()
+    world.broker.open()
+    assert world.broker.ask(CountPending()).total == 8
+    assert take_all(world) == ["m000", "m003", "m006", "m009"]
+
+
+def test_old_files_that_cannot_be_removed_end_nothing(world) -> None:
+    """The checkpoint that they are too old for is durable; the next one tries again."""
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + HOUR_MS
+
+    def refuse(what: str) -> None:
+        if what.startswith("remove "):
+            raise HorologError(ErrorCode.DIRECTORY_READ_ONLY, f"{what}: Operation not permitted")
+
+    world.disk.on_effect = refuse
+    for i in range(4):
+        world.broker.ask(SendMessages("t", [made(f"m{i:03d}", due)]))
+        checkpoint(world)
+    too_many = len(world.disk.list("shard-00/checkpoint"))
+    assert too_many > 2
+    world.disk.on_effect = None
+    for i in range(4, 6):
+        world.broker.ask(SendMessages("t", [made(f"m{i:03d}", due)]))
+        checkpoint(world)
+    assert len(world.disk.list("shard-00/checkpoint")) == 2
+    world.reopen()
+    assert world.broker.ask(CountPending()).total == 6

@@ -38,6 +38,7 @@ class CheckpointJob:
     former: str  # name of the checkpoint to keep beside this one; "": there is none
     log_below: int  # segments below this position are removed
     removed: bool = False  # whether what is to be removed was
+    not_removed: str = ""  # why not
     written: int = 0  # bytes
     delay_offsets: bytes = b""  # for people; empty while no level was used
     gone: list[str] = field(
@@ -82,7 +83,11 @@ class CheckpointJob:
         if self.delay_offsets:
             self._tell_delay_offsets(storage)
         if not keep:
-            self._delete(storage, place)
+            try:
+                self._delete(storage, place)
+            except HorologError as error:
+                # The checkpoint is durable, and what is too much does no harm: the next job tries again.
+                self.not_removed = error.message
 
     def _tell_delay_offsets(self, storage: Storage) -> None:
         try:

@@ -11,11 +11,12 @@ from horolog.broker.topics import Dropped
 from horolog.delay.damage import Damaged, quarantine_problem, quarantined_key
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.run_access import unreadable_key
+from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
     Checkpoint,
     acked_runs,
 )
-from horolog.log.consume_queue import queue_dir_name
+from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
 from horolog.ready.leases import Lease
 
 
@@ -46,8 +47,9 @@ def restore(
         first = firsts.get((topic_id, queue_id), 0)
         name = queue_dir_name(topic_id, queue_id)
         queue = topic.queues[queue_id]
-        if not queue.restore(first, length, has_directory=name in directories):
-            why = f"consume queue {queue_id} of topic {topic.name} does not have {length} units"
+        why = _restore_queue(queue, first, length, has_directory=name in directories)
+        if why:
+            why = f"consume queue {queue_id} of topic {topic.name} {why}"
             damaged.append(Damaged("queues", name, (name,), why))
         topic.tails[queue_id] = length
     for row in registry["hours"]:
@@ -85,6 +87,17 @@ def restore(
         if source.quarantined and not shard.problems.has(quarantined_key(source)):
             shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
     return damaged
+
+
+def _restore_queue(queue: ConsumeQueue, first: int, length: int, *, has_directory: bool) -> str:
+    """Why its files cannot be used; "" if they can."""
+    try:
+        whole = queue.restore(first, length, has_directory=has_directory)
+    except HorologError as error:
+        if error.code is not ErrorCode.DISK_FAILED:
+            raise
+        return f"cannot be used: {error}"  # such as a directory in the place of a file
+    return "" if whole else f"does not have {length} units"
 
 
 def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:

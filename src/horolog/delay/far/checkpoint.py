@@ -16,7 +16,7 @@ from horolog.delay.far.names import damaged_buffer, damaged_run, registry_row, s
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.run_state import decode_run_state, encode_run_state
 from horolog.delay.run.reader import RunInfo
-from horolog.errors import NO_ROOM, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.log.checkpoint import FAR_SETTLED
 from horolog.storage.sectors import read_if_any
 
@@ -92,7 +92,13 @@ def restore(
     far.next_file = registry.get("next", 1)
     for row in registry.get("buffers", []):
         mine = settled[settled["buffer"] == row["number"]]
-        buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_source_id())
+        try:
+            buffer = FarBuffer(far.storage, far.directory, row["number"], far.take_source_id())
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+            damaged.append(damaged_buffer(row, len(mine), error.message))
+            continue
         buffer.repair = far.repair
         why = buffer.restore(row["count"], row["log_bytes"], mine, tolerant=tolerant)
         if why:

@@ -14,6 +14,7 @@ from horolog.delay.entry_files import RepairRows
 from horolog.delay.near.hour import Hour
 from horolog.delay.near.hours import damaged_hour
 from horolog.delay.state import SECONDS, decode_state, encode_state, state_name
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS
 from horolog.storage.api import Storage
 from horolog.storage.sectors import read_if_any
@@ -66,7 +67,12 @@ class NearStore:
         state = decode_state(read_if_any(self._storage, f"{path}/{state_name(version)}"))
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
-        hour = self._made(hour_id)
+        try:
+            hour = self._made(hour_id)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+            return damaged_hour(row, error.message)  # such as a directory in the place of a file
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
