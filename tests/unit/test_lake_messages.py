@@ -17,12 +17,20 @@ from horolog.lake.serve.reader import LakeMessages
 from horolog.lake.table import reading
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
+    FoundMessage,
+    MessageState,
     Recall,
     RecallByKey,
     Recalled,
     RecalledMany,
     RecallMany,
     RecallStatus,
+)
+from horolog.protocol.history_commands import (
+    HistoryEvent,
+    MessageEvent,
+    MessageHistory,
+    ShowMessage,
 )
 from horolog.protocol.tier_commands import (
     DescribeTier,
@@ -47,11 +55,13 @@ class Core:
 
     def __init__(self, hours: dict[tuple[int, int], int]) -> None:
         self.hours = hours
+        self.committed_ms: dict[int, int] = {}
         self.here = RecalledMany(0, 0, 0)
         self.asked: list[RecallMany] = []
         self.answers: list[LookElsewhere | HorologError] = []  # the next ones, instead of `here`
         self.offloads = SimpleNamespace(messages=LakeMessages(self))  # type: ignore[arg-type]
         self.singles: list[Any] = []
+        self.known: tuple[list[FoundMessage], list[HistoryEvent]] = ([], [])
         self.between = lambda: None
 
     def submit(self, command: Any) -> asyncio.Future[Any]:
@@ -66,7 +76,10 @@ class Core:
         if isinstance(command, DescribeTier):
             hours = [TierHour(n, hour, 1, "t", rows) for (n, hour), rows in self.hours.items()]
             numbers = {number for number, _ in self.hours}
-            offloads = [OffloadView(n, "a", 0, "lake", f"uri{n}") for n in sorted(numbers)]
+            offloads = [
+                OffloadView(n, "a", 0, "lake", f"uri{n}", committed_ms=self.committed_ms.get(n, 0))
+                for n in sorted(numbers)
+            ]
             return TierView(sum(self.hours.values()), offloads, hours)
         if isinstance(command, ListRecalled):
             return []
@@ -79,6 +92,8 @@ class Core:
                     for place in zip(numbers.tolist(), hours.tolist(), strict=True)
                 ]
             )
+        if isinstance(command, ShowMessage):
+            return MessageHistory(*self.known)
         if not isinstance(command, RecallMany):
             self.singles.append(command)
             return self.answers.pop(0) if self.answers else CANCELLED
@@ -223,3 +238,24 @@ def test_by_key_each_message_that_may_be_elsewhere_is_recalled_by_itself(core, m
     core.answers = [LookElsewhere(nobody_looked, (("n", 9), ("m", ONE.due_ms), ("now", 0)))]
     asyncio.run(messages.recall_by_key(core, RecallByKey("t", "k")))
     assert [each.message_id for each in core.singles[1:]] == ["m", "n"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "committed_ms", "at_ms"),
+    [
+        ({(1, 3): 2, (2, 4): 2}, {1: 70, 2: 80}, 70),
+        ({(1, 3): 2, (2, 3): 2}, {1: 70, 2: 80}, None),  # which of the two has it?
+        ({(1, 3): 2}, {}, None),  # of a version that did not note it
+        ({(1, 4): 2}, {1: 70}, None),
+    ],
+)
+def test_when_a_message_went_there_is_told_where_it_is_certain(
+    hours: dict[tuple[int, int], int], committed_ms: dict[int, int], at_ms: int | None
+) -> None:
+    there = FoundMessage(MessageState.IN_TIER, "t", "m", [], ONE.due_ms, 64, 0, -1, 5, b"")
+    asked = Core(hours)
+    asked.committed_ms = committed_ms
+    accepted = HistoryEvent(MessageEvent.ACCEPTED, 5, {})
+    asked.known = [there], [accepted, HistoryEvent(MessageEvent.OFFLOADED, None, {})]
+    history = asyncio.run(messages.show(asked, ShowMessage("t", "m")))  # type: ignore[arg-type]
+    assert history.events == [accepted, HistoryEvent(MessageEvent.OFFLOADED, at_ms, {})]

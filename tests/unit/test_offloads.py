@@ -51,7 +51,11 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
     assert min(row[0] for row in rows) >= view.from_ms
     done = world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake"))
     assert (done.stage, done.waiting) == ("lake", 100)
+    committed_ms = world.clock.wall_ms()
     for _ in range(2):
+        (offload,) = world.broker.ask(DescribeTier(1 << 50)).offloads
+        assert offload.committed_ms == committed_ms
+        world.clock.advance(1)
         assert expected_counts(world) == before
         assert world.broker.ask(CountPending(by=CountBy.TOPIC)).topics == by_topic
         assert pending(world) == 120

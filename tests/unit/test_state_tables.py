@@ -76,7 +76,7 @@ def lake_in(stage: Stage) -> Lake:
     if stage in (Stage.FROZEN, Stage.LAKE):
         lake.happened(1, Event.FREEZE)
     if stage is Stage.LAKE:
-        lake.commit(1, "x", 2, 64, COUNTS)
+        lake.commit(1, {"uri": "x", "rows": 2}, 64, COUNTS)
     assert lake.stage_of(1) is stage
     lake.check_invariants()
     return lake
@@ -86,7 +86,7 @@ DONE = {
     Event.BEGIN: lambda lake: lake.begin(1, "a", FROM_MS),
     Event.BEGIN_UNFILED: lambda lake: lake.begin(1, "a", FROM_MS, is_whole=False),
     Event.FREEZE: lambda lake: lake.happened(1, Event.FREEZE),
-    Event.COMMIT: lambda lake: lake.commit(1, "x", 2, 64, COUNTS),
+    Event.COMMIT: lambda lake: lake.commit(1, {"uri": "x", "rows": 2}, 64, COUNTS),
     Event.ABORT: lambda lake: lake.abort(1),
     Event.PROMOTE: lambda lake: lake.promoted(1, 500_001, 1),
     Event.MADE_ANEW: lambda lake: lake.happened(1, Event.MADE_ANEW),

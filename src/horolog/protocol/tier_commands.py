@@ -158,6 +158,7 @@ class OffloadView:
     waiting: int = 0  # in the tier
     log_id: int = 0
     runs: list[FrozenView] = field(default_factory=list)
+    committed_ms: int = 0  # since when its messages wait there; 0: they do not, or it is not known
 
 
 class TierHour(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from horolog.broker.recall.recalls import worth_telling
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
     Command,
     FindMessages,
@@ -36,7 +37,7 @@ from horolog.protocol.history_commands import (
     ShowMessage,
     TopicsKnown,
 )
-from horolog.protocol.tier_commands import LookElsewhere
+from horolog.protocol.tier_commands import DescribeTier, LookElsewhere, TierView
 from horolog.server.running import OffloadMaker, TierReader
 
 _IN_TIER = {
@@ -179,8 +180,10 @@ async def topics_with(engine: Submits, message_id: str) -> list[str]:
 async def show(engine: Submits, query: ShowMessage) -> MessageHistory:
     """Everything that is known of the messages with an id; IN_TIER as for `find`."""
     here: MessageHistory = await engine.submit(query)
-    if here.messages or engine.offloads is None:
+    if engine.offloads is None:
         return here
+    if here.messages:
+        return await _with_offload(engine, query.topic, here)
     wanted = FindMessages(query.topic, query.message_id)
     there = await engine.offloads.messages.find(wanted)
     events = [
@@ -188,4 +191,30 @@ async def show(engine: Submits, query: ShowMessage) -> MessageHistory:
         for each in there
     ]
     events += [HistoryEvent(_IN_TIER[each.state], None, {}) for each in there]
-    return MessageHistory(there, events, complete=False)
+    found = MessageHistory(there, events, complete=False)
+    return await _with_offload(engine, query.topic, found)
+
+
+async def _with_offload(engine: Submits, topic: str, history: MessageHistory) -> MessageHistory:
+    """The same with the instant at which its message went to the tier.
+
+    The core counts what waits there by hour, topic and offload, so it is known where one offload alone has that hour.
+    """
+    there = [each.due_ms for each in history.messages if each.state is MessageState.IN_TIER]
+    if len(there) != 1:
+        return history
+    hour = there[0] // HOUR_MS
+    view: TierView = await engine.submit(DescribeTier((hour + 1) * HOUR_MS))
+    held_by = {
+        each.offload_id for each in view.hours if (each.hour, each.topic_name) == (hour, topic)
+    }
+    came_ms = [each.committed_ms for each in view.offloads if each.offload_id in held_by]
+    if len(came_ms) != 1 or not came_ms[0]:
+        return history
+    events = [
+        event._replace(at_ms=came_ms[0])
+        if event.event is MessageEvent.OFFLOADED and event.at_ms is None
+        else event
+        for event in history.events
+    ]
+    return replace(history, events=events)

@@ -152,6 +152,7 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
         "number": offload.offload_id,
         "uri": command.uri,
         "rows": command.rows,
+        "at_ms": wall_ms,
         "adopted": adopted_rows(host.delay.far, offload),
     }
     host.append_step(Step(fields, counts.tobytes()), wall_ms)
@@ -184,6 +185,7 @@ def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = Fal
         offload.rows,
         waiting,
         host.log_id,
+        committed_ms=offload.committed_ms,
     )
     if with_runs and offload.stage is Stage.FROZEN:
         view.runs = _runs(lake, host, offload)

@@ -71,6 +71,7 @@ class Offload:
     rows: int = 0  # that went into the table
     last_hour: int = 0
     position: int = 0  # log position after its commit
+    committed_ms: int = 0  # when that was; 0: not, or by a version that did not note it
 
     def row(self) -> dict[str, Any]:
         """What a checkpoint's registry says of it."""
@@ -207,12 +208,13 @@ class Lake:
         self._drop_gone(self.gone.all["number"] == offload_id)
 
     def commit(
-        self, offload_id: int, uri: str, rows: int, position: int, counts: npt.NDArray[Any]
+        self, offload_id: int, fields: dict[str, Any], position: int, counts: npt.NDArray[Any]
     ) -> None:
-        """The table has `rows` of it, of which these (COUNT rows) wait; `position` is after the record."""
+        """The table has it, and these (COUNT rows) of it wait; `fields` are the record's, `position` is after that."""
         self.happened(offload_id, Event.COMMIT)
         offload = self.offloads[offload_id]
-        offload.position, offload.uri, offload.rows = position, uri, rows
+        offload.position, offload.uri, offload.rows = position, fields["uri"], fields["rows"]
+        offload.committed_ms = fields.get("at_ms", 0)
         self.take(offload_id, counts)
 
     def take(self, offload_id: int, counts: npt.NDArray[Any]) -> None:

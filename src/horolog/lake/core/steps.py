@@ -135,7 +135,7 @@ def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_wh
             ) in far.missing:  # a replay: its file went when all of it was handed over or offloaded
                 missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
             _freeze(far, frozen=False)
-            lake.commit(offload_id, fields["uri"], fields["rows"], end, step.counts)
+            lake.commit(offload_id, fields, end, step.counts)
         case "abort":
             _freeze(far, frozen=False)
             lake.abort(offload_id)

@@ -127,7 +127,7 @@ def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
             lake.happened(offload_id, Event.FREEZE)
         case "commit":
             lake.note_gone(gone[gone["number"] == offload_id])
-            lake.commit(offload_id, fields["uri"], fields["rows"], placed.end, placed.step.counts)
+            lake.commit(offload_id, fields, placed.end, placed.step.counts)
         case "abort":
             lake.abort(offload_id)
         case "recalled":
