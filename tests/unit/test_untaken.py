@@ -68,6 +68,7 @@ def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
     slow.left -= 1
     assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS) == 1
     assert (slow.ended, stuck.ended) == (False, True)
+    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS) == 0, "it is counted once"
     stuck.left = 0
     assert answers.cut_off(90_000) == 0, "there is room again"
     assert not slow.ended

@@ -88,5 +88,6 @@ class Untaken:
                 if now_ms - since_ms >= UNTAKEN_STUCK_MS:
                     stuck.append(link)
         for link in stuck:
+            del self._stuck[link]  # it is among the links until its end was noticed
             link.cut_off()
         return len(stuck)
