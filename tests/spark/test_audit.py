@@ -32,6 +32,8 @@ def clean(tmp_path_factory) -> tuple[Path, Made]:
 
 def test_a_clean_log_has_no_fault(spark, clean, tmp_path):
     path, made = clean
+    (tmp_path / "findings.parquet").mkdir()  # as an audit leaves it that has found something
+    (tmp_path / "findings.parquet" / "part-0.parquet").touch()
     result = audit(spark, path, out=tmp_path)
     assert (result.faults, result.counts, result.overdue) == (0, {}, 0)
     assert result.total("scheduled") == MESSAGES + made.moved

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import gzip
 import json
 import os
 import re
@@ -22,7 +24,7 @@ from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.spark import bulk_load, load_plan
 from horolog.spark.failures import sentence_of
-from horolog.spark.load_input import Columns, selected
+from horolog.spark.load_input import Columns, read_input, selected
 from horolog.spark.load_job import batch_settings
 from horolog.spark.sink_columns import Unit
 from horolog.spark.sink_options import sink_options
@@ -253,7 +255,7 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
     ("arguments", "code", "expected"),
     [
         (["x.csv"], 3, "FILE: "),
-        (["x.txt"], 2, "'x.txt' has none of the extensions .csv, .parquet, .pq"),
+        (["x.txt"], 2, "'x.txt' has none of the extensions .csv, .json, .jsonl, .parquet, .pq"),
         (["x.csv", "y.parquet"], 2, "all files must be of one kind"),
         (["x.csv", "--jdbc", "jdbc:x", "--table", "t"], 2, "give files, or --jdbc and --table"),
         (["x.csv", "--table", "t"], 2, "goes together with --jdbc"),
@@ -298,6 +300,24 @@ def test_how_long_rows_may_be_overdue_is_a_setting(spark, broker) -> None:
         load(df, broker)
     assert load(df, broker, overdue_max="3d").rows == 3
     assert sorted(bodies(broker, "t")) == ["m0", "m1", "m2"]
+
+
+def test_texts_are_read_as_spreadsheets_and_databases_write_them(spark, tmp_path) -> None:
+    """Spark would take a backslash for what escapes a quote, and leave the quotes in the text."""
+    texts = ['{"a": "b"}', 'say "hi", you', "ends with \\", "Grüße"]
+    with gzip.open(tmp_path / "texts.csv.gz", "wt", newline="") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    found = read_input(spark, [str(tmp_path / "texts.csv.gz")], "", "").collect()
+    assert [row.text for row in found] == texts
+    with (tmp_path / "lines.csv").open("w", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([["text", "n"], ["two\nlines", 1]])
+    options = {"multiLine": "true", "sep": ";"}
+    (row,) = read_input(spark, [str(tmp_path / "lines.csv")], "", "", options).collect()
+    assert tuple(row) == ("two\nlines", "1")
+    lines = "\n".join(json.dumps({"text": text}) for text in texts)
+    (tmp_path / "texts.jsonl").write_text(lines)
+    found = read_input(spark, [str(tmp_path / "texts.jsonl")], "", "").collect()
+    assert [row.text for row in found] == texts
 
 
 def the_guides_csv() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from horolog.lake.table.schema import LakeFile, day_of, partition_of
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.pipeline.offload import shared_out
+from horolog.pipeline.promote import entries_of
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.storage.disk import Disk
@@ -174,6 +176,36 @@ def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) ->
     assert delta.forget(uri, day, 7) == sum(file.day < day for file in files)
     assert len(delta.files_of(uri, 7)) == sum(file.day >= day for file in files)
     assert delta.is_committed(uri, "feed", 7)
+
+
+def test_a_flipped_byte_of_a_file_is_told_and_never_promoted(runs, tmp_path) -> None:
+    """The broker makes fresh sums of what comes back, so nobody would notice later."""
+    uri = str(tmp_path / "lake")
+    delta.commit_files(uri, "feed", 7, export(runs, uri, START_MS))
+    hour = START_MS // HOUR_MS
+
+    def rows() -> list[tuple[object, ...]]:
+        """As a promotion takes them."""
+        found = [entries_of(table) for table in reading.rows_of_hour(uri, 7, hour)]
+        return [(e.tobytes(), bytes(r)) for each in found for e, r in zip(*each, strict=True)]
+
+    whole = rows()
+    path = Path(delta.files_of(uri, 7)[0])
+    content = path.read_bytes()
+    refusals = 0
+    for at in range(4, len(content), 131):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        try:
+            found = rows()
+            assert found == whole or len(found) < len(whole), at  # which a promotion refuses
+        except HorologError as error:
+            assert error.code is ErrorCode.DAMAGED
+            assert f"lake: {path} cannot be read (" in error.message
+            assert "\n" not in error.message
+            refusals += 1
+    assert refusals > 10
 
 
 def test_adopted_runs_have_the_origins_of_their_adoption(tmp_path) -> None:

@@ -13,6 +13,11 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.spark.failures import job_failures
 from horolog.testing.broker import installed_command
 
+OF_A_WORKER = """An exception was thrown from the Python worker:
+
+Traceback (most recent call last):
+  File "rows.py", line 95, in write_unit
+OSError: [Errno 28] No space left on device: '/lake'"""
 NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
 
 
@@ -23,6 +28,7 @@ NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
         (OSError("Couldn't deserialize thrift\nmore"), ErrorCode.DISK_FAILED, "offload: Couldn't deserialize thrift; a"),
         (pa.ArrowInvalid("no footer"), ErrorCode.SPARK_FAILED, "offload: no footer; a job may be run again"),
         (PySparkException("[BAD] it is\n\nJVM stacktrace:\nat a"), ErrorCode.SPARK_FAILED, "offload: [BAD] it is; a job"),
+        (PySparkException(OF_A_WORKER), ErrorCode.SPARK_FAILED, "offload: [Errno 28] No space left on device: '/lake'; a job"),
         (Py4JNetworkError("Answer from Java side is empty"), ErrorCode.SPARK_FAILED, "offload: Answer from Java side"),
     ],
 )  # fmt: skip

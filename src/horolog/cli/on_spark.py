@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,14 +27,19 @@ Conf = Annotated[
 
 @contextmanager
 def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """The session of `horolog pipeline COMMAND`, stopped in the end."""
+    """The session of `horolog pipeline COMMAND`, stopped in the end; what fails below it is a sentence."""
+    from horolog.spark.failures import job_failures
     from horolog.spark.session import make_session
 
     settings = pairs("--conf", conf or (), "NAME=VALUE")
     session = make_session(f"horolog pipeline {command}", master=master, conf=settings)
-    try:
-        yield session
-    finally:
+    with job_failures(command):
+        try:
+            yield session
+        except BaseException:
+            with suppress(Exception):  # a JVM that is gone would say that instead
+                session.stop()
+            raise
         session.stop()
 
 

@@ -51,7 +51,8 @@ class StagingFlag(StrEnum):
 
 def load(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE…", help="CSV or Parquet, by extension.")
+        list[str] | None,
+        typer.Argument(metavar="FILE…", help="CSV, JSON or Parquet, by extension."),
     ] = None,
     *,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Topic to schedule in.")],
@@ -85,6 +86,10 @@ def load(
         str, typer.Option(metavar="URL", help="Read --table from this database instead of files.")
     ] = "",
     table: Annotated[str, typer.Option(metavar="NAME", help="Table or (query) of --jdbc.")] = "",
+    read_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of Spark's reader; may be repeated."),
+    ] = None,
     rejects: Annotated[
         str,
         typer.Option(
@@ -129,9 +134,10 @@ def load(
     columns = Columns(
         deliver_at, body, tag, keys, message_id, pairs("--property", property_ or (), "NAME=EXPR")
     )
+    options = pairs("--read-option", read_option or (), "NAME=VALUE")
     with spark_session("load", master, conf) as session, typed_as(_FLAGS):
         unit = Unit(deliver_at_unit) if deliver_at_unit else None
-        df = selected(read_input(session, files or [], jdbc, table), columns, unit)
+        df = selected(read_input(session, files or [], jdbc, table, options), columns, unit)
         result = bulk_load(
             df,
             broker=admin,

@@ -6,13 +6,16 @@ from typing import Annotated
 
 import typer
 
+from horolog.admin.status import UnreachableError
 from horolog.cli.on_spark import Conf, Master, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
+from horolog.errors import HorologError
 from horolog.places import local_place
 from horolog.spark.packages import need_lake, need_spark
 from horolog.units import counted
 
+_WATCH_S = 300
 _FLAGS = {"from_ms": "--beyond", "app": "--app", "beyond": "--beyond"}
 Lake = Annotated[
     str, typer.Argument(metavar="LAKE", help="Directory of the Delta table; made if missing.")
@@ -78,7 +81,11 @@ def promote(
         str, typer.Option(metavar="DURATION", help="Hours that begin within this time.")
     ] = "2h",
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on, every five minutes, until stopped.")
+        bool,
+        typer.Option(
+            "--watch",
+            help="Go on, every five minutes, until stopped, also while no broker answers.",
+        ),
     ] = False,
     forget: Annotated[
         str,
@@ -96,24 +103,35 @@ def promote(
     need_lake()
     import time
 
-    from horolog.pipeline.promote import forget_past, promote_due
     from horolog.units import parse_duration_ms
 
     connect(admin)
-    note = None if as_json else lambda line: typer.echo(line, err=True)
+    ahead_ms = parse_duration_ms(ahead, field="--ahead")
+    keep_ms = parse_duration_ms(forget, field="--forget")
     while True:
-        with typed_as({"ahead": "--ahead", "forget": "--forget"}):
-            ahead_ms = parse_duration_ms(ahead, field="ahead")
-            keep_ms = parse_duration_ms(forget, field="forget")
-            done = promote_due(admin, ahead_ms=ahead_ms, note=note)
-            forget_past(admin, keep_ms)
-        if as_json:
-            print_json(done._asdict())
-        elif done.rows or not watch:
-            typer.echo(f"{counted(done.rows, 'message')} of {counted(done.hours, 'hour')}.")
+        try:
+            _promote_once(admin, ahead_ms, keep_ms, watch=watch, as_json=as_json)
+        except (HorologError, UnreachableError) as error:
+            if not watch:
+                raise
+            typer.echo(f"horolog: {error}; tried again in five minutes", err=True)
         if not watch:
             return
-        time.sleep(300)
+        time.sleep(_WATCH_S)
+
+
+def _promote_once(admin: str, ahead_ms: int, keep_ms: int, *, watch: bool, as_json: bool) -> None:
+    from horolog.pipeline.promote import forget_past, promote_due
+    from horolog.spark.failures import job_failures
+
+    note = None if as_json else lambda line: typer.echo(line, err=True)
+    with job_failures("promote"):
+        done = promote_due(admin, ahead_ms=ahead_ms, note=note)
+        forget_past(admin, keep_ms)
+    if as_json:
+        print_json(done._asdict())
+    elif done.rows or not watch:
+        typer.echo(f"{counted(done.rows, 'message')} of {counted(done.hours, 'hour')}.")
 
 
 def promote_late(broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:

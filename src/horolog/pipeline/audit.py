@@ -9,6 +9,7 @@ schedules and their hand-overs take well under a minute (docs/guides/pipeline.md
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -208,6 +209,7 @@ class _Audit:
         suspects(screen, plan).write.parquet(keys_at)
         keys = spark.read.parquet(keys_at)
         count = keys.count()
+        _clear(found)
         if not count:
             pq.write_table(FINDING_FIELDS.empty_table(), found)
             return {}
@@ -237,3 +239,11 @@ class _Audit:
         names = [sums.topic(number) for number in table["topic"].to_pylist()]
         at = table.schema.get_field_index("topic")
         return table.set_column(at, "topic", pa.array(names, pa.string()))
+
+
+def _clear(place: Path) -> None:
+    """Remove the findings of an earlier audit: without any they are a file, else a directory of Spark's."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What Spark says when a job fails, as one sentence."""
+"""What Spark, Arrow, Delta or the disk say when a job fails, as one sentence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, first_line
 
 _OURS = re.compile(
     r"(?:horolog\.errors\.HorologError|horolog\.admin\.status\.UnreachableError): (.+)"
 )
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 _JAVA_CLASS = re.compile(r"^: (?:[\w.$]+: )?")
 
 
@@ -26,12 +27,39 @@ def spark_failures(what: str) -> Iterator[None]:
         raise HorologError(ErrorCode.SPARK_FAILED, f"{what}: {sentence_of(error)}") from error
 
 
+_LIBRARIES = frozenset(
+    {"pyspark", "py4j", "pyarrow", "deltalake", "_internal"}
+)  # `_internal` is Delta's
+_AGAIN = "; a job may be run again, nothing is done twice"
+
+
+@contextmanager
+def job_failures(what: str) -> Iterator[None]:
+    """SPARK_FAILED or DISK_FAILED with one sentence for what fails below a job; our own mistakes show their trace.
+
+    what  the job, as its user knows it
+    """
+    try:
+        yield
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}" if error.filename else first_line(error)
+        text = f"{what}: {why}{_AGAIN}"
+        raise HorologError(ErrorCode.DISK_FAILED, text, field=str(error.filename or "")) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+            raise
+        text = f"{what}: {sentence_of(error)}{_AGAIN}"
+        raise HorologError(ErrorCode.SPARK_FAILED, text) from error
+
+
 def sentence_of(error: BaseException) -> str:
-    """The cause of a failure: our own refusal within a worker's trace, or the first line."""
+    """The cause of a failure: our own refusal within a worker's trace, else what it raised, else the first line."""
     text = str(error).strip()
     found = _OURS.findall(text)
     if found:
         return str(found[-1]).strip()
+    if "Traceback (most recent call last)" in text and (found := _RAISED.findall(text)):
+        return str(found[-1]).strip()  # of a worker
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
         return _JAVA_CLASS.sub("", lines[1])  # the first says nothing

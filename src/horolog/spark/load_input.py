@@ -15,7 +15,17 @@ from horolog.spark.sink_options import unit_missing
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_READERS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_READERS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSED = frozenset({".bz2", ".gz"})  # of text; Parquet is compressed inside
+# A quote within quotes is two, as spreadsheets, databases and Python write it; Spark itself writes a backslash.
+_CSV = {"header": "true", "escape": '"'}
+_STRICT = {"mode": "FAILFAST"}
 
 
 _WHOLE = frozenset({"bigint", "int", "smallint", "tinyint"})
@@ -33,22 +43,30 @@ class Columns(NamedTuple):
     properties: Mapping[str, str] = {}
 
 
-def read_input(session: SparkSession, files: Sequence[str], jdbc: str, table: str) -> DataFrame:
-    """The rows of files of one kind (CSV with a header, Parquet), or of a database table."""
+def read_input(
+    session: SparkSession,
+    files: Sequence[str],
+    jdbc: str,
+    table: str,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of files of one kind (CSV with a header, JSON with an object a line, Parquet), or of a database table.
+
+    options  of Spark's reader, which win over what is set here
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         if jdbc:
-            return session.read.format("jdbc").option("url", jdbc).option("dbtable", table).load()
+            reader = session.read.format("jdbc").options(**(options or {}))
+            return reader.option("url", jdbc).option("dbtable", table).load()
         kinds = {_kind(file) for file in files}
         if len(kinds) > 1:
             raise refused("FILE", "all files must be of one kind")
         kind = kinds.pop()
-        reader = session.read.format(kind)
-        if kind == "csv":
-            reader = reader.option("header", "true").option("mode", "FAILFAST")
-        return reader.load(list(files))
+        own = (_CSV if kind == "csv" else {}) | (_STRICT if kind != "parquet" else {})
+        return session.read.format(kind).options(**own).options(**(options or {})).load(list(files))
     except (PySparkException, Py4JError) as error:
         what = "--jdbc" if jdbc else "FILE"
         raise refused(
@@ -171,7 +189,10 @@ def _as_text(column: Column, kind: str, name: str) -> Column:
 
 
 def _kind(file: str) -> str:
-    kind = _READERS.get(PurePath(file).suffix.lower())
+    path = PurePath(file)
+    is_packed = path.suffix.lower() in _COMPRESSED
+    kind = _READERS.get((path.with_suffix("") if is_packed else path).suffix.lower())
+    kind = None if is_packed and kind == "parquet" else kind
     if kind is None:
         known = ", ".join(sorted(_READERS))
         raise refused("FILE", f"{file!r} has none of the extensions {known}")

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.lake.frozen_run import FrozenRun
+from horolog.lake.table.delta import sync_directory
 from horolog.lake.table.schema import SCHEMA, LakeFile, day_of
 from horolog.limits import HOUR_MS, MIB
 from horolog.spark.message_decode import Records
@@ -68,12 +69,15 @@ def write_unit(
     if not len(index.run):
         return None
     directory = Path(place, partition)
-    directory.mkdir(parents=True, exist_ok=True)
+    _make_durably(directory)
     name = f"part-{unit.first_hour:08d}-{uuid.uuid4().hex}.parquet"
     path = directory / name
     total = 0
     temporary = path.with_suffix(".tmp")
-    with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+    # Whoever reads it compares each page: the broker's copy is gone, and a run gets fresh sums.
+    with pq.ParquetWriter(
+        temporary, SCHEMA, compression="zstd", write_page_checksum=True
+    ) as writer:
         for batch, checksum in _batches(runs, index):
             writer.write_batch(batch, row_group_size=GROUP_ROWS)
             total = (total + checksum) & MASK
@@ -183,3 +187,12 @@ def _sync_and_rename(temporary: Path, path: Path) -> None:
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def _make_durably(directory: Path) -> None:
+    """Make a directory, and its parents, so that no power cut takes their names away."""
+    if not directory.is_dir():
+        _make_durably(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)

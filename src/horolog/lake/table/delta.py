@@ -12,6 +12,7 @@ was recalled of it, the broker knows.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,27 @@ def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFil
         if is_committed(uri, log_id, offload_id):
             return False  # somebody else was quicker
         raise
+    _sync_log(Path(uri))
     return True
+
+
+def _sync_log(table: Path) -> None:
+    """Make the table's log durable: the broker is told next, and drops its own copy."""
+    log = table / "_delta_log"
+    for entry in log.glob("*.json"):
+        with entry.open("rb") as file:
+            os.fsync(file.fileno())
+    for directory in (log, table, table.parent):
+        sync_directory(directory)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def files_of(uri: str, offload_id: int, *days: str) -> list[str]:

@@ -12,12 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from horolog.delay.row_sum import MASK, row_sum
-from horolog.errors import ErrorCode, refused
+from horolog.errors import ErrorCode, first_line, refused
 from horolog.lake.core.gone import GONE
 from horolog.lake.table.delta import files_of, local_path
 from horolog.lake.table.schema import SCHEMA, day_of
 from horolog.limits import HOUR_MS
 
+# Of files with sums; those of before have none, and are read as they are.
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 _ORIGIN = ("origin_position", "origin_row")
 _SUMMED = ("key_hash", "due_ms", *_ORIGIN)
 _PLACE = ("message_id", "due_ms", *_ORIGIN)
@@ -150,11 +154,23 @@ def _is_message(topic: int, message_id: str, key: int) -> Any:
 def _scan(
     paths: Sequence[str], columns: Sequence[str] | None, chosen: Any
 ) -> Iterator[pa.RecordBatch]:
-    if not paths:
-        return
-    found = ds.dataset([local_path(path) for path in paths], schema=SCHEMA, format="parquet")
-    for batch in found.to_batches(
-        columns=columns and list(columns), filter=chosen, batch_size=16_384
-    ):
-        if len(batch):
-            yield batch
+    for path in paths:
+        yield from _scan_file(local_path(path), columns, chosen)
+
+
+def _scan_file(path: str, columns: Sequence[str] | None, chosen: Any) -> Iterator[pa.RecordBatch]:
+    """Batches of one file; DAMAGED that names it if it cannot be read, or a page of it is not what was written."""
+    try:
+        found = ds.dataset([path], format=_FORMAT)
+        if unknown := set(found.schema.names) - set(SCHEMA.names):
+            raise pa.ArrowInvalid(f"it has a column {min(unknown)!r}")  # a name that has rotted
+        found = found.replace_schema(SCHEMA)
+        wanted = columns and list(columns)
+        for batch in found.to_batches(columns=wanted, filter=chosen, batch_size=16_384):
+            if len(batch):
+                yield batch
+    except (pa.ArrowException, OSError, ValueError) as error:
+        why = (
+            f"{path} cannot be read ({first_line(error)}); restore the file, then run the job again"
+        )
+        raise refused("lake", why, code=ErrorCode.DAMAGED) from error
