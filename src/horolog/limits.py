@@ -120,6 +120,9 @@ COUNTED_MAX = 10_000  # of both: what a scrape copies stays below 5 ms
 RATED_PAIRS_MAX = 4_096  # groups and topics of theirs whose rates are kept: a look each a minute
 TURN_READ_MAX = 1_024  # messages read for one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # the same bound for large bodies
+TURN_LEASED_BYTES = (
+    32 * MIB
+)  # of messages leased by the receives of one turn; each further one gets one message
 TURN_PULLED_MAX = 2_048  # messages read for 4.x pulls in one turn: some 10 ms
 TURN_PULLED_BYTES = 8 * MIB  # the same bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall looks at in one turn

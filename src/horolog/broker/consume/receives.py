@@ -23,6 +23,7 @@ from horolog.limits import (
     RECEIVE_BATCH_MAX,
     RECEIVE_SCAN_MAX,
     SCAN_WAIT_MS,
+    TURN_LEASED_BYTES,
     TURN_SCAN_MAX,
     TURN_SERVED_MAX,
 )
@@ -64,6 +65,7 @@ class Receives:
         self.renewals = Renewals(shard, self.records)
         self._scan_left = TURN_SCAN_MAX  # units that polls with a filter may look at in this turn
         self._answers_left = TURN_SERVED_MAX  # to polls that wait, in this turn
+        self._bytes_left = TURN_LEASED_BYTES  # of messages in the answers of this turn
 
     # --- receive --------------------------------------------------------------------------------
 
@@ -119,7 +121,8 @@ class Receives:
         queues = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
         in_order = self._in_order(group, command)
         leased = _Leased([], [])
-        left, room = RECEIVE_SCAN_MAX, command.bytes_max
+        left = RECEIVE_SCAN_MAX
+        room = min(command.bytes_max, max(1, self._bytes_left))  # for one message at least
         for queue_id in ready.given_first(group, topic.id, queues, in_order):
             queue = topic.queues[queue_id]
             place = group, topic.id, queue_id
@@ -137,6 +140,7 @@ class Receives:
                 ask = Ask(queue_id, queue, tags, count, room, read, in_order or 0)
                 chosen = ready.pick(progress, ask, now.mono_ms)
                 room -= chosen.size
+                self._bytes_left -= chosen.size
                 left -= chosen.cost
                 self._scan_left -= chosen.cost
                 buried = command.gives_up and self._bury(topic, group, queue_id, chosen, now)
@@ -239,6 +243,7 @@ class Receives:
         """A new turn: units may be looked at again, and polls answered."""
         self._scan_left = TURN_SCAN_MAX
         self._answers_left = TURN_SERVED_MAX
+        self._bytes_left = TURN_LEASED_BYTES
 
     @property
     def may_scan(self) -> bool:
