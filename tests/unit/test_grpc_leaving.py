@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from horolog.protocol.commands import (
     DescribeBroker,
     DescribeGroup,
     Receive,
+    Received,
     SendMessages,
     TopicType,
 )
@@ -151,6 +153,21 @@ def test_messages_that_were_not_taken_over_are_for_others_soon(tmp_path, window,
                 await until_given_back(engine, 3)
                 return
         await until_given_back(engine, 3)
+
+    with_port(tmp_path, story)
+
+
+def test_an_answer_that_waits_for_its_client_keeps_no_messages_beside_its_bytes(tmp_path) -> None:
+    async def story(engine: Engine, port: int) -> None:
+        await send(engine, 3)
+        async with RawClient(port, 0) as client:
+            client.receive(request())
+            await until(engine, leased=3)
+            await engine.until_quiet()
+            gc.collect()
+            assert not [each for each in gc.get_objects() if isinstance(each, Received)]
+            client.cancel()
+            await until_given_back(engine, 3)
 
     with_port(tmp_path, story)
 

@@ -65,22 +65,24 @@ class ConsumerCalls:
             call.hold_poll()
         topic = request.message_queue.topic
         ticket = self._engine.ask(command, partial(self._received, command, topic, call))
-        call.on_dropped = partial(self._left, command, ticket)
+        call.on_dropped = partial(self._left, ticket)
 
     def _received(self, command: Receive, topic: pb.Resource, call: Call, given: object) -> None:
         if not isinstance(given, Received):
             call.answer(_refused(expected(given)))
-        elif call.is_open:
+            return
+        # Handles only: the caller may take its time, and the answer has the messages a second time.
+        handles = [message.receipt_handle for message in given.messages]
+        if call.is_open:
+            call.on_dropped = partial(self._give_back, command, handles)
             answer_with(call, lambda: self._answer(topic, given), _refused)
         else:
-            self._give_back(command, given)
+            self._give_back(command, handles)
 
-    def _left(self, command: Receive, ticket: Ticket) -> None:
-        """The caller has gone; what it was given, or could not be given, is for others."""
+    def _left(self, ticket: Ticket) -> None:
+        """The caller has gone: what it could not be given yet is for others."""
         if not ticket.over:
             self._engine.ask(CancelReceive(ticket), _ignore)
-        elif isinstance(ticket.result, Received):
-            self._give_back(command, ticket.result)
 
     def _polling_ms(
         self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
@@ -108,12 +110,10 @@ class ConsumerCalls:
         messages = all_received(topic.SerializeToString(), given.messages)
         return b"".join((_FOUND, messages, end))
 
-    def _give_back(self, command: Receive, received: Received) -> None:
+    def _give_back(self, command: Receive, receipt_handles: Sequence[str]) -> None:
         """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""
-        for message in received.messages:
-            back = ChangeInvisible(
-                command.group, command.topic, message.receipt_handle, CLIENT_GONE_INVISIBLE_MS
-            )
+        for handle in receipt_handles:
+            back = ChangeInvisible(command.group, command.topic, handle, CLIENT_GONE_INVISIBLE_MS)
             self._engine.ask(back, _ignore)
 
     def ack(self, request: QuickAck | pb.AckMessageRequest, call: Call) -> None:

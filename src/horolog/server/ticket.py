@@ -12,24 +12,22 @@ _log = logging.getLogger("horolog")
 
 
 class Ticket:
-    """The token of a command.
+    """The token of a command.  The result is not kept: callers may take long for their answers.
 
-    result  the command's, or the HorologError that refuses it, once `over`
+    over  the result has been given
     """
 
-    __slots__ = ("_then", "over", "result")
+    __slots__ = ("_then", "over")
 
     def __init__(self, then: Callable[[object], None]) -> None:
         self._then = then
         self.over = False
-        self.result: object = None
 
     def settle(self, result: object) -> None:
         """Give the result to whoever asked; what comes later is for nobody."""
         if self.over:
             return
         self.over = True
-        self.result = result
         try:
             self._then(result)
         except Exception:  # noqa: BLE001 - as it says
