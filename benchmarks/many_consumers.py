@@ -31,7 +31,7 @@ from benchmarks.waiting import memory_mb, receive
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import Ack, CreateTopic, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
-from horolog.server.main import collect_less
+from horolog.server.memory import collect_less
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 HOUR_MS = 3_600_000

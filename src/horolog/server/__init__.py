@@ -19,5 +19,5 @@ dead_letters, listing, resets       commands of many turns: re-drive, page by pa
 transaction_checks                  who is asked what became of a transaction
 auto_create, message_id             topics and ids that clients leave to the broker
 connected, meters, rates            what operators are told
-logs, supervisor                    stderr, and the service manager
+logs, supervisor, memory            stderr, the service manager, and what the process keeps
 """

@@ -11,7 +11,6 @@ was promised an answer gets it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -28,6 +27,7 @@ from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.server.memory import collect_less, give_back_large_blocks
 from horolog.server.parts import Door, Parts, Reloaded
 from horolog.server.ports import bind
 from horolog.server.running import RunningEngine
@@ -36,7 +36,6 @@ from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")
 
-_COLLECT_AFTER = 20_000  # objects made and not freed, before the youngest are looked at
 GRACE_S = 1.0  # for calls under way; telemetry streams never end by themselves
 _PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line tells them
 EXIT_OK = 0
@@ -61,6 +60,7 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
     stop = asyncio.Event()
     _stop_on_signals(stop)
     _allow_many_files()
+    give_back_large_blocks()
     supervisor.starting(f"opening {settings.data_dir}")
     guard = Guard(settings.access) if settings.access is not None else None
     log.info(
@@ -90,16 +90,6 @@ def _allow_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def collect_less() -> None:
-    """Look for cycles of garbage less often, and never in what a start has made.
-
-    Every request makes hundreds of objects that reference counting frees; the collector would walk them for nothing,
-    at a quarter of what a send costs.  100,000 that stay (leases) are looked at in 25 ms; 400,000 would be 100 ms.
-    """
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 5, 200)
 
 
 async def _serve_doors(
