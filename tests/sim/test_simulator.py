@@ -10,6 +10,7 @@ from horolog.log.segment import Write
 from horolog.protocol.commands import Recalled, RecallStatus, Reschedule, Sent
 from horolog.protocol.recall_commands import Rescheduled, RescheduleStatus
 from horolog.testing.sim_checks import History, PromiseBroken
+from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_watch import HandOverWatch
 from horolog.testing.simulator import main, run_seed
 
@@ -135,6 +136,16 @@ def test_history_notices_a_due_time_that_was_left(due_ms) -> None:
     if due_ms < 5_000:
         with pytest.raises(PromiseBroken, match="P8"):
             seen.received("h", ("t", 0, 0), "a", 5_000, due_ms)
+
+
+def test_a_copy_that_was_sent_on_to_another_topic_is_not_the_message() -> None:
+    jobs = object.__new__(LakeJobs)
+    jobs._history = history()
+    before = jobs._history.sends["a"]["origin"]
+    jobs._note_origin("once-more", "a", 7.5)
+    assert jobs._history.sends["a"]["origin"] == before
+    jobs._note_origin("t", "a", 7.5)
+    assert jobs._history.sends["a"]["origin"] == 7.5
 
 
 def test_history_notices_a_redelivery_of_an_acknowledged_message() -> None:

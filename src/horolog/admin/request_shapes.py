@@ -95,14 +95,18 @@ class RecallKeyBody(Body):
     key: str = Field(min_length=1)
 
 
-class RecallManyBody(Body):
-    """POST /v1/recall/window: all messages of a topic that are due in [from_ms, to_ms)."""
+class WindowBody(Body):
+    """All messages of a topic that are due in [from_ms, to_ms), or of those the ones with a tag."""
 
     topic: str
     from_ms: int = Field(ge=0, le=TIME_MAX_MS)
     to_ms: int = Field(ge=1, le=TIME_MAX_MS)
     tag: str = ""
     dry_run: bool = False
+
+
+class RecallManyBody(WindowBody):
+    """POST /v1/recall/window: all messages of a topic that are due in [from_ms, to_ms)."""
 
 
 class RescheduleBody(RecallBody):
@@ -119,14 +123,8 @@ class HandOverBody(RecallBody):
     expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
 
 
-class HandOverManyBody(Body):
+class HandOverManyBody(WindowBody):
     """POST /v1/hand-over/window: all messages of a topic that are due in [from_ms, to_ms), handed over now."""
-
-    topic: str
-    from_ms: int = Field(ge=0, le=TIME_MAX_MS)
-    to_ms: int = Field(ge=1, le=TIME_MAX_MS)
-    tag: str = ""
-    dry_run: bool = False
 
 
 class RescheduleManyBody(HandOverManyBody):

@@ -193,9 +193,13 @@ class LakeJobs:
             hour for hour in hours if (hour.offload_id, hour.topic) == (one.offload_id, one.topic)
         )
 
-    def _note_origin(self, message_id: str, origin: float | None) -> None:
-        """Where a message is from here on; others than those of the history are looked at by who has sent them."""
-        if (sent := self._history.sends.get(message_id)) is not None:
+    def _note_origin(self, topic: str, message_id: str, origin: float | None) -> None:
+        """Where a message is from here on; others than those of the history are looked at by who has sent them.
+
+        A copy of it that was re-driven to another topic is another message.
+        """
+        sent = self._history.sends.get(message_id)
+        if sent is not None and sent["topic"] == topic:
             sent["origin"] = origin
 
     def _promote(self, hour: TierHour, now_ms: int) -> str:
@@ -207,7 +211,7 @@ class LakeJobs:
         if len(rows) != hour.waiting:
             return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
         for row in rows:  # from here on nobody knows which origin it has
-            self._note_origin(row.message_id, None)
+            self._note_origin(hour.topic_name, row.message_id, None)
         try:
             done = self._adopt(hour, rows, now_ms)
         except HorologError as error:
@@ -216,7 +220,7 @@ class LakeJobs:
             return f"{text}: {error.message}"
         if isinstance(done, Adopted) and not done.already:
             for place, row in enumerate(rows):
-                self._note_origin(row.message_id, done.position + place * 1e-6)
+                self._note_origin(hour.topic_name, row.message_id, done.position + place * 1e-6)
         return f"{text}: {done}"
 
     def _waiting(self, hour: TierHour, gone: set[tuple[int, int]]) -> list[LakeMessage]:
