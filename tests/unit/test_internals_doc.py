@@ -1,4 +1,4 @@
-"""Pages on internals name files, classes and methods: these must be there."""
+"""Pages on internals name files, classes and methods, and the code names pages: these must be there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "internals").glob("*.md"))]
 FILES = [path for part in ("src/horolog", "tests") for path in (ROOT / part).rglob("*.py")]
 NAMED = re.compile(r"`([^`\s]+)`")
+PAGE = re.compile(r"\bdocs/[\w/-]+\.(?:md|json|toml|png|svg)\b")
 METHOD = re.compile(r"([A-Z]\w*)\.([a-z]\w*)(?:\(\))?")
 
 
@@ -35,3 +36,9 @@ def is_there(named: str, sources: list[str]) -> bool:
 def test_what_a_page_names_is_there(page: Path, sources: list[str]) -> None:
     lost = [named for named in NAMED.findall(page.read_text()) if not is_there(named, sources)]
     assert not lost
+
+
+def test_pages_that_the_code_names_are_there(sources: list[str]) -> None:
+    named = {found for source in sources for found in PAGE.findall(source)}
+    assert len(named) > 5
+    assert sorted(path for path in named if not (ROOT / path).is_file()) == []

@@ -4,7 +4,7 @@
     screen → suspects → findings       (one aggregation by key; only suspects are looked at closer)
 
 Everything is Spark's but the small tables at the end, so it grows with the cluster; on two cores ten million
-schedules and their hand-overs take well under a minute (docs/guides/pipeline.md).
+schedules and their hand-overs take well under a minute (docs/benchmarks/README.md).
 """
 
 from __future__ import annotations
