@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from horolog.log.control_records import IS_EXPIRED
 from horolog.log.frame import seal
-from horolog.log.record import ENVELOPE, Kind
+from horolog.log.record import ENVELOPE, FLAGS_AT, KIND_AT, Kind
 from horolog.log.segment import Write
 from horolog.protocol.commands import Recalled, RecallStatus, Reschedule, Sent
 from horolog.protocol.recall_commands import Rescheduled, RescheduleStatus
@@ -88,6 +89,21 @@ def history(due_ms: int = 5_000) -> History:
         made.sent(message_id, "t", due_ms, 0)
         made.send_answered([message_id], Sent([100 + i], [0], [-1]))
     return made
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_watch_notices_a_message_that_is_too_late_twice(is_there) -> None:
+    """But for one whose record was torn by a power cut, and written over."""
+    watch = HandOverWatch()
+    watch._see_expired(100, [(7, 0)])
+    head = bytearray(16)
+    head[KIND_AT], head[FLAGS_AT] = (Kind.RECALL_MANY, IS_EXPIRED) if is_there else (Kind.HANDED, 0)
+    watch.new_life(200, lambda position: bytes(head))
+    if is_there:
+        with pytest.raises(PromiseBroken, match="P3"):
+            watch._see_expired(300, [(7, 0)])
+    else:
+        watch._see_expired(300, [(7, 0)])
 
 
 def test_history_notices_a_lost_message() -> None:

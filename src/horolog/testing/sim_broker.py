@@ -22,7 +22,7 @@ from horolog.clock import SimulatedClock
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.segment import Write
+from horolog.log.segment import SegmentReader, Write
 from horolog.protocol.commands import Command
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.protocol.transaction_commands import CheckDue
@@ -92,7 +92,18 @@ class SimBroker:
         self._job: CheckpointJob | None = None
         self._far_job: FarJob | None = None
         self._next_in: int | None = 0
-        self.watch.new_life(opened.broker.shard.log.last_frame)  # the first of this life
+        self.watch.new_life(
+            opened.broker.shard.log.last_frame, self._head_at
+        )  # the first of this life
+
+    def _head_at(self, position: int) -> bytes:
+        reader = SegmentReader(self._disk, f"{DIRECTORY}/log", self._meta.segment_bytes)
+        try:
+            return reader.bytes_at(position, 16)
+        except HorologError:
+            return b""  # retention has dropped it
+        finally:
+            reader.close()
 
     @property
     def shard(self) -> Shard:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from horolog.log.control_records import IS_EXPIRED
 from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
-from horolog.log.record import FLAGS_AT, Kind
+from horolog.log.record import FLAGS_AT, KIND_AT, Kind
 from horolog.log.segment import Write
 from horolog.testing.sim_checks import broken
 
@@ -42,10 +42,18 @@ class HandOverWatch:
         self.frames: list[Frame] = []
         self.expired: dict[tuple[int, int], int] = {}  # origin of what was too late → its record
 
-    def new_life(self, end: int) -> None:
-        """A process has begun; `end` is where the log of those before it ends now."""
+    def new_life(self, end: int, head_at: Callable[[int], bytes]) -> None:
+        """A process has begun; `end` is where the log of those before it ends now.
+
+        head_at  the first bytes of a record in the log of now: one that a power cut has torn may have been written over
+                 by a process that was killed before it had begun
+        """
         self.positions = {key: at for key, at in self.positions.items() if at < end}
-        self.expired = {origin: at for origin, at in self.expired.items() if at < end}
+        self.expired = {
+            origin: at
+            for origin, at in self.expired.items()
+            if at < end and _is_expiry(head_at(at))
+        }
         while self.frames and self.frames[-1].base >= end:
             self.frames.pop()
 
@@ -64,7 +72,7 @@ class HandOverWatch:
         while at + 16 <= len(content):
             size, kind = _SIZE_KIND.unpack_from(content, at)
             due_ms = _DUE.unpack_from(content, at + 8)[0]
-            if kind == Kind.RECALL_MANY and content[at + FLAGS_AT] & IS_EXPIRED:
+            if _is_expiry(content[at : at + 16]):
                 ended = read_control(content, at, position + at).ended()
                 assert ended is not None
                 origins = ended.origins[["position", "row"]].tolist()
@@ -83,3 +91,10 @@ class HandOverWatch:
             if origin in self.expired:
                 raise broken("P3", f"the message at {origin} was too late twice")
             self.expired[origin] = position
+
+
+def _is_expiry(head: bytes) -> bool:
+    """Whether a record says what was too late; also if it is not known, as its segment is gone."""
+    if not head:
+        return True
+    return head[KIND_AT] == Kind.RECALL_MANY and bool(head[FLAGS_AT] & IS_EXPIRED)
