@@ -28,7 +28,7 @@ Everything else is prose.  The vocabulary, on both doors:
     recall "BODY"
     reschedule "BODY" to=+2h
     handover "BODY" [due=+1h]                    now; only if it is due then
-    window TOPIC from=+1h before=+2h [tag=T] [dry=yes] [to=+3h | by=+1h as=NAME]    moves all of it, or hands it over
+    window TOPIC from=+1h before=+2h [tag=T] [dry=yes] [to=+3h | by=+1h as=NAME | recall=yes]   moves all of it, or hands it over
     history "BODY"                               what has happened to the message
     pending TOPIC
     adopt TOPIC "BODY" due=+1h …                 as a bulk load: files of messages, adopted in one transaction

@@ -49,7 +49,7 @@ class MoveWords:
         return [moved["status"].lower().replace("_", " ")]
 
     def _window(self, words: list[str]) -> list[str]:
-        """All of a topic that is due from then on, and before: shifted, moved to a time, or handed over."""
+        """All of a topic that is due from then on, and before: shifted, moved to a time, handed over, or recalled."""
         options = self._options(words[1:])
         wanted: dict[str, Any] = {
             "topic": self._name(words[0]),
@@ -66,11 +66,13 @@ class MoveWords:
         elif "to" in options:
             wanted["new_deliver_at_ms"] = self._at(options["to"])
         else:
-            path = "/v1/hand-over/window"
+            path = "/v1/recall/window" if "recall" in options else "/v1/hand-over/window"
         try:
             done = self._broker.admin.post(path, wanted)
         except HorologError as refusal:
             return [f"refused: {refusal}"]
+        if "recall" in options:
+            return [f"cancelled {done['cancelled']} of {done['matched']}"]
         return [f"moved {done['moved']} of {done['matched']}"]
 
     def _history(self, words: list[str]) -> list[str]:

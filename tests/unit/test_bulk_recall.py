@@ -183,6 +183,8 @@ def test_refusals(world, broker) -> None:
         with pytest.raises(HorologError) as refused:
             broker.ask(command)
         assert refused.value.code is code
+    shard = broker._opened.broker.shard
+    shard.settings = shard.settings._replace(reserve_bytes=1 << 20)  # more than a segment has
     world.disk.capacity_bytes = world.disk.used_bytes() + 1_000
     with pytest.raises(HorologError) as refused:
         broker.ask(RecallMany("t", 0, EVER))

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from horolog.broker.recall import bulk_recalls
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentWriter, Write
@@ -16,11 +17,14 @@ from horolog.protocol.commands import (
     DescribeBroker,
     MessageType,
     Recall,
+    RecallMany,
     RecallStatus,
     Receive,
+    Reschedule,
     SendMessages,
     TopicType,
 )
+from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk
@@ -77,6 +81,13 @@ def take(world, group: str = "g") -> list[str]:
         done = world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
         assert done.refused == [None] * len(messages)
     return got
+
+
+def refused(world, command) -> HorologError:
+    with pytest.raises(HorologError) as caught:
+        world.broker.ask(command)
+    assert caught.value.code is ErrorCode.DISK_FULL, caught.value
+    return caught.value
 
 
 def checkpoint(world) -> None:
@@ -184,6 +195,68 @@ def test_another_process_takes_all_of_the_disk(small) -> None:
     assert len(take(small)) == 20
     small.reopen()
     assert take(small) == []
+
+
+@pytest.mark.parametrize("left", [0, RESERVE // 4, RESERVE // 2 - 1_000])
+def test_what_ends_messages_goes_on_and_what_copies_them_is_refused(make_world, left) -> None:
+    """A bulk recall was refused when all that was left lay in segments that are allocated already."""
+    world = opened(make_world(segment_bytes=4 * SEGMENT))
+    due_ms = world.clock.wall_ms() + 3 * HOUR
+    send(world, "later", 40, due_ms=due_ms)
+    send(world, "now", 3)
+    world.broker.settle()
+    free(world, left)
+    refusal(world)
+    window = ("t", due_ms, due_ms + 1)
+    refused(world, Reschedule("t", "later0", due_ms, due_ms + 1))
+    refused(world, Reschedule("t", "later0", due_ms, 0, now=True))
+    refused(world, MoveMany(*window, new_due_ms=due_ms + 1))
+    refused(world, MoveMany(*window, now=True))
+    assert len(take(world)) == 3
+    recalled = world.broker.ask(Recall("t", "later0", due_ms))
+    assert recalled.status is RecallStatus.CANCELLED
+    assert world.broker.ask(RecallMany(*window, dry_run=True)).matched == 39
+    assert world.broker.ask(RecallMany(*window)).cancelled == 39
+    world.reopen(power_cut=True)
+    assert world.broker.ask(CountPending()).total == 0
+    world.disk.capacity_bytes = None
+
+
+def test_a_bulk_recall_leaves_half_of_the_reserve_to_acks(make_world) -> None:
+    """It may be larger than the reserve; single recalls and acks go on after it has stopped."""
+    world = opened(make_world())
+    due_ms = world.clock.wall_ms() + 3 * HOUR
+    send(world, "later", 4_000, due_ms=due_ms, size=10)
+    send(world, "now", 3)
+    world.broker.settle()
+    room = world.broker._opened.broker.disk._log_space()
+    free(world, max(0, RESERVE - room))
+    error = refused(world, RecallMany("t", due_ms, due_ms + 1))
+    assert f"less than {RESERVE // 2} bytes are left for the log" in error.message
+    left = world.broker.ask(CountPending()).total
+    assert 0 < left < 4_000
+    assert f"{4_000 - left} messages were cancelled before" in error.message
+    for i in range(3_950, 4_000):
+        recalled = world.broker.ask(Recall("t", f"later{i}", due_ms))
+        assert recalled.status is RecallStatus.CANCELLED
+    assert len(take(world)) == 3
+
+
+def test_a_bulk_move_stops_where_sends_are_refused(make_world, monkeypatch) -> None:
+    """It was accepted where a send was, and then refused with 0 moved: what is allocated did not count."""
+    monkeypatch.setattr(bulk_recalls, "BULK_MOVED_ROWS", 4)
+    world = opened(make_world(segment_bytes=16 * SEGMENT))
+    due_ms = world.clock.wall_ms() + 3 * HOUR
+    send(world, "later", 300, due_ms=due_ms)
+    world.broker.settle()
+    free(world, RESERVE - 1_000)
+    send(world, "taken", 1)
+    error = refused(world, MoveMany("t", due_ms, due_ms + 1, new_due_ms=due_ms + 1))
+    refusal(world)
+    moved = world.broker.ask(RecallMany("t", due_ms + 1, due_ms + 2, dry_run=True)).matched
+    assert 0 < moved < 300
+    assert f"; {moved} messages were moved before" in error.message
+    assert world.broker.ask(CountPending()).total == 300
 
 
 @pytest.mark.parametrize("seed", range(12))

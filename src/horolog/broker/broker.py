@@ -71,7 +71,7 @@ class Broker:
         decisions.decide(inputs, now, effects)
         decisions.recalls.look_on()
         if not decisions.waits(BulkPiece()):
-            decisions.recalls.do_bulk(wall_ms, effects)
+            decisions.recalls.do_bulk(now, effects)
         decisions.transactions.look(now, effects)
         self._append_controls(now)
         effects.replies += decisions.transactions.flush(now)

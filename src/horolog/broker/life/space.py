@@ -8,10 +8,14 @@ New messages need free space for
     messages due soon        within the next hour: at hand-over they are appended once more
     half messages            of open transactions: at a commit they are appended once more, and perhaps filed
 
-What the log is to take of this may also lie in segments that are allocated already.  Below it sends and new topics
-are refused, with these figures, while everything else goes on in what is kept free; merges of runs wait, and
-the log grows frame by frame when a whole segment would take too much.  Looked at once a second, and cheaply;
-in between what is sent is counted three times: in the log, in its hour or buffer, and at its hand-over.
+What the log is to take of this may also lie in segments that are allocated already.  Below it whatever brings
+or copies messages is refused, with these figures: sends, new topics, reschedules and bulk moves.  Everything else
+goes on in what is kept free; merges of runs wait, and the log grows frame by frame when a whole segment would take
+too much.  Looked at once a second, and cheaply; in between what is sent is counted three times: in the log, in its
+hour or buffer, and at its hand-over.
+
+What only ends messages is appended to the log and nowhere else.  A bulk recall may be large all the same, so its
+pieces stop where the log has half of the reserve left, free or allocated: acks and single recalls need that.
 """
 
 from __future__ import annotations
@@ -97,6 +101,45 @@ class DiskPressure:
         self._turn += size
         self._taken += COPIES * size
 
+    def check_copies(self, mono_ms: int, wall_ms: int, done: int) -> None:
+        """Before a piece of a bulk move that has moved `done` messages: as before a send."""
+        try:
+            self.check(mono_ms, wall_ms, 0)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FULL:
+                raise
+            raise HorologError(
+                error.code,
+                f"{error.message}; {done} messages were moved before",
+                field=error.field,
+                limit=error.limit,
+            ) from error
+
+    def copied(self, size: int) -> None:
+        """A piece has appended so many bytes of copies."""
+        self._taken += COPIES * size
+
+    def check_ends(self, done: int) -> None:
+        """Before a piece of a bulk recall that has cancelled `done` messages: DISK_FULL if acks need what is left.
+
+        Looked at for every piece: thousands of them may come between two looks.
+        """
+        reserve = self._shard.settings.reserve_bytes // 2
+        try:
+            room = self._shard.storage.free_bytes() + self._log_space()
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+            return  # no descriptor to look with: the next piece can
+        if room < reserve:
+            raise refused(
+                "disk",
+                f"less than {reserve} bytes are left for the log, {room} free or allocated; "
+                f"{done} messages were cancelled before",
+                f"{reserve} bytes",
+                code=ErrorCode.DISK_FULL,
+            )
+
     def look(self, mono_ms: int, wall_ms: int) -> None:
         """Ask for the free space, if that is not known well enough any more."""
         shard = self._shard
@@ -114,7 +157,8 @@ class DiskPressure:
         unwritten = shard.log.end - shard.log.commit_position
         self._taken = COPIES * (unwritten + self._turn)
         try:
-            self._free, self._allocated = shard.storage.free_bytes(), self._log_space()
+            self._free = shard.storage.free_bytes()
+            self._allocated = max(0, self._log_space())
         except HorologError as error:
             if error.code is not ErrorCode.TOO_MANY_FILES:
                 raise
@@ -125,7 +169,7 @@ class DiskPressure:
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
-        """Bytes after the log end that are allocated already."""
+        """Bytes after the log end that are allocated already; less than 0: it is not written so far."""
         log, storage = self._shard.log, self._shard.storage
         base = log.end - log.end % log.segment_bytes
         allocated = base
@@ -137,7 +181,7 @@ class DiskPressure:
             allocated = base + file.size()
             file.close()
             base += log.segment_bytes
-        return max(0, allocated - log.end)
+        return allocated - log.end
 
     def _refusal(self) -> HorologError:
         needs = self._needs

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.applied import Settled
-from horolog.broker.effects import Reply
+from horolog.broker.effects import Now, Reply
+from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_moves import move, was_moved_by
 from horolog.broker.shard import Shard
 from horolog.delay.entry import is_readable
@@ -103,8 +104,9 @@ class Piece(NamedTuple):
 class BulkRecalls:
     """Bulk recalls one after the other."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, disk: DiskPressure) -> None:
         self._shard = shard
+        self._disk = disk
         self._tasks: deque[_Task] = deque()
         self._can_go_on = False
         self._piece_at = -1  # log end when the last piece was begun that has appended something
@@ -145,7 +147,7 @@ class BulkRecalls:
             raise refused("to", "the window ends before it begins")
         self._tasks.append(_Task(token, command, topic.id, self._shard.log.end))
 
-    def work(self, wall_ms: int) -> Piece:
+    def work(self, now: Now) -> Piece:
         """Do one piece of the first one; what is moved is appended at once."""
         piece = Piece([], [], [])
         self._can_go_on = False
@@ -155,7 +157,7 @@ class BulkRecalls:
         begun_at, done_before = self._shard.log.end, task.done
         try:
             self._begin(task)
-            done = self._look_on(task, piece, wall_ms)
+            done = self._look_on(task, piece, now)
             if task.done != done_before:
                 self._piece_at = begun_at
         except HorologError as error:
@@ -186,7 +188,7 @@ class BulkRecalls:
                 task.stops[source.source_id] = source.count
         task.begun = True
 
-    def _look_on(self, task: _Task, piece: Piece, wall_ms: int) -> bool:
+    def _look_on(self, task: _Task, piece: Piece, now: Now) -> bool:
         """Look at the next rows of all sources; True when there are no more."""
         command = task.command
         found: list[_Match] = []
@@ -197,8 +199,10 @@ class BulkRecalls:
             left = BULK_TAGGED_ROWS  # most of them may be of other topics
         elif not command.dry_run:
             left = self._rows_of_a_record()
-        if not command.dry_run:
-            check_space(self._shard, task.done, copies=task.copies)
+        if task.copies:
+            self._disk.check_copies(now.mono_ms, now.wall_ms, task.done)
+        elif not command.dry_run:
+            self._disk.check_ends(task.done)
         for source in self._shard.delay.sources_between(command.from_ms, command.to_ms):
             first = self._first(task, source)
             is_read = not isinstance(source, Hour) and source.journal is not None
@@ -222,7 +226,7 @@ class BulkRecalls:
                     left = 0 if room.is_full else left
                 found.append(match)
                 first = task.at[source.source_id] = after
-        self._take(task, found, piece, wall_ms)
+        self._take(task, found, piece, now.wall_ms)
         self._can_go_on = left <= 0
         return left > 0 and not postponed
 
@@ -246,6 +250,7 @@ class BulkRecalls:
         if isinstance(task.command, MoveMany) and not task.command.dry_run:
             entries = np.concatenate([match.entries for match in found])
             moved = move(self._shard, task.command, refs, entries, wall_ms)
+            self._disk.copied(moved.bytes)
             task.matched += moved.moved + moved.left
             task.done += moved.moved
             task.left += moved.left
@@ -267,22 +272,6 @@ class BulkRecalls:
         self._shard.delay.mark_inflight(refs, EntryState.RECALLING)
         piece.records.append(encode_recall_many(task.topic, rows, lanes))
         piece.settled.append(Settled(refs, EntryState.RECALLED, lanes))
-
-
-def check_space(shard: Shard, done: int, *, copies: bool = False) -> None:
-    """A bulk recall takes space too, if less for each message than its hand-over; acks need the rest of the reserve.
-
-    copies  a bulk move takes as much as sends, and has nothing of the reserve
-    """
-    reserve = shard.settings.reserve_bytes // (1 if copies else 2)
-    if shard.storage.free_bytes() < reserve:
-        what = "moved" if copies else "cancelled"
-        raise refused(
-            "disk",
-            f"less than {reserve} bytes are free; {done} messages were {what} before",
-            f"{reserve} bytes",
-            code=ErrorCode.DISK_FULL,
-        )
 
 
 def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:

@@ -9,7 +9,7 @@ from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_moves import check_move
-from horolog.broker.recall.bulk_recalls import BulkRecalls, check_space
+from horolog.broker.recall.bulk_recalls import BulkRecalls
 from horolog.broker.recall.endings import Endings
 from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
@@ -48,7 +48,7 @@ class RecallDecisions:
         self._disk = disk
         self._records = records
         self._waits = waits
-        self.bulk = BulkRecalls(shard)
+        self.bulk = BulkRecalls(shard, disk)
         self.searches = KeySearches(shard)
         self.histories = Histories(shard)
         self.endings = Endings(shard)
@@ -157,9 +157,9 @@ class RecallDecisions:
         self.histories.end(token)
         self.endings.end(token)
 
-    def do_bulk(self, wall_ms: int, effects: Effects) -> None:
+    def do_bulk(self, now: Now, effects: Effects) -> None:
         """A turn's worth of the bulk recalls and moves that are under way."""
-        records, settled, replies = self.bulk.work(wall_ms)
+        records, settled, replies = self.bulk.work(now)
         self._records += records
         self.settled += settled
         effects.replies += replies
@@ -176,7 +176,7 @@ class RecallDecisions:
         shard = self._shard
         waits = shard.tier.waits(command.rows)
         if bool(waits.any()) and not command.dry_run:
-            check_space(shard, command.done)
+            self._disk.check_ends(command.done)
             step = shard.tier.recalled(command.rows[waits], done=command.done)
             shard.append_step(step, now.wall_ms)
         return waits
