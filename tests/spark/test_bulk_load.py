@@ -313,7 +313,7 @@ def test_texts_are_read_as_spreadsheets_and_databases_write_them(spark, tmp_path
         csv.writer(file, delimiter=";").writerows([["text", "n"], ["two\nlines", 1]])
     options = {"multiLine": "true", "sep": ";"}
     (row,) = read_input(spark, [str(tmp_path / "lines.csv")], "", "", options).collect()
-    assert tuple(row) == ("two\nlines", "1")
+    assert (row.text, row.n) == ("two\nlines", "1")
     lines = "\n".join(json.dumps({"text": text}) for text in texts)
     (tmp_path / "texts.jsonl").write_text(lines)
     found = read_input(spark, [str(tmp_path / "texts.jsonl")], "", "").collect()

@@ -11,6 +11,7 @@ from horolog.errors import ErrorCode, refused
 from horolog.spark.failures import sentence_of
 from horolog.spark.sink_columns import Unit
 from horolog.spark.sink_options import unit_missing
+from horolog.spark.text_files import MALFORMED, quoted, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,11 +24,8 @@ _READERS = {
     ".pq": "parquet",
 }
 _COMPRESSED = frozenset({".bz2", ".gz"})  # of text; Parquet is compressed inside
-# A quote within quotes is two, as spreadsheets, databases and Python write it; Spark itself writes a backslash.
-_CSV = {"header": "true", "escape": '"'}
-_STRICT = {"mode": "FAILFAST"}
-
-
+# `*` as an argument: all columns of the input.
+_STAR = re.compile(r"(?<=[(,])\s*\*\s*(?=[,)])")
 _WHOLE = frozenset({"bigint", "int", "smallint", "tinyint"})
 _Cast: TypeAlias = "Callable[[Column, str, str], Column]"
 
@@ -52,6 +50,7 @@ def read_input(
 ) -> DataFrame:
     """The rows of files of one kind (CSV with a header, JSON with an object a line, Parquet), or of a database table.
 
+    Lines that are no rows are rows, too: `text_files`, and `selected` knows them.
     options  of Spark's reader, which win over what is set here
     """
     from py4j.protocol import Py4JError
@@ -65,8 +64,9 @@ def read_input(
         if len(kinds) > 1:
             raise refused("FILE", "all files must be of one kind")
         kind = kinds.pop()
-        own = (_CSV if kind == "csv" else {}) | (_STRICT if kind != "parquet" else {})
-        return session.read.format(kind).options(**own).options(**(options or {})).load(list(files))
+        if kind == "parquet":
+            return session.read.format(kind).options(**(options or {})).load(list(files))
+        return read_lines(session, kind, files, options or {})
     except (PySparkException, Py4JError) as error:
         what = "--jdbc" if jdbc else "FILE"
         raise refused(
@@ -79,26 +79,39 @@ def read_input(
 def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:
     """The columns of the sink; BAD_REQUEST that names the column whose expression is wrong.
 
+    Of a line that is no row there is its text alone, for the reason why it is refused.
     unit  of due times that are numbers, also as texts
     """
+    made = _messages(df, columns, unit)
+    if MALFORMED not in df.columns:
+        return df.select(*[column.alias(name) for name, column in made.items()])
+    from pyspark.sql import functions as sql
+
+    line = sql.col(MALFORMED)
+    read = [sql.when(line.isNull(), column).alias(name) for name, column in made.items()]
+    return df.select(*read, sql.make_valid_utf8(line).alias("malformed_text"))
+
+
+def _messages(df: DataFrame, columns: Columns, unit: Unit | None) -> dict[str, Column]:
     from pyspark.sql import functions as sql
 
     due, values = _due(df, columns.deliver_at, unit)
-    chosen = [
-        due.alias("deliver_at"),
-        _expression(df, "body", columns.body or "to_json(struct(*))", _as_body),
-        values.alias("deliver_at_text"),
-    ]
+    chosen = {
+        "deliver_at": due,
+        "body": _expression(df, "body", columns.body or "to_json(struct(*))", _as_body),
+        "deliver_at_text": values,
+    }
     for name in ("tag", "keys", "message_id"):
         text = getattr(columns, name)
         if text:
-            chosen.append(_expression(df, name, text, _as_keys if name == "keys" else _as_text))
+            cast = _as_keys if name == "keys" else _as_text
+            chosen[name] = _expression(df, name, text, cast)
     if columns.properties:
         pairs = []
         for name, text in columns.properties.items():
             pairs += [sql.lit(name), _expression(df, "properties", text, _as_text)]
-        chosen.append(sql.create_map(*pairs).alias("properties"))
-    return df.select(*chosen)
+        chosen["properties"] = sql.create_map(*pairs)
+    return chosen
 
 
 def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Column]:
@@ -112,10 +125,10 @@ def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Col
     # What stands in it twice Spark works out once, and outside of it: the expression must stand in it once.
     made = _as_time(sql.expr(expression), _type_of(df, "deliver_at", expression), unit)
     due = sql.try_add(made, sql.expr("interval 0 seconds"))
-    quoted = [f"`{name.replace('`', '``')}`" for name in df.columns if _is_named(name, expression)]
-    if not quoted:
+    named = [quoted(name) for name in df.columns if _is_named(name, expression)]
+    if not named:
         return due, sql.lit(None).cast("string")
-    values = sql.concat_ws(", ", *[sql.col(name).cast("string") for name in quoted])
+    values = sql.concat_ws(", ", *[sql.col(name).cast("string") for name in named])
     return due, sql.when(due.isNull() & (values != ""), values)
 
 
@@ -126,7 +139,10 @@ def _is_named(column: str, expression: str) -> bool:
 def _expression(df: DataFrame, name: str, text: str, cast: _Cast) -> Column:
     from pyspark.sql import functions as sql
 
-    return cast(sql.expr(text), _type_of(df, name, text), name).alias(name)
+    if MALFORMED in df.columns:
+        every = ", ".join(quoted(column) for column in df.columns if column != MALFORMED)
+        text = _STAR.sub(lambda _: every, text)
+    return cast(sql.expr(text), _type_of(df, name, text), name)
 
 
 def _type_of(df: DataFrame, name: str, text: str) -> str:

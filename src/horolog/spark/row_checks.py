@@ -21,6 +21,7 @@ from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.message import encode
 from horolog.spark.sink_columns import Target
+from horolog.spark.text_files import LOST
 from horolog.units import format_time_ms
 
 _CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
@@ -63,6 +64,8 @@ def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) ->
     suspect |= (size == 0) | (size > limits.BODY_MAX)
     total = np.zeros(len(due_ms), np.int64)
     columns = set(table.column_names)
+    if "malformed_text" in columns:
+        suspect |= _true(pc.is_valid(table.column("malformed_text")))
     if "message_id" in columns:
         suspect |= _suspect_text(table.column("message_id"), _CONTROL_OR_SPACE, null_is_bad=True)
         size = _numbers(pc.binary_length(table.column("message_id")))
@@ -115,6 +118,8 @@ def _sums(texts: pa.Array, parents: npt.NDArray[np.int64], rows: int) -> npt.NDA
 def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     """Why this row is refused; "" if it is not."""
     cells = {name: table.column(name)[row].as_py() for name in table.column_names}
+    if (text := cells.get("malformed_text")) is not None:
+        return _malformed(text)
     if cells["deliver_at"] is None:
         text = cells.get("deliver_at_text")
         return "deliver_at: is null" if text is None else f"deliver_at: {_unread(text)}"
@@ -149,6 +154,15 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     except HorologError as refusal:
         return refusal.message.replace("user_properties:", "properties:", 1)
     return ""
+
+
+def _malformed(text: str) -> str:
+    shown = f"row: {text[:_SHOWN_MAX]!r}"
+    if LOST in text:
+        return f"{shown} holds bytes that are not in the encoding of the file; say it with --read-option encoding=…"
+    return (
+        f"{shown} is no row of the file (texts with line breaks need --read-option multiLine=true)"
+    )
 
 
 def _unread(text: str) -> str:

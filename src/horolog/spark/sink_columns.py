@@ -19,10 +19,12 @@ SINK_TYPES: dict[str, frozenset[str]] = {
     "keys": frozenset({"string", "array<string>"}),
     "properties": frozenset({"map<string,string>"}),
     "deliver_at_text": _TEXTS,
+    "malformed_text": _TEXTS,
 }
 """Column → names of the Spark types it may have.  What a `bigint` counts since 1970 says `Unit`.
 
 `deliver_at_text` is no part of a message: it is the text that a null `deliver_at` was made from, for the reason.
+Nor is `malformed_text`, the text of a line that is no row: where it stands the row is refused.
 """
 ARROW_TYPES = {
     "binary": pa.binary(),
@@ -77,7 +79,7 @@ def normalised(table: pa.Table) -> pa.Table:
                 column = _single(column.cast(pa.string()))
             else:
                 column = column.cast(pa.list_(pa.string()))
-        elif name in ("tag", "message_id", "deliver_at_text"):
+        elif name in ("tag", "message_id", "deliver_at_text", "malformed_text"):
             column = column.cast(pa.string())
         elif name == "properties":
             column = column.cast(pa.map_(pa.string(), pa.string()))

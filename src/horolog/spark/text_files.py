@@ -1,0 +1,100 @@
+"""Files of lines, CSV and JSON: a line that is no row stays a row, with the text of the line and nothing else.
+
+Spark by itself ends the whole read at the first such line, or, in CSV, fills up a row that has too few values and cuts
+one that has too many; and where not all columns are asked for it does not even notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from horolog.errors import refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField
+
+MALFORMED = "__horolog_malformed"
+"""The column with the text of a line that is no row; null for rows.  Not there when the user says Spark's `mode`."""
+
+# A quote within quotes is two, as spreadsheets, databases and Python write it; Spark itself writes a backslash.
+_CSV = {"header": "true", "escape": '"'}
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+LOST = "\ufffd"
+"""What Spark puts for bytes that are not in the file's encoding."""
+_ENCODING = frozenset({"charset", "encoding"})
+
+
+def read_lines(
+    session: SparkSession, kind: str, files: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    """The rows of files of one kind, "csv" or "json", and the column MALFORMED.
+
+    options  of Spark's reader, which win over what is set here
+    Errors: BAD_REQUEST if there is nothing to tell the columns from, or if files have other columns than the first one
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    given = {name.lower() for name in options}
+    own = _CSV if kind == "csv" else {}
+
+    def reader(more: Mapping[str, str]) -> DataFrameReader:
+        return session.read.format(kind).options(**own).options(**options).options(**more)
+
+    if "mode" in given:
+        return reader({}).load(list(files))
+    found = reader(_PERMISSIVE).load(list(files))
+    fields = [field for field in found.schema.fields if field.name != MALFORMED]
+    if not fields:
+        what = "column names" if kind == "csv" else "a JSON object"
+        raise refused("FILE", f"there is no line with {what} in {', '.join(files)}")
+    if kind == "csv":
+        _check_headers(reader, found, files)
+    schema = StructType([*fields, StructField(MALFORMED, StringType())])
+    rows = reader(_PERMISSIVE).schema(schema).load(list(files))
+    if kind == "csv" and not given & _ENCODING:
+        return rows.withColumn(MALFORMED, _malformed(fields))
+    return rows
+
+
+def _check_headers(
+    reader: Callable[[Mapping[str, str]], DataFrameReader], found: DataFrame, files: Sequence[str]
+) -> None:
+    """Every file must have the first one's columns in its order: Spark tells values by their place alone."""
+    inputs = found.inputFiles()
+    if len(inputs) < 2:
+        return
+    wanted = [name for name in found.columns if name != MALFORMED]
+    for file in sorted(inputs):
+        columns = [name for name in reader(_PERMISSIVE).load(file).columns if name != MALFORMED]
+        if columns and columns != wanted:
+            raise refused(
+                "FILE",
+                f"{_name_of(file)} has the columns {', '.join(columns)}, and others of "
+                f"{', '.join(files)} have {', '.join(wanted)}; load them one by one",
+            )
+
+
+def _name_of(file: str) -> str:
+    return unquote(urlsplit(file).path)
+
+
+def _malformed(fields: Sequence[StructField]) -> Column:
+    """MALFORMED, also of a row with bytes that are not in its file's encoding: its values, as Spark has read them."""
+    from pyspark.sql import functions as sql
+
+    columns = [sql.col(quoted(field.name)) for field in fields]
+    texts = [
+        sql.col(quoted(field.name)) for field in fields if field.dataType.simpleString() == "string"
+    ]
+    if not texts:
+        return sql.col(MALFORMED)
+    is_lost = sql.contains(sql.concat_ws(" ", *texts), sql.lit(LOST))
+    return sql.coalesce(sql.col(MALFORMED), sql.when(is_lost, sql.to_csv(sql.struct(*columns))))
+
+
+def quoted(name: str) -> str:
+    """A column's name for an SQL expression."""
+    return f"`{name.replace('`', '``')}`"

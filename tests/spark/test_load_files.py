@@ -1,0 +1,116 @@
+"""Files as strangers have them: lines that are no rows are refused with their text, and all others are loaded."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from received import bodies
+
+from horolog.cli.main import run
+from horolog.errors import HorologError
+from horolog.spark.load_input import Columns, read_input, selected
+from horolog.spark.text_files import MALFORMED
+
+pytestmark = pytest.mark.process
+AT = "2100-01-01 00:00:00"
+
+
+def rows_of(spark, tmp_path, name: str, content: str | bytes, body: str = "text", **options: str):
+    """(body, malformed text) of each row of a file."""
+    file = tmp_path / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    df = selected(read_input(spark, [str(file)], "", "", options), Columns("at", body))
+    return [(row.body, row.malformed_text) for row in df.select("body", "malformed_text").collect()]
+
+
+def test_a_row_with_too_many_or_too_few_values_is_refused(spark, tmp_path) -> None:
+    """Also if only some columns are asked for: else Spark fills it up, or cuts it."""
+    lines = ["text,at,n", f"a,{AT},1", f"b,{AT}", f"c,{AT},3,4", f"d,{AT},5"]
+    for body in ("text", "n || text"):
+        found = rows_of(spark, tmp_path, "x.csv", "\n".join(lines), body)
+        assert [line for _, line in found] == [None, lines[2], lines[3], None]
+        assert [value is None for value, _ in found] == [False, True, True, False]
+    (whole, *_) = rows_of(spark, tmp_path, "x.csv", "\n".join(lines), "to_json(struct(*))")
+    assert json.loads(whole[0]) == {"text": "a", "at": AT, "n": "1"}
+
+
+def test_bytes_that_are_no_utf_8_are_refused_and_not_replaced(spark, tmp_path) -> None:
+    latin = f"text,at\na,{AT}\nGr\xfc\xdfe,{AT}\n".encode("latin-1")
+    (_, refused) = rows_of(spark, tmp_path, "x.csv", latin)
+    assert refused == (None, f"Gr\ufffd\ufffde,{AT}")
+    found = rows_of(spark, tmp_path, "x.csv", latin, encoding="ISO-8859-1")
+    assert found == [("a", None), ("Grüße", None)]
+    lines = [f'{{"text":"{text}","at":"{AT}"}}'.encode("latin-1") for text in ("a", "Gr\xfc")]
+    assert rows_of(spark, tmp_path, "x.jsonl", b"\n".join(lines)) == [
+        ("a", None),
+        (None, lines[1].decode(errors="replace")),
+    ]
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_name(spark, tmp_path) -> None:
+    mark = "\ufeff"
+    assert rows_of(spark, tmp_path, "x.csv", f"{mark}text,at\r\na,{AT}\r\n\r\n") == [("a", None)]
+    one = json.dumps({"text": "a", "at": AT})
+    assert rows_of(spark, tmp_path, "x.json", mark + one) == [("a", None)]
+
+
+def test_files_with_nothing_in_them(spark, tmp_path) -> None:
+    assert rows_of(spark, tmp_path, "x.csv", "text,at\n") == []
+    for name, what in (("x.csv", "column names"), ("x.json", "a JSON object")):
+        with pytest.raises(HorologError, match=f"FILE: there is no line with {what} in .*{name}"):
+            rows_of(spark, tmp_path, name, "")
+
+
+def test_files_with_other_columns_are_not_mixed_up(spark, tmp_path) -> None:
+    """Spark tells values by their place, so what is a tag in one file would be a body in the other one."""
+    for name, header in (("a.csv", "text,at"), ("b.csv", "at,text"), ("c.csv", "text,at")):
+        (tmp_path / name).write_text(f"{header}\nx,y\n")
+    files = [str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
+    with pytest.raises(HorologError, match=r"/b.csv has the columns at, text, .* have text, at"):
+        read_input(spark, files, "", "")
+    same = read_input(spark, [files[0], files[2]], "", "")
+    assert (same.columns, same.count()) == (["text", "at", MALFORMED], 2)
+
+
+def test_the_mode_of_the_reader_is_the_users(spark, tmp_path) -> None:
+    (tmp_path / "x.csv").write_text(f"text,at\na,{AT}\nb\n")
+    given = {"mode": "DROPMALFORMED"}
+    df = read_input(spark, [str(tmp_path / "x.csv")], "", "", given)
+    assert [row.body for row in selected(df, Columns("at", "text || at")).collect()] == [f"a{AT}"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_the_command_refuses_lines_and_loads_the_others(
+    spark, broker, tmp_path, capsys, monkeypatch, kind
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the session is everybody's
+    broker.create_topic("t")
+    soon = [broker.now_ms() + 1_000 + i for i in range(3)]
+    if kind == "csv":
+        lines = ["text,at", f"a,{soon[0]}", f"b,{soon[1]},c", "d", f"e,{soon[2]}"]
+    else:
+        good = [json.dumps({"text": text, "at": at}) for text, at in zip("aze", soon, strict=True)]
+        lines = [good[0], '{"text": "b", "at', "[1, 2]", good[2]]
+    bad = lines[-3:-1]
+    file = tmp_path / f"x.{kind}"
+    file.write_text("\n".join(lines))
+    base = ["pipeline", "load", str(file), "--topic", "t", "--deliver-at", "at", "--body", "text"]
+    base += ["--deliver-at-unit", "ms", "--job-id", "j", "--admin", broker.admin_url, "--json"]
+    assert run(base) == 4
+    error = capsys.readouterr().err
+    assert "2 of 4 may not become messages (row: " in error
+    assert broker.pending("t") == 0
+    base += ["--rejects", str(tmp_path / "bad")]
+    assert run(base) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["rows"], done["rejected"]) == (2, 2)
+    rows = {row["malformed_text"]: row for row in pq.read_table(done["rejects"]).to_pylist()}
+    assert sorted(rows) == sorted(bad)
+    assert all("is no row of the file" in row["reason"] for row in rows.values())
+    assert {row["body"] for row in rows.values()} == {None}
+    assert run(base) == 0
+    assert json.loads(capsys.readouterr().out)["already"] is True
+    broker.advance("1h")
+    assert sorted(bodies(broker, "t")) == ["a", "e"]
