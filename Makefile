@@ -39,7 +39,7 @@ test:  ## lint, types and the quick tests
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
 	$(PYTEST) -m "slow and not full and not clients and not page" -v --durations=0
 
-test-clients: .venv/ready clients  ## the official clients of Java, Node.js and C++
+test-clients: .venv/ready clients  ## the official clients of Java, Node.js, Go and C++
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile -m "clients and not full" --durations=20 tests/clients
 
 test-page: .venv/ready page-tools $(RUNTIME)/ready  ## the page in a real browser, the metrics in a real Prometheus, the packages
@@ -67,7 +67,7 @@ tools:  ## a JDK, Maven, Node.js, npm and Go for the clients: installed when the
 	@command -v javac mvn node npm $(GO) >/dev/null && test -n "$(JAVA)" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		{ apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null 2>&1 || \
 		{ apt-get update -qq && apt-get install -qq -y openjdk-17-jdk-headless maven nodejs npm golang-go >/dev/null; } } } || \
-		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer), npm and Go (1.19 or newer); please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm golang-go)"; exit 1; }
+		{ echo "The clients need a JDK (17 or newer), Maven, Node.js (18 or newer), npm and Go (1.24 or newer); please install them (for example: apt-get install openjdk-17-jdk-headless maven nodejs npm golang-go)"; exit 1; }
 
 page-tools:  ## Chromium, Prometheus and systemd-analyze: installed when they are missing and we may
 	@test "$$(command -v chromium prometheus promtool systemd-analyze | wc -l)" = 4 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
@@ -75,7 +75,7 @@ page-tools:  ## Chromium, Prometheus and systemd-analyze: installed when they ar
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium prometheus systemd >/dev/null; } } } || \
 		{ echo "The page's tests need Chromium, Prometheus, promtool and systemd-analyze; please install them (for example: apt-get install chromium prometheus systemd)"; exit 1; }
 
-clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/h2spec
+clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/go5 $(CLIENTS)/h2spec
 
 $(CLIENTS)/java/ready: $(JAVA_CLIENTS) | tools
 	mvn --batch-mode --quiet --no-transfer-progress --file tests/clients/java/pom.xml process-classes
@@ -89,6 +89,11 @@ $(CLIENTS)/node/ready: tests/clients/node/package.json tests/clients/node/packag
 
 $(CLIENTS)/h2spec: $(wildcard tests/clients/h2spec/*) | tools
 	cd tests/clients/h2spec && GOFLAGS=-mod=readonly GOTOOLCHAIN=local $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+
+$(CLIENTS)/go5: $(wildcard tests/clients/go5/*) | tools
+	@v=$$($(GO) env GOVERSION); printf 'go1.24\n%s\n' "$$v" | sort --check=quiet --version-sort || \
+		{ echo "The Go client of 5.x needs Go 1.24 or newer, and this is $$v; please install it (for example: https://go.dev/dl)"; exit 1; }
+	cd tests/clients/go5 && GOFLAGS="-mod=readonly -buildvcs=false" GOTOOLCHAIN=local $(GO) build -o $(CURDIR)/$@
 
 $(CLIENTS)/cpp/ready: requirements/cpp.lock
 	$(PYTHON) -m venv $(@D)

@@ -78,6 +78,13 @@ CLIENTS = {
     "java-5.2.0": Client(
         "Java", "rocketmq-client-java 5.2.0", "gRPC", "make test-clients", {"pull": NO_PULL}
     ),
+    "go": Client(
+        "Go",
+        "rocketmq-clients/golang/v5 5.1.4",
+        "gRPC",
+        "make test-clients",
+        {"pull": NO_PULL},
+    ),
     "rust": Client(
         "Rust",
         "rocketmq 5.0.0",

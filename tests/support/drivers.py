@@ -206,3 +206,10 @@ def rust(home: Path) -> Driver:
     program = BUILD / "rust" / "debug" / "horolog-client"
     assert program.exists(), "the Rust client is missing: make test-full"
     return Driver([str(program)], home)
+
+
+def go5(home: Path, **environment: str) -> Driver:
+    """The official client of Go over gRPC."""
+    program = BUILD / "go5"
+    assert program.exists(), "the Go client of 5.x is missing: make clients"
+    return Driver([str(program)], home, **environment)

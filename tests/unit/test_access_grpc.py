@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from tests.support.access_files import ACCESS, access_file, grpc_headers
 from tests.support.grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
@@ -137,6 +138,8 @@ def test_routes_need_either_right(tmp_path: Path) -> None:
 
 
 def test_settings_say_what_a_client_will_do(tmp_path: Path) -> None:
+    """Refused ones get their status, and end the stream: some clients wait for settings until it ends."""
+
     async def settle(door: Door, settings: pb.Settings, headers: Any) -> pb.Status:
         stream = door.channel.stream_stream(
             f"/{SERVICE}/Telemetry",
@@ -145,7 +148,13 @@ def test_settings_say_what_a_client_will_do(tmp_path: Path) -> None:
         )(metadata=headers)
         await stream.write(pb.TelemetryCommand(settings=settings))
         answer = await asyncio.wait_for(stream.read(), 10)
-        stream.cancel()
+        if answer.status.code == pb.OK:
+            stream.cancel()
+            return answer.status
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await asyncio.wait_for(stream.read(), 10)
+        assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert ended.value.details() == answer.status.message
         return answer.status
 
     def publishing(*topics: str) -> pb.Settings:

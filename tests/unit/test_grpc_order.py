@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType
@@ -12,12 +14,12 @@ from horolog.server.grpc_front import SERVICE
 ORDERLY = GroupSettings(orderly=True)
 
 
-async def settings_for(door: Door, group: str, kind: int) -> pb.Settings:
+async def settings_for(door: Door, group: str, kind: int, headers: Any = HEADERS) -> pb.Settings:
     stream = door.channel.stream_stream(
         f"/{SERVICE}/Telemetry",
         request_serializer=pb.TelemetryCommand.SerializeToString,
         response_deserializer=pb.TelemetryCommand.FromString,
-    )(metadata=HEADERS)
+    )(metadata=headers)
     wanted = pb.Settings(
         client_type=kind, subscription=pb.Subscription(group=pb.Resource(name=group))
     )
@@ -47,6 +49,23 @@ def test_a_client_is_told_whether_its_group_consumes_in_order(tmp_path) -> None:
             assert not (await settings_for(door, "unknown", kind)).subscription.fifo
         assert await assigned(door, "in-order") == [0, 1, 2]
         assert await assigned(door, "free") == await assigned(door, "unknown") == [-1]
+
+    with_door(tmp_path, story)
+
+
+def test_the_go_client_receives_one_message_at_a_time_in_order(tmp_path) -> None:
+    """Of more it would consume the next ones while a failed one waits."""
+    go = [("x-mq-client-id", "tester"), ("x-mq-language", "GO")]
+
+    async def story(door: Door) -> None:
+        await door.engine.submit(PutGroup("in-order", ORDERLY))
+        for group, headers, batch in (
+            ("in-order", go, 1),
+            ("in-order", HEADERS, 32),
+            ("free", go, 32),
+        ):
+            settings = await settings_for(door, group, pb.PUSH_CONSUMER, headers)
+            assert settings.subscription.receive_batch_size == batch, (group, headers)
 
     with_door(tmp_path, story)
 

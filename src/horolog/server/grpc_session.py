@@ -9,7 +9,13 @@ from typing import Any
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.settings import consumer_policy, merged_settings, polling_ms, route
+from horolog.protocol.grpc.settings import (
+    consumer_policy,
+    merged_settings,
+    order,
+    polling_ms,
+    route,
+)
 from horolog.protocol.grpc.status import OK, status_of
 from horolog.protocol.grpc.translate import name_of
 from horolog.protocol.queue_commands import FindGroup, GroupView
@@ -44,6 +50,7 @@ class Conversation:
         self.client_id = client_id
         self.language = call.header(b"x-mq-language")[:_SAID_MAX]
         self.version = call.header(b"x-mq-client-version")[:_SAID_MAX]
+        self._settled = False
         self._unanswered = 0
         self._then: Callable[[], None] | None = None
 
@@ -53,7 +60,11 @@ class Conversation:
         return self._call.origin
 
     def hear(self, command: pb.TelemetryCommand) -> None:
-        """Answer settings with the merged settings; a HorologError ends the stream."""
+        """Answer settings with the merged settings; a HorologError ends the stream.
+
+        Settings that are refused get their status, and the first ones end the stream too: until settings have come the
+        Go client does not start, and it looks at no status.
+        """
         if command.HasField("thread_stack_trace"):
             self._sessions.stacks.heard(self, command.thread_stack_trace)
         if not command.HasField("settings"):
@@ -67,7 +78,10 @@ class Conversation:
             answer, seen = self._sessions.settle(self.client_id, command.settings, self.language)
         except HorologError as error:
             self._say(pb.TelemetryCommand(status=status_of(error)))
+            if not self._settled:
+                raise
             return
+        self._settled = True
         self._sessions.note(self, command.settings)
         self._unanswered += 1
         seen.add_done_callback(lambda result: self._seen(result, answer))
@@ -80,7 +94,7 @@ class Conversation:
         elif error is None and isinstance(view := result.result(), GroupView):
             policy = consumer_policy(view.settings, self.language)
             answer.settings.backoff_policy.CopyFrom(policy)
-            answer.settings.subscription.fifo = view.settings.orderly
+            order(answer.settings.subscription, self.language, orderly=view.settings.orderly)
         self._say(answer)
         if self._then is not None and not self._unanswered:
             self._then()

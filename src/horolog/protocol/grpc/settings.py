@@ -41,6 +41,17 @@ def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
     return settings
 
 
+def order(subscription: pb.Subscription, language: str, *, orderly: bool) -> None:
+    """Tell a consumer whether its group consumes in order.
+
+    While a failed message waits for its next attempt the Go client consumes the rest of what it received, so it
+    receives one message at a time: the broker gives none of a message group while another one is with the client.
+    """
+    subscription.fifo = orderly
+    if orderly and language == "GO":
+        subscription.receive_batch_size = 1
+
+
 def polling_ms(merged: pb.Settings) -> int | None:
     """How long a consumer's polls wait that do not say so themselves, as Java 5.0.3; None: no consumer."""
     if not merged.HasField("subscription"):
