@@ -5,16 +5,21 @@ One success shape, one error shape, and every refusal names its field.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from admin_api import answering, exchange
 
+from horolog.admin.app import make_app
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import CLIENT_GONE_INVISIBLE_MS
 from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
+    ChangeInvisible,
     ChangeTopic,
     CountBy,
     CountPending,
@@ -337,6 +342,34 @@ def test_a_poll_ends_by_real_time_also_under_a_simulated_clock() -> None:
     )
     assert answer == {"result": {"messages": []}}
     assert isinstance(engine.asked[1], CancelReceive)
+
+
+def test_what_was_leased_for_a_caller_that_has_gone_is_given_back() -> None:
+    """In the moment in which its messages came; they were leased for 30 s, and nobody had them."""
+    body = b'{"topic": "reminders", "group": "me", "invisible_ms": 30000}'
+    heard = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> dict[str, Any]:
+        return next(heard, {"type": "http.disconnect"})
+
+    async def send(_message: object) -> None:
+        """Nobody is there."""
+
+    async def run() -> ScriptedEngine:
+        engine = ScriptedEngine()
+        engine.answers[ChangeInvisible] = None
+        headers = [(b"host", b"admin"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/receive", "query_string": b"",
+            "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("admin", 80),
+        }  # fmt: skip
+        await make_app(engine, broker_name="broker-a")(scope, receive, send)
+        return engine
+
+    engine = asyncio.run(asyncio.wait_for(run(), 10))
+    assert engine.asked[1:] == [
+        ChangeInvisible("me", "reminders", "handle-1", CLIENT_GONE_INVISIBLE_MS)
+    ]
 
 
 def test_pending() -> None:

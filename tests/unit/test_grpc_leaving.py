@@ -33,6 +33,8 @@ from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import Setting, Type
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
+from horolog.server.grpc_clients import Clients
+from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_front import SERVICE, GrpcFront
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
@@ -103,6 +105,19 @@ class RawClient:
     def cancel(self) -> None:
         """Wait for no answer any more."""
         self._writer.write(frames.reset(1, Code.CANCEL))
+
+    def ping(self) -> None:
+        """Ask for a sign that all of this was heard."""
+        self._writer.write(frames.frame(Type.PING, 0, 0, bytes(8)))
+
+    async def kinds(self) -> set[int]:
+        """Of the frames that have come."""
+        heard = await self.reader.read(65_536)
+        found = set()
+        while heard:
+            found.add(heard[3])
+            heard = heard[9 + int.from_bytes(heard[:3], "big") :]
+        return found
 
     def open_window(self, size: int) -> None:
         """Take so many bytes more."""
@@ -193,10 +208,44 @@ def test_a_client_that_goes_while_its_receive_is_carried_out(tmp_path) -> None:
         async with RawClient(port) as client:
             client.receive(request())
             client.cancel()
-            await until(engine, leased=2)
-            await until_given_back(engine, 2)
+            client.ping()
+            while frames.Type.PING not in await client.kinds():
+                pass
+        assert await attempts(engine) == [1, 1], "nobody was given a lease meanwhile"
 
     with_port(tmp_path, story)
+
+
+class LateCall:
+    """A call whose caller waits no longer when its answer comes, and has not said so."""
+
+    header = staticmethod(lambda _name: "late")
+    is_open = True
+    on_dropped = None
+
+    def __init__(self) -> None:
+        self.left_ms = [5_000, 0]
+        self.status = -1
+
+    def remaining_ms(self) -> int:
+        return self.left_ms.pop(0)
+
+    def hold_poll(self) -> None:
+        """It may wait."""
+
+    def fail(self, status: int, why: str) -> None:
+        self.status = status
+
+
+def test_a_receive_that_is_answered_after_its_deadline_is_given_back(tmp_path) -> None:
+    async def story(engine: Engine) -> None:
+        await send(engine, 2)
+        call: Any = LateCall()
+        ConsumerCalls(engine, Clients()).receive(request(), call)
+        await until_given_back(engine, 2)
+        assert call.status == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+
+    run(tmp_path, story)
 
 
 def test_a_poll_whose_client_goes_takes_no_message(tmp_path) -> None:

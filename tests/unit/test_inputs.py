@@ -19,6 +19,7 @@ from horolog.protocol.commands import (
     Command,
     CreateTopic,
     DescribeTopic,
+    Receive,
     SendMessages,
     TopicType,
 )
@@ -52,6 +53,23 @@ def test_places_are_bounded_and_some_are_kept_for_what_settles() -> None:
     assert put(ACK) is None
     assert len(inputs.take(10)) == 4
     assert put(DescribeTopic("t")) is None
+
+
+def test_a_receive_whose_caller_goes_while_it_waits_is_decided_by_nobody() -> None:
+    inputs = Inputs()
+    poll = Receive("g", "t", -1, "*", 1, 30_000, False, 10_000, "c")
+    for token, command in (
+        ("left", poll),
+        ("stays", poll),
+        ("told", poll),
+        (0, CancelReceive("left")),
+        (1, CancelReceive("told", answer=True)),
+        (2, CancelReceive("was taken before")),
+    ):
+        assert inputs.put(Input(token, command)) is None
+    assert [item.token for item in inputs.take(2)] == ["stays"]
+    assert [item.token for item in inputs.take(9)] == ["told", 0, 1, 2]
+    assert not inputs._gone
 
 
 def test_bytes_are_bounded_but_one_request_of_any_size_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,19 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.remoting_client import RemotingClient
+from tests.support.remoting_client import DEADLINE_S, RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import layouts, sending
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.remoting.assignment import share
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame import Flag, Frame
 from horolog.protocol.rocketmq import layout, properties
+from horolog.server.door import Door
+from horolog.server.remoting import link as link_module
+from horolog.server.remoting.link import RemotingLink
+from horolog.server.remoting.request import Request
 
 MINUTE = 60_000
 
@@ -179,6 +184,47 @@ def test_a_pop_waits_for_a_message(door, client) -> None:
     assert [message.body for message in layouts(answer.body)] == [b"A1"]
     assert client.call(Code.POP_MESSAGE, popping(pollTime=50)).code == Status.POLLING_TIMEOUT
     assert client.call(Code.POP_MESSAGE, popping()).code == Status.PULL_NOT_FOUND
+
+
+def popped_again(door: RemotingDoor, *names: bytes) -> None:
+    """Others get them within a second of simulated time, and not at the end of the lease."""
+    with door.client() as other:
+        for _ in range(5):
+            if found := pop(other):
+                assert [message.body for message in found] == list(names)
+                assert [message.reconsume_times for message in found] == [1] * len(names)
+                return
+            door.advance(500)
+    raise AssertionError("nobody gave them back")
+
+
+def test_a_pop_whose_client_goes_before_its_answer_is_given_back(door, client) -> None:
+    """In order it waits for the disk, and its client goes meanwhile: the messages came a minute later."""
+    send(client, "A1", "A2")
+    answered = threading.Event()
+    fields = {name: str(value) for name, value in popping(order="true").items()}
+    frame = Frame(Code.POP_MESSAGE, 1, Flag(0), fields)
+
+    class Lost(Request):
+        def answer(self, *_: Any) -> bool:
+            self.link._lost = True
+            taken = super().answer(*_)
+            answered.set()
+            return taken
+
+    door.within(lambda: door.front._pop.pop(Lost(RemotingLink(None, None), frame)))
+    assert answered.wait(DEADLINE_S)
+    popped_again(door, b"A1", b"A2")
+
+
+def test_a_pop_that_is_refused_its_answer_is_given_back(door, client, monkeypatch) -> None:
+    """Its client leaves too many answers unread: it heard "too many", and nobody had the messages for a minute."""
+    send(client, "A1")
+    monkeypatch.setattr(Door, "gives", lambda *_: False)
+    monkeypatch.setattr(link_module, "UNTAKEN_SMALL", 0)
+    assert client.call(Code.POP_MESSAGE, popping()).code == Status.SYSTEM_BUSY
+    monkeypatch.undo()
+    popped_again(door, b"A1")
 
 
 def test_only_what_a_filter_matches(door, client) -> None:

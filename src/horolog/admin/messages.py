@@ -44,6 +44,7 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.ready.filter import parse_tags
 from horolog.server.message_id import MessageIds
+from horolog.server.not_taken import give_back
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()
@@ -165,38 +166,38 @@ async def receive(request: Request) -> Response:
     allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     parse_tags(wanted.filter)
     engine = engine_of(request)
-    parked: asyncio.Future[Received] = engine.submit(
-        Receive(
-            group=check_group(wanted.group),
-            topic=check_topic(wanted.topic),
-            queue_id=-1,
-            filter_expression=wanted.filter,
-            batch=wanted.limit,
-            invisible_ms=wanted.invisible_ms,
-            auto_renew=False,
-            poll_ms=wanted.poll_ms,
-            client_id=CLIENT_ID,
-        )
+    command = Receive(
+        group=check_group(wanted.group),
+        topic=check_topic(wanted.topic),
+        queue_id=-1,
+        filter_expression=wanted.filter,
+        batch=wanted.limit,
+        invisible_ms=wanted.invisible_ms,
+        auto_renew=False,
+        poll_ms=wanted.poll_ms,
+        client_id=CLIENT_ID,
     )
-    received = await _wait_for_messages(request, parked, wanted.poll_ms)
+    parked: asyncio.Future[Received] = engine.submit(command)
+    received = await _wait_for_messages(request, parked, command)
     return answer({"messages": [delivered_view(delivered) for delivered in received.messages]})
 
 
 async def _wait_for_messages(
-    request: Request, parked: asyncio.Future[Received], poll_ms: int
+    request: Request, parked: asyncio.Future[Received], command: Receive
 ) -> Received:
     """The result, or none when the caller has gone or its time is over.
 
-    That time is real: a simulated clock may stand still.
+    That time is real: a simulated clock may stand still.  What was leased for a caller that has gone is given back.
     """
     gone = asyncio.ensure_future(request.receive())
     closing = asyncio.ensure_future(request.app.state.closing.wait())
     try:
-        timeout_s = (poll_ms + POLL_MARGIN_MS) / 1_000
+        timeout_s = (command.poll_ms + POLL_MARGIN_MS) / 1_000
         waited_for: set[asyncio.Future[Any]] = {parked, gone, closing}
         await asyncio.wait(waited_for, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not parked.done():
             await engine_of(request).submit(CancelReceive(parked))
+        has_gone = gone.done()
     finally:
         for waiting in (gone, closing):
             waiting.cancel()
@@ -204,7 +205,12 @@ async def _wait_for_messages(
                 await waiting
     if parked.cancelled() or not parked.done():
         return Received([])
-    return parked.result()
+    received = parked.result()
+    if has_gone and received.messages:
+        handles = [message.receipt_handle for message in received.messages]
+        give_back(engine_of(request), command, handles)
+        return Received([])
+    return received
 
 
 @endpoint(

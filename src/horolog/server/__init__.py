@@ -2,6 +2,7 @@
 
 main, parts, open_broker            a process from start to end; `failures` says why it ends otherwise
 loop                                turns: commands in (`inputs`, `ticket`), effects performed
+not_taken                           what was leased for callers who have gone
 group_commit, jobs, threads         writes and syncs; work in threads
 checkpointing, backups              who wants a checkpoint, and who keeps its files
 simulated_time                      a clock that is moved

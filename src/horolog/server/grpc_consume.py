@@ -9,7 +9,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
-    CLIENT_GONE_INVISIBLE_MS,
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
@@ -31,7 +30,7 @@ from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status_named, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of
-from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.calls import DEADLINE_EXCEEDED, framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
@@ -39,6 +38,7 @@ from horolog.server.call import Call, answer_with, expected
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
+from horolog.server.not_taken import give_back
 from horolog.server.ticket import Ticket
 
 _FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())
@@ -73,11 +73,15 @@ class ConsumerCalls:
             return
         # Handles only: the caller may take its time, and the answer has the messages a second time.
         handles = [message.receipt_handle for message in given.messages]
-        if call.is_open:
-            call.on_dropped = partial(self._give_back, command, handles)
+        back = partial(give_back, self._engine, command, handles)
+        left_ms = call.remaining_ms()
+        if call.is_open and (left_ms is None or left_ms > 0):
+            call.on_dropped = back
             answer_with(call, lambda: self._answer(topic, given), _refused)
-        else:
-            self._give_back(command, handles)
+            return
+        if call.is_open:  # its caller has stopped waiting, and says so later, or never
+            call.fail(DEADLINE_EXCEEDED, "the deadline of the call has passed")
+        back()
 
     def _left(self, ticket: Ticket) -> None:
         """The caller has gone: what it could not be given yet is for others."""
@@ -109,12 +113,6 @@ class ConsumerCalls:
             return _NOTHING + end
         messages = all_received(topic.SerializeToString(), given.messages)
         return b"".join((_FOUND, messages, end))
-
-    def _give_back(self, command: Receive, receipt_handles: Sequence[str]) -> None:
-        """Nobody has these messages: an auto-renewed lease would hide them as long as its client lives."""
-        for handle in receipt_handles:
-            back = ChangeInvisible(command.group, command.topic, handle, CLIENT_GONE_INVISIBLE_MS)
-            self._engine.ask(back, _ignore)
 
     def ack(self, request: QuickAck | pb.AckMessageRequest, call: Call) -> None:
         """Consume messages; every handle has its entry."""

@@ -25,10 +25,11 @@ from horolog.protocol.commands import (
     Recall,
     RecallByKey,
     RecallMany,
+    Receive,
     Reschedule,
     SendMessages,
 )
-from horolog.protocol.queue_commands import CommitOffsets
+from horolog.protocol.queue_commands import CommitOffsets, Pull
 from horolog.protocol.tier_commands import RecallRows, TellTierProblem
 
 _SETTLING = (
@@ -57,7 +58,7 @@ def _bytes_of(command: Command) -> int:
 
 
 class Inputs:
-    """First in, first out."""
+    """First in, first out; but a receive whose caller goes while it waits here is decided by nobody."""
 
     def __init__(self, *, count_max: int = INPUTS_MAX, bytes_max: int = INPUTS_BYTES_MAX) -> None:
         self._count_max = count_max
@@ -65,6 +66,7 @@ class Inputs:
         self._waiting: deque[Input] = deque()
         self._sizes: deque[int] = deque()  # of each in `_waiting`
         self._bytes = 0
+        self._gone: set[object] = set()  # tokens of receives whose callers have gone
 
     def __len__(self) -> int:
         """How many wait."""
@@ -87,6 +89,8 @@ class Inputs:
             self._waiting.append(item)
             self._sizes.append(size)
             self._bytes += size
+            if isinstance(item.command, CancelReceive) and not item.command.answer:
+                self._gone.add(item.command.token)
         return refusal
 
     def _refusal(self, command: Command, size: int) -> HorologError | None:
@@ -108,7 +112,19 @@ class Inputs:
         count = min(len(self._waiting), most)
         self._bytes -= sum([self._sizes.popleft() for _ in range(count)])
         assert self._bytes >= 0
-        return [self._waiting.popleft() for _ in range(count)]
+        taken = [self._waiting.popleft() for _ in range(count)]
+        return self._without_gone(taken) if self._gone else taken
+
+    def _without_gone(self, taken: list[Input]) -> list[Input]:
+        """Without receives that nobody waits for: a lease for them would be nobody's."""
+        wanted = []
+        for item in taken:
+            if isinstance(item.command, Receive | Pull) and item.token in self._gone:
+                continue
+            if isinstance(item.command, CancelReceive):
+                self._gone.discard(item.command.token)
+            wanted.append(item)
+        return wanted
 
     def put_back(self, taken: list[Input]) -> None:
         """What was taken is the oldest again."""
@@ -122,6 +138,7 @@ class Inputs:
         self._waiting.clear()
         self._sizes.clear()
         self._bytes = 0
+        self._gone.clear()
 
 
 def _busy(waiting: str, limit: str) -> HorologError:

@@ -166,10 +166,10 @@ class RemotingLink(Link):
 
     def answer(
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
-    ) -> None:
-        """The answer of a request; `pieces` stand for its body."""
+    ) -> bool:
+        """The answer of a request; `pieces` stand for its body.  False if the peer does not get it as it is."""
         if self._lost:
-            return
+            return False
         self._open -= 1
         self._open_bytes -= size_of(frame)
         if parked:
@@ -178,10 +178,11 @@ class RemotingLink(Link):
                 self.share.polls -= 1
         self.owes()
         if frame.is_one_way:
-            return
+            return False
+        is_whole = not self._transport.is_closing()
         size = sum([len(piece) for piece in pieces]) if pieces else len(answer.body)
         if size > UNTAKEN_SMALL and not self._door.gives(self, size):
-            answer, pieces, size = _TOO_SLOW, (), 0
+            answer, pieces, size, is_whole = _TOO_SLOW, (), 0, False
         status, fields, body, remark = answer
         if len(remark) > REMARK_MAX:
             remark = remark[:REMARK_MAX]
@@ -189,13 +190,14 @@ class RemotingLink(Link):
             head = encode_answer(frame, status, fields, remark, size)
         except FrameFault as fault:
             head = encode_answer(frame, Status.SYSTEM_ERROR, {}, f"answer: {fault}", 0)
-            size, pieces, body = 0, (), b""
+            size, pieces, body, is_whole = 0, (), b"", False
         if pieces:
             self._say(head)
             self._out += pieces
             self._out_bytes += size
         else:
             self._say(head + body)
+        return is_whole
 
     def park(self, frame: Frame) -> Frame:
         """A request waits for something to happen; gives what is kept of it, which is what its answer needs.

@@ -27,6 +27,7 @@ from horolog.protocol.rocketmq.names import check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
 from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import decode_receipt
+from horolog.server.not_taken import give_back
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
@@ -119,7 +120,9 @@ class PopCodes:
         fields = fields_of(result.messages, popped_ms, invisible_ms, result.rest)
         if command.in_order:
             fields["orderCountInfo"] = counts_of(result.messages)
-        request.answer(Answer(fields=fields, remark="FOUND"), layouts)
+        if not request.answer(Answer(fields=fields, remark="FOUND"), layouts):
+            handles = [message.receipt_handle for message in result.messages]
+            give_back(self._node.engine, command, handles)
 
     def _handle(self, invisible_ms: int, handle: str) -> str:
         return encode_pop(decode_receipt(handle), invisible_ms, self._node.broker_name)

@@ -40,9 +40,9 @@ class Request:
         self.frame = self.link.park(self.frame)
         self.parked = True
 
-    def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> None:
-        """How it went; `pieces` stand for the body of the answer."""
-        self.link.answer(self.frame, answer, pieces, parked=self.parked)
+    def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> bool:
+        """How it went; `pieces` stand for the body of the answer.  False if the peer does not get it as it is."""
+        return self.link.answer(self.frame, answer, pieces, parked=self.parked)
 
     def fail(self, error: BaseException) -> None:
         """It was refused, or met a mistake of ours, which is logged."""
