@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 import grpc.aio
+import pytest
 from google.protobuf.duration_pb2 import Duration
-from tests.support.grpc_door import ENDPOINTS, Door, message, sending, with_door
+from tests.support.grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
@@ -125,5 +126,25 @@ def test_a_crowd_starts_at_once_on_what_was_made_just_before(tmp_path: Path) -> 
 
     async def story(door: Door) -> None:
         await asyncio.gather(*(begin(door, f"t{number}") for number in range(100)))
+
+    with_door(tmp_path, story)
+
+
+@pytest.mark.parametrize("kind", [pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER])
+def test_consumers_of_lite_topics_are_refused(tmp_path: Path, kind: pb.ClientType) -> None:
+    """As ordinary ones they would take the messages of the topic that their lite topics are in."""
+
+    async def story(door: Door) -> None:
+        stream = door.channel.stream_stream(
+            f"/{SERVICE}/Telemetry",
+            request_serializer=pb.TelemetryCommand.SerializeToString,
+            response_deserializer=pb.TelemetryCommand.FromString,
+        )(metadata=HEADERS)
+        subscription = pb.Subscription(group=pb.Resource(name="g"))
+        settings = pb.Settings(client_type=kind, subscription=subscription)
+        await stream.write(pb.TelemetryCommand(settings=settings))
+        assert (await stream.read()).status.code == pb.NOT_IMPLEMENTED
+        with pytest.raises(grpc.aio.AioRpcError, match="lite topics are not supported"):
+            await stream.read()
 
     with_door(tmp_path, story)

@@ -177,6 +177,13 @@ class SessionCalls:
                 check_topic(name_of(topic))
             return
         check_group(name_of(settings.subscription.group))
+        if settings.client_type in (pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER):
+            # As an ordinary one it would take the messages of the topic that its lite topics are in.
+            raise HorologError(
+                ErrorCode.NOT_IMPLEMENTED,
+                "client_type: consumers of lite topics are not supported",
+                field="client_type",
+            )
         for entry in settings.subscription.subscriptions:
             check_topic(name_of(entry.topic))
 

@@ -39,7 +39,6 @@ type asked struct {
 	Sql         bool      `json:"sql"`
 	Checks      bool      `json:"checks"`
 	Async       bool      `json:"async"`
-	Parallel    bool      `json:"parallel"`
 	AwaitMs     int64     `json:"await_ms"`
 	InvisibleMs int64     `json:"invisible_ms"`
 	Max         int32     `json:"max"`
@@ -60,6 +59,10 @@ type message struct {
 }
 
 type stops interface{ GracefulStop() error }
+
+type subscribes interface {
+	Subscribe(topic string, filter *rocketmq.FilterExpression) error
+}
 
 // Clients by name, and the messages that simple consumers hold, by token.
 var clients, held sync.Map
@@ -233,6 +236,23 @@ func push(of asked) (any, error) {
 	return true, nil
 }
 
+// A consumer of the lite topics of a topic.
+func lite(of asked) (any, error) {
+	client, err := rocketmq.NewLitePushConsumer(
+		configuration(of),
+		rocketmq.NewLitePushConsumerConfig(of.Topic, 30*time.Second),
+		rocketmq.WithPushMessageListener(listener(of.Name)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err = client.Start(); err != nil {
+		return nil, err
+	}
+	clients.Store(of.Name, client)
+	return true, nil
+}
+
 func receipt(of *rocketmq.SendReceipt) fields {
 	line := fields{"id": of.MessageID, "handle": nil}
 	if of.RecallHandle != "" {
@@ -359,7 +379,7 @@ func change(of asked) (any, error) {
 }
 
 func subscribe(of asked) (any, error) {
-	client, err := find[rocketmq.SimpleConsumer](of.By)
+	client, err := find[subscribes](of.By)
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +397,7 @@ func stop(of asked) (any, error) {
 
 var verbs = map[string]func(asked) (any, error){
 	"producer": producer, "send": send, "transaction": transaction, "recall": recall, "simple": simple,
-	"receive": receive, "ack": ack, "change": change, "subscribe": subscribe, "push": push, "close": stop,
+	"receive": receive, "ack": ack, "change": change, "subscribe": subscribe, "push": push, "lite": lite, "close": stop,
 }
 
 func answer(text []byte) {
