@@ -161,7 +161,8 @@ def page() -> str:
     lines += ["", *(f"{i}. {why}" for i, why in enumerate(reasons, 1)), ""]
     lines += [
         "An application with RocketMQ's starter for Spring Boot (`rocketmq-v5-client-spring-boot-starter` 2.3.1) has a test of",
-        "its own, `tests/clients/test_spring.py`. [Testing](../internals/testing.md) says how the clients are driven.",
+        "its own, `tests/clients/test_spring.py`; so has Alibaba Cloud's `ons-client` 1.8.8.8, `tests/clients/test_ons.py`.",
+        "[Testing](../internals/testing.md) says how the clients are driven.",
         "",
     ]
     return "\n".join(lines)

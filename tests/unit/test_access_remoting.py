@@ -289,6 +289,19 @@ def test_a_field_that_old_clients_add_after_signing(door: RemotingDoor) -> None:
         assert wrong.code == Status.NO_PERMISSION
 
 
+def test_routes_that_are_signed_with_a_constant_that_is_not_sent(door: RemotingDoor) -> None:
+    """Alibaba Cloud's ons-client signs the fields of its class, a constant among them."""
+    route = {"topic": "orders", "OnsChannel": "ALIYUN"}
+    sent = signed(route | {"split": "\x01"}, b"", "app")
+    del sent["split"]
+    with door.client() as client:
+        assert client.call(Code.GET_ROUTEINFO_BY_TOPIC, sent).code == Status.SUCCESS
+        refused = client.call(Code.GET_ROUTEINFO_BY_TOPIC, sent | {"topic": "other"})
+        assert "check signature failed" in refused.remark
+        sends = signed(send("orders") | {"OnsChannel": "ALIYUN"}, b"x", "app")
+        assert client.call(310, sends, b"x").code == Status.SUCCESS
+
+
 def test_nothing_that_is_answered_is_forgotten(door: RemotingDoor) -> None:
     """Of what the table lacks only administrators' work is left."""
     theirs = {code for code in door.front.codes if code not in NEEDS}
