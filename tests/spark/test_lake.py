@@ -8,11 +8,14 @@ from adopted_runs import stage
 from lake_world import TOPICS, fill, now_ms, receive_all, total
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs import table as lake_table
+from horolog.lake.jobs.rows import plan
+from horolog.lake.table import delta
 from horolog.limits import HOUR_MS
 from horolog.pipeline.audit import audit
 from horolog.pipeline.forecast import forecast
-from horolog.pipeline.offload import offload
+from horolog.pipeline.offload import APP, offload, write
 from horolog.pipeline.promote import promote_due
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
@@ -42,6 +45,32 @@ def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_pat
     from deltalake import DeltaTable
 
     assert DeltaTable(uri).count() == len(expected)
+
+
+def test_the_view_has_each_message_that_waits_in_the_lake_once(broker, spark, tmp_path) -> None:
+    """And none that was given up, recalled, promoted, or went to another table."""
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), now_ms(broker) + 48 * HOUR_MS
+    frozen = lake_broker.begin(broker.admin, APP, -(-start // HOUR_MS) * HOUR_MS)
+    files = write(frozen, plan(frozen.opened(), frozen.from_ms), uri, None)
+    delta.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+    broker.admin.post("/v1/offloads/abort", {"number": frozen.offload_id})  # and is killed
+    assert offload(broker.admin, uri, start + 20 * HOUR_MS).rows > 5
+
+    def shown() -> list[str]:
+        view = lake_table.pending_view(spark, uri, broker.admin)
+        return sorted(row.b for row in view.selectExpr("cast(body as string) b").collect())
+
+    assert len(shown()) == broker.admin.get("/v1/offloads")["waiting"]
+    assert offload(broker.admin, uri, start).rows > 5
+    far = sorted(body for body, due in made.items() if due >= frozen.from_ms)
+    assert shown() == far
+    last, first = (pick(far, key=lambda body: made[body]) for pick in (max, min))
+    by_key = {"topic": TOPICS[int(last[1:]) % 2], "key": f"k{last[1:]}"}
+    assert broker.admin.post("/v1/recall/key", by_key)["cancelled"] == 1
+    assert promote_due(broker.admin_url, ahead_ms=made[first] - now_ms(broker) + 1).rows == 1
+    assert shown() == sorted({*far} - {first, last})
+    assert len(shown()) == broker.admin.get("/v1/offloads")["waiting"]
 
 
 def test_promoted_once_and_handed_over_in_time(broker, tmp_path) -> None:

@@ -15,6 +15,7 @@ from admin_proxy import AdminProxy
 from adopted_runs import stage
 from lake_world import fill, now_ms, receive_all, total
 
+from horolog.admin.client import AdminClient
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs.rows import plan
@@ -73,6 +74,47 @@ def test_a_job_that_was_stopped_goes_on(broker, tmp_path, stopped) -> None:
     assert in_table(uri, frozen.offload_id) == far_of(made, start)
     assert total(broker) == len(made)
     assert broker.admin.get("/v1/offloads")["waiting"] == len(far_of(made, start))
+
+
+class StoppedError(Exception):
+    """As a kill."""
+
+
+def stop(*given: object) -> None:
+    raise StoppedError
+
+
+@pytest.mark.parametrize("stopped", ["written", "before", "between", "late"])
+def test_what_is_given_up_leaves_nothing_in_the_table(
+    broker, tmp_path, monkeypatch, stopped
+) -> None:
+    """The abort itself is stopped before or after the broker knows of it, or the job adds its files after all."""
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), from_ms(broker)
+    frozen = lake_broker.begin(broker.admin, APP, start)
+    files = write(frozen, plan(frozen.opened(), frozen.from_ms), uri, None)
+    if stopped in ("before", "between"):
+        assert delta.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+        where = (AdminClient, "post") if stopped == "before" else (delta, "forget")
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, stop)
+            with pytest.raises(StoppedError):
+                abort_open(broker.admin, uri)
+        assert in_table(uri, frozen.offload_id) == far_of(made, start)
+    if stopped in ("written", "late"):
+        assert abort_open(broker.admin, uri) == frozen.offload_id
+    if stopped == "late":
+        assert delta.commit_files(uri, frozen.log_id, frozen.offload_id, files)
+        with pytest.raises(HorologError, match="there is no offload"):
+            lake_broker.commit(broker.admin, frozen.offload_id, 1, 1, uri)
+    done = offload(broker.admin, uri, start)
+    assert (done.number == frozen.offload_id) == (stopped == "before")
+    assert in_table(uri, done.number) == far_of(made, start)
+    assert all("number=" + str(done.number) in path for path in delta.open_table(uri).file_uris())
+    assert offload(broker.admin, uri, start).rows == 0  # what is in the lake stays there
+    assert in_table(uri, done.number) == far_of(made, start)
+    assert list((tmp_path / "lake" / "_given_up").iterdir()) == []
+    assert total(broker) == len(made)
 
 
 def test_a_table_that_lacks_rows_is_refused_and_nothing_changes(broker, tmp_path) -> None:

@@ -5,7 +5,8 @@
 
 Whoever is stopped in between begins again: the broker goes on with the same frozen set and the same number, and
 if the table has that number already nothing is written a second time.  Files of attempts that the table does not
-name are removed by `DeltaTable.vacuum`.
+name are removed by `DeltaTable.vacuum`.  What an offload that was given up has left in the table goes with the next
+call of whatever kind (`lake.table.given_up`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from horolog.admin.client import AdminClient
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs.rows import Unit, plan, write_unit
-from horolog.lake.table import delta, reading
+from horolog.lake.table import delta, given_up, reading
 from horolog.lake.table.schema import LakeFile, partition_of
 from horolog.limits import HOUR_MS
 from horolog.places import local_place
@@ -65,6 +66,7 @@ def offload(
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
     tell(f"offload {frozen.offload_id}: {counted(len(frozen.runs), 'run')} frozen")
+    _forget_given_up(admin, uri, frozen.log_id)
     already = delta.is_committed(uri, frozen.log_id, frozen.offload_id)
     if not already:
         units = plan(frozen.opened(), frozen.from_ms)
@@ -146,12 +148,34 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
     What the table has of it already is removed from it.
     """
     uri = table_of(uri)
+    log_id, done = "", 0
     for fields in admin.get("/v1/offloads")["offloads"]:
+        log_id, offload_id = fields["log_id"], int(fields["number"])
         if fields["stage"] == "lake" or fields["app"] != app:
             continue
-        offload_id = int(fields["number"])
+        given_up.note(uri, log_id, offload_id)
         if admin.post("/v1/offloads/abort", {"number": offload_id})["aborted"]:
-            if delta.is_committed(uri, fields["log_id"], offload_id):
+            done = offload_id
+    if log_id:
+        _forget_given_up(admin, uri, log_id)
+    return done
+
+
+def _forget_given_up(admin: AdminClient, uri: str, log_id: str) -> None:
+    """Take out of the table what offloads have added to it that were given up.
+
+    What the broker knows was not given up after all: it goes on, or is in the lake.
+    """
+    noted = given_up.noted(uri, log_id)
+    if not noted:
+        return
+    known = {int(fields["number"]) for fields in admin.get("/v1/offloads")["offloads"]}
+    for offload_id in noted:
+        if offload_id not in known:
+            if not delta.has_table(uri):
+                continue
+            if delta.files_of(uri, offload_id):
                 delta.forget(uri, "9999", offload_id)
-            return offload_id
-    return 0
+            if not delta.is_committed(uri, log_id, offload_id):
+                continue  # a job that does not know yet may add it still
+        given_up.drop(uri, log_id, offload_id)

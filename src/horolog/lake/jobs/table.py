@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.table.delta import local_path, open_table
 from horolog.lake.table.schema import SCHEMA
+from horolog.limits import HOUR_MS
+from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from horolog.admin.client import AdminClient
+
 
 def pending_view(
-    spark: SparkSession, uri: str, *, now_ms: int | None = None, gone: pa.Table | None = None
+    spark: SparkSession, uri: str, admin: AdminClient | None = None, *, now_ms: int | None = None
 ) -> DataFrame:
     """Pending messages as a DataFrame, before they are due; register it as a view to ask in SQL.
 
+    admin   of their broker: what it counts in the lake at this moment, each message once.  None: all that the table
+            has, also what was recalled or promoted since
     now_ms  leave out what is due before
-    gone    (origin_position, origin_row) of what was recalled since (`lake.jobs.broker.gone_rows`)
     """
     from pyspark.sql import functions as f
 
@@ -32,7 +38,37 @@ def pending_view(
     found = found.select("number", "day", *columns)
     if now_ms is not None:
         found = found.where(f.col("due_ms") >= now_ms)
-    if gone is not None and len(gone):
-        recalled = spark.createDataFrame(gone)
-        found = found.join(recalled, ["origin_position", "origin_row"], "left_anti")
-    return found
+    return found if admin is None else _waiting(spark, found, uri, admin)
+
+
+def _waiting(spark: SparkSession, found: DataFrame, uri: str, admin: AdminClient) -> DataFrame:
+    """What of the table waits in the lake: of an hour, topic and offload that the broker counts, and not recalled."""
+    from pyspark.sql import functions as f
+
+    tables, hours = lake_broker.hours(admin, TIME_MAX_MS)
+    here = {offload_id for offload_id, lake in tables.items() if not _is_elsewhere(lake, uri)}
+    kept = [hour for hour in hours if hour.offload_id in here]
+    columns = {
+        "number": [hour.offload_id for hour in kept],
+        "__hour": [hour.hour for hour in kept],
+        "topic_number": [hour.topic for hour in kept],
+    }
+    counted = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
+    named = found.withColumn("__hour", f.expr(f"due_ms div {HOUR_MS}"))
+    waiting = named.join(f.broadcast(spark.createDataFrame(counted)), list(columns), "left_semi")
+    recalled = [gone for offload_id in sorted(here) if len(gone := _gone_of(admin, offload_id))]
+    if recalled:
+        gone = pa.concat_tables(recalled)
+        waiting = waiting.join(spark.createDataFrame(gone), list(gone.column_names), "left_anti")
+    return waiting.select(found.columns)
+
+
+def _gone_of(admin: AdminClient, offload_id: int) -> pa.Table:
+    gone = lake_broker.gone_rows(admin, offload_id)
+    return gone.append_column("number", pa.array([offload_id] * len(gone), pa.int64()))
+
+
+def _is_elsewhere(lake: str, uri: str) -> bool:
+    """Whether an offload went to another table that is seen from here."""
+    there = Path(lake)
+    return bool(lake) and there.is_dir() and not there.samefile(uri)
