@@ -153,6 +153,20 @@ def test_the_same_id_in_another_topic_is_another_message(world, broker) -> None:
     assert take(world) == take(world, "u") == ["a"]
 
 
+def test_the_same_id_with_another_body_is_another_message(world, broker) -> None:
+    """Clients in containers of one address and process id give the same ids to messages of their own."""
+    first = results(send(world, made("a", body=b"of one")))
+    broker.settle()
+    other, again = results(send(world, made("a", body=b"of another"), made("a", body=b"of one")))
+    assert [again] == first
+    assert other != again
+    assert results(send(world, made("a", body=b"of another"))) == [other]
+    batch = [made("b", body=body) for body in (b"1", b"2", b"1")]
+    one, two, three = results(send(world, *batch))
+    assert one == three != two
+    assert sorted(take(world)) == ["a", "a", "b", "b"]
+
+
 def test_a_retry_with_another_due_time_gets_the_first_one(world, broker) -> None:
     due = world.clock.wall_ms() + 5_000
     first = send(world, made("a", due))
@@ -266,7 +280,9 @@ def test_many_messages_and_many_turns(world, broker) -> None:
             world.reopen()
     for turn in range(0, 60, 7):
         names = [f"m{turn}-{i}" for i in range(40)]
-        sent = send(world, *[made(name) for name in reversed(names)], made(f"new{turn}"))
+        sent = send(
+            world, *[made(name, body=bytes(60)) for name in reversed(names)], made(f"new{turn}")
+        )
         assert sent.origins[:-1] == [origins[name] for name in reversed(names)]
         assert 40 not in sent.first_due_ms
     assert len(take(world)) == 60 * 40 + 9

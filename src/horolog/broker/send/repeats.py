@@ -1,4 +1,4 @@
-"""Sends that repeat an earlier one: same topic and message id, within the window.
+"""Sends that repeat an earlier one: same topic, message id and body, within the window.
 
 A client that got no answer sends again, and must not schedule twice.  Such a message is not appended; it is
 answered with the result of the first one, whatever has become of that since.  Where the first one is found:
@@ -10,7 +10,10 @@ answered with the result of the first one, whatever has become of that since.  W
 A 4.x client keeps the id in its message object, and sends the object again because it wants two messages, or because
 it got no answer.  `_Same.is_wanted_beside` tells which.
 
-A hash of topic and id only points to a record; the record itself says whether topic and id are the same.  A
+The body counts because ids are not unique: clients make them of their IPv4 address and process id, which are the same in
+many a container, and of a counter.  What another client has sent must not be taken for a repeat, and lost.
+
+A hash of topic and id only points to a record; the record itself says whether topic, id and body are the same.  A
 filter (`key_filter`) spares nearly all new messages that search.  Nothing of this is logged or replayed: what is
 not appended leaves no trace, and the window survives a restart because key index and log do.
 """
@@ -48,6 +51,9 @@ class _Same(NamedTuple):
     message_id: str | None
     attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
+    body: bytes = (
+        b""  # of a first attempt; clients that send a copy themselves may have compressed it anew
+    )
     origin_id: str = ""  # and where that was stored
     born_ms: int = 0
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
@@ -59,7 +65,7 @@ class _Same(NamedTuple):
         A consumer that sends a copy itself, because it got no answer to its send-back, knows no log position and
         says the message id in its place.
         """
-        if self[:3] != other[:3]:
+        if self[:4] != other[:4]:
             return False
         return self.origin_id == other.origin_id or self.message_id in (
             self.origin_id,
@@ -153,7 +159,7 @@ class Repeats:
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found:
                 same = _same(record(row))
-                rows = firsts.setdefault((int(topics[row]), *same[:3]), {})
+                rows = firsts.setdefault((int(topics[row]), *same[:4]), {})
                 first = rows.get(same.origin_id, rows.get(same.message_id or ""))
                 if first is None and same.origin_id == same.message_id:
                     first = next(iter(rows.values()), None)
@@ -264,12 +270,13 @@ def _same(record: bytes) -> _Same:
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
     if not stored.reconsume_times:
         of_4x = stored.born_ms, stored.born_host, stored.store_ms
-        return _Same(message_id, 0, "", "", *of_4x)
+        return _Same(message_id, 0, "", stored.body, "", *of_4x)
     known = properties.decode(stored.properties)
     return _Same(
         message_id,
         1 if stored.topic.startswith(DEAD_LETTER_PREFIX) else stored.reconsume_times,
         known.get(properties.RETRY_TOPIC, ""),
+        b"",
         known.get(properties.ORIGIN_MESSAGE_ID, ""),
     )
 

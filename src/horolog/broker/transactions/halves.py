@@ -1,7 +1,8 @@
 """Half messages: stored where nobody sees them, until their transactions end.
 
 A HALF record holds the record of the message, so it is neither in a queue nor in the key index, and nothing is
-scheduled.  A half message that is sent again, with its id and within the window, is the same transaction.
+scheduled.  A half message that is sent again, with its id and body and within the window, is the same
+transaction.
 """
 
 from __future__ import annotations
