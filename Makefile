@@ -75,7 +75,7 @@ page-tools:  ## Chromium, Prometheus and systemd-analyze: installed when they ar
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium prometheus systemd >/dev/null; } } } || \
 		{ echo "The page's tests need Chromium, Prometheus, promtool and systemd-analyze; please install them (for example: apt-get install chromium prometheus systemd)"; exit 1; }
 
-clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/go5 $(CLIENTS)/h2spec
+clients: $(CLIENTS)/java/ready $(CLIENTS)/node/ready $(CLIENTS)/cpp/ready $(CLIENTS)/go4 $(CLIENTS)/go5 $(CLIENTS)/h2spec
 
 $(CLIENTS)/java/ready: $(JAVA_CLIENTS) | tools
 	mvn --batch-mode --quiet --no-transfer-progress --file tests/clients/java/pom.xml process-classes
@@ -89,6 +89,9 @@ $(CLIENTS)/node/ready: tests/clients/node/package.json tests/clients/node/packag
 
 $(CLIENTS)/h2spec: $(wildcard tests/clients/h2spec/*) | tools
 	cd tests/clients/h2spec && GOFLAGS=-mod=readonly GOTOOLCHAIN=local $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+
+$(CLIENTS)/go4: $(wildcard tests/clients/go4/*) | tools
+	cd tests/clients/go4 && GOFLAGS="-mod=readonly -buildvcs=false" GOTOOLCHAIN=local $(GO) build -o $(CURDIR)/$@
 
 $(CLIENTS)/go5: $(wildcard tests/clients/go5/*) | tools
 	@v=$$($(GO) env GOVERSION); printf 'go1.24\n%s\n' "$$v" | sort --check=quiet --version-sort || \

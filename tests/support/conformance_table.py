@@ -111,6 +111,18 @@ CLIENTS = {
         "make test-clients",
         {"simple": NO_SIMPLE, "several-tags": COMPARES},
     ),
+    "go-4.x": Client(
+        "Go",
+        "rocketmq-client-go/v2 2.1.2",
+        "remoting",
+        "make test-clients",
+        {
+            "simple": NO_SIMPLE,
+            "several-tags": COMPARES,
+            "recall": NO_RECALL,
+            "tls": "this version has no TLS",
+        },
+    ),
     "cpp": Client(
         "C++ (through Python)",
         "rocketmq 0.4.4",

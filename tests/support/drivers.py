@@ -201,6 +201,13 @@ def cpp(home: Path) -> Driver:
     return Driver([str(python), str(ROOT / "tests" / "clients" / "cpp" / "driver.py")], home)
 
 
+def go_remoting(home: Path) -> Driver:
+    """The official client of Go over the protocol of 4.x."""
+    program = BUILD / "go4"
+    assert program.exists(), "the Go client of 4.x is missing: make clients"
+    return Driver([str(program)], home)
+
+
 def rust(home: Path) -> Driver:
     """The official client of Rust."""
     program = BUILD / "rust" / "debug" / "horolog-client"

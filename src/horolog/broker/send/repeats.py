@@ -52,7 +52,7 @@ class _Same(NamedTuple):
     attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
     body: bytes = (
-        b""  # of a first attempt; clients that send a copy themselves may have compressed it anew
+        b""  # of a first attempt; clients that send a copy themselves may compress it again
     )
     origin_id: str = ""  # and where that was stored
     born_ms: int = 0
