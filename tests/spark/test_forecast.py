@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from audited import (
     START_MS,
@@ -17,10 +19,11 @@ from audited import (
     open_directory,
     send,
 )
+from rich.console import Console
 
 from horolog.limits import HOUR_MS
-from horolog.pipeline.forecast import forecast
-from horolog.pipeline.forecast_report import forecast_page, sentence
+from horolog.pipeline.forecast import Forecast, forecast
+from horolog.pipeline.forecast_report import forecast_page, sentence, show
 from horolog.protocol.commands import Recall
 
 
@@ -71,3 +74,13 @@ def test_what_happened_after_the_checkpoint_counts(spark, tmp_path):
     assert made.by_topic[TOPICS[0]] > 50
     assert made.by_second
     assert min(made.by_second) > START_MS
+
+
+def test_stretches_in_which_nothing_is_due_are_not_among_the_busiest() -> None:
+    far = 200 * 7 * 24 * HOUR_MS
+    minutes = [{"topic": "t", "minute_ms": at, "messages": 2, "peak": 2} for at in (0, far)]
+    tables = [pa.Table.from_pylist(rows) for rows in ([], minutes, [])]
+    console = Console(record=True, file=StringIO(), width=120)
+    show(console, Forecast("data", 0, None, 4, 0, 0, *tables))
+    assert console.export_text().count(" 2  █") == 2
+    assert " 0" not in console.export_text().replace("00:00", "")

@@ -15,7 +15,7 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.spark.message_decode import Records
 from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 from horolog.spark.topic_answers import Bounds
-from horolog.spark.topic_range import first_at, limited, stretches
+from horolog.spark.topic_range import first_at, from_offset, limited, stretches
 
 COLUMNS = [
     "queue_id",
@@ -183,3 +183,11 @@ def test_the_first_offset_of_a_time_is_found_by_halving() -> None:
     times = [10, 20, 20, 30]
     for wanted, place in ((0, 0), (10, 0), (11, 1), (20, 1), (21, 3), (31, 4)):
         assert first_at(lambda at: times[at], 0, 4, wanted) == place
+
+
+def test_a_checkpoint_of_another_query_is_named() -> None:
+    assert from_offset({"0": 17, "1": 4}) == {0: 17, 1: 4}
+    with pytest.raises(
+        HorologError, match=r"option 'checkpointLocation': it is of another query.*logOffset"
+    ):
+        from_offset({"logOffset": 0})

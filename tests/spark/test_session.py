@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark import java
@@ -138,6 +140,20 @@ def test_importing_the_package_does_not_import_spark() -> None:
 def test_the_session_counts_and_says_nothing(spark, capfd) -> None:
     assert spark.range(10).count() == 10
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_wrong_query_is_an_exception_and_nothing_on_stderr(spark) -> None:
+    """PySpark's own logger writes 8 kB of Java's stack there; pytest's handlers would hide it."""
+    logger, seen = logging.getLogger("SQLQueryContextLogger"), logging.Handler()
+    records: list[logging.LogRecord] = []
+    seen.emit = records.append  # type: ignore[method-assign]
+    logger.addHandler(seen)
+    try:
+        with pytest.raises(AnalysisException):
+            spark.range(1).selectExpr("nowhere")
+    finally:
+        logger.removeHandler(seen)
+    assert records == []
 
 
 def test_streams_of_this_machine_commit_without_other_processes(spark) -> None:

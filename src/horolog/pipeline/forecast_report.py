@@ -124,7 +124,9 @@ def show(console: Console, result: Forecast) -> None:
     top = max(counts, default=1)
     busiest = sorted(zip(counts, starts, strict=True), reverse=True)[:12]
     for start, n in sorted((start, n) for n, start in busiest):
-        bar = "█" * max(1, round(24 * n / top)) if n else ""
+        if not n:
+            continue  # some 400 stretches, and perhaps messages in three
+        bar = "█" * max(1, round(24 * n / top))
         console.print(f"  {report.moment(start, seconds=False)}  {n:>12,}  {bar}", highlight=False)
     console.print(f"  the busiest stretches of {report.duration(width)}", style="dim")
     if hot := _hot(result):

@@ -33,6 +33,7 @@ from horolog.spark.stream_api import (
     limit_of,
 )
 from horolog.spark.topic_answers import patient
+from horolog.spark.topic_range import foreign_offset
 from horolog.units import counted
 
 _Offset = dict[str, int]
@@ -134,6 +135,8 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         runs = self._directory()
         if start is None:
             start = self.initialOffset()
+        if "due_ms" not in start:
+            raise foreign_offset(start, '{"due_ms": 1800000000000, …}')
         begin = start["due_ms"]
         self._check_not_late(start, runs.below(begin))
         if end <= begin:

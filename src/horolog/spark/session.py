@@ -42,6 +42,7 @@ _MANAGERS = (  # of Spark 4.1 and later, and of 4.0
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def make_session(
@@ -92,9 +93,18 @@ def make_session(
         ) from error
     if "spark.log.level" not in given:
         session.sparkContext.setLogLevel(log_level)
+    _say_errors_once()
     if master.startswith(_HERE):
         _commit_quickly(session)
     return session
+
+
+def _say_errors_once() -> None:
+    """A wrong query is an exception; PySpark also logs it, with 8 kB of Java's stack on stderr."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _commit_quickly(session: SparkSession) -> None:

@@ -6,6 +6,7 @@ compares them as text, so they are always made in the same order.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -131,8 +132,20 @@ def as_offset(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def from_offset(offset: Mapping[str, int]) -> dict[int, int]:
-    """Back from it."""
-    return {int(queue): int(at) for queue, at in offset.items()}
+    """Back from it; BAD_REQUEST if another source has written it."""
+    try:
+        return {int(queue): int(at) for queue, at in offset.items()}
+    except (TypeError, ValueError):
+        raise foreign_offset(offset, '{"0": 17, "1": 4}') from None
+
+
+def foreign_offset(offset: object, own: str) -> HorologError:
+    """What a checkpoint of another query is answered with."""
+    return refused(
+        "checkpointLocation",
+        f"it is of another query: its offset is {json.dumps(offset)}, and here it would be like {own}; "
+        "name a directory of its own",
+    )
 
 
 def limited(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
