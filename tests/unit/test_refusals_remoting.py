@@ -75,7 +75,7 @@ CASES = [
     pull("a blank group", consumerGroup=""),
     pull("a queue that the topic has not", queueId=9),
     pull("a topic that cannot be read", topic="write-only"),
-    pull("no message wanted", maxMsgNums=0),
+    pull("fewer messages than none", maxMsgNums=-1),
     pull("tags without a tag", subscription="||"),
     pull("a condition that is none", subscription="a >", expressionType="SQL92"),
     pull("no subscription, and none in a heartbeat", sysFlag=0),

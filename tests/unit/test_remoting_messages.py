@@ -256,6 +256,7 @@ def filled(door: RemotingDoor, client: RemotingClient, count: int, tag: str = "A
         ({}, Status.SUCCESS, 3),
         ({"queueOffset": 2}, Status.SUCCESS, 3),
         ({"maxMsgNums": 2}, Status.SUCCESS, 2),
+        ({"maxMsgNums": 0}, Status.SUCCESS, 1),  # of pull consumers in Go
         ({"subscription": "B"}, Status.PULL_RETRY_IMMEDIATELY, 3),
         ({"queueOffset": 3}, Status.PULL_NOT_FOUND, 3),
         ({"queueOffset": 4}, Status.PULL_OFFSET_MOVED, 3),
@@ -283,7 +284,7 @@ def test_what_a_pull_comes_upon(
         ({"expressionType": "XPATH"}, Status.SUBSCRIPTION_PARSE_FAILED, "expressionType"),
         ({"expressionType": "SQL92"}, Status.SUBSCRIPTION_PARSE_FAILED, "filter_expression"),
         ({"sysFlag": 0}, Status.SUBSCRIPTION_NOT_EXIST, "subscription"),
-        ({"maxMsgNums": 0}, Status.INVALID_PARAMETER, "maxMsgNums: 0; 1 to"),
+        ({"maxMsgNums": -1}, Status.INVALID_PARAMETER, "maxMsgNums: -1; 0 to"),
         ({"queueOffset": "x"}, Status.INVALID_PARAMETER, "queueOffset: 'x' is no number"),
         ({"consumerGroup": "no blank"}, Status.INVALID_PARAMETER, "consumer group"),
     ],

@@ -2,7 +2,8 @@
 
 A request is an ordinary message that names its sender (REPLY_TO_CLIENT) and itself (CORRELATION_ID).  The reply names
 the same two, goes to the cluster's reply topic, and is given to the sender over its own connection, found by its client
-id.  Then it is stored too, as official brokers do, so it can be looked up; nobody waits for more than its delivery.
+id.  Then it is stored too, as official brokers do, so it can be looked up; nobody waits for more than its delivery.  A
+reply without a body is passed on and not stored: Go's client makes such replies whatever it is given.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ class ReplyCodes:
         if taken.code != Status.SUCCESS:
             said = f"answered {taken.code}: {taken.remark[:200]}"
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r} {said}")
-        return await self._keep(gathered)
+        return await self._keep(gathered) if request.frame.body else _not_kept()
 
     def _read(self, request: Request, send: Code) -> Gathered:
-        """The reply as a send, which checks all of it; a HorologError if it cannot be stored."""
-        frame = request.frame._replace(code=send)
+        """The reply as a send, which checks all of it but that it has a body; a HorologError if it cannot be stored."""
+        frame = request.frame._replace(code=send, body=request.frame.body or b"-")
         topic = text(frame, "topic" if send == Code.SEND_MESSAGE else "b")
         if topic != self._node.reply_topic:
             raise refused("topic", f"{topic[:200]!r}; replies go to {self._node.reply_topic!r}")
@@ -137,8 +138,12 @@ class ReplyCodes:
             [(_, answer)] = gathered.answers(sent, self._node.site)
             if isinstance(answer, Answer):
                 return answer
-        return Answer(fields={"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION})
+        return _not_kept()
 
 
 def _not_passed(why: str) -> Answer:
     return Answer(Status.SYSTEM_ERROR, remark=why)
+
+
+def _not_kept() -> Answer:
+    return Answer(fields={"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION})
