@@ -26,6 +26,7 @@ ANSWER_S = 60.0
 EVENT_S = 60.0
 LOOK_S = 0.1
 _STDERR_SHOWN = 6_000
+CONTAINED = ["unshare", "--user", "--pid", "--fork", "--kill-child"]
 
 
 class Refused(Exception):
@@ -201,11 +202,11 @@ def cpp(home: Path) -> Driver:
     return Driver([str(python), str(ROOT / "tests" / "clients" / "cpp" / "driver.py")], home)
 
 
-def go_remoting(home: Path) -> Driver:
-    """The official client of Go over the protocol of 4.x."""
+def go_remoting(home: Path, *, contained: bool = False) -> Driver:
+    """The official client of Go over the protocol of 4.x; contained: with the process id that it has in any container."""
     program = BUILD / "go4"
     assert program.exists(), "the Go client of 4.x is missing: make clients"
-    return Driver([str(program)], home)
+    return Driver([*(CONTAINED if contained else []), str(program)], home)
 
 
 def rust(home: Path) -> Driver:
