@@ -9,5 +9,6 @@ log_source, pending_source  the log, and what waits, as tables
 log_walk, log_rows          frames of the log, as columns; `log_screen` and `log_totals` add them up
 pending_rows, adopted_files what waits in files, what adoptions brought
 data_files                  the files of a data directory, read beside whoever writes them
+between                     where a job keeps what lies between its steps
 report, progress            a page of HTML; how a job says what it is at
 """

@@ -10,7 +10,6 @@ schedules and their hand-overs take well under a minute (docs/benchmarks/README.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,7 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
+from horolog.pipeline.between import between_steps
 from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
@@ -116,10 +116,10 @@ def audit(
     report("reading the end of the log")
     plan = with_adopted(plan_log(data_dir))
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
-    with tempfile.TemporaryDirectory(prefix="horolog-audit-", dir=out) as work:
-        prove_shared(spark, work, "--out", must_see(plan.root))
-        job = _Audit(spark, plan, options, horizon_ms, late_ms, out or Path(work), report)
-        return job.run(str(data_dir), Path(work))
+    with between_steps("audit", out) as work:
+        prove_shared(spark, str(work), "--out", must_see(plan.root))
+        job = _Audit(spark, plan, options, horizon_ms, late_ms, out or work, report)
+        return job.run(str(data_dir), work)
 
 
 class _Audit:

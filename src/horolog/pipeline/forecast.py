@@ -6,7 +6,6 @@ the sum is exactly what its own count of pending messages says.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
+from horolog.pipeline.between import between_steps
 from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log
 from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
@@ -89,8 +89,8 @@ def _forecast(
     if to_ms is not None:
         reader = reader.option("to", str(to_ms))
     report("counting what waits")
-    with tempfile.TemporaryDirectory(prefix="horolog-forecast-", dir=out) as work:
-        prove_shared(spark, work, "--out", must_see(plan.root))
+    with between_steps("forecast", out) as work:
+        prove_shared(spark, str(work), "--out", must_see(plan.root))
         at = f"{work}/seconds"
         summed = reader.load().groupBy("topic", "second", "in_lake").agg({"n": "sum"})
         summed.withColumnRenamed("sum(n)", "n").where("n <> 0").write.parquet(at)

@@ -1,0 +1,64 @@
+"""Where a job keeps what lies between its steps: a directory of its own, gone when it ends, however it ends.
+
+A job that is killed cannot remove it, and it may hold gigabytes.  So whoever begins later in the same place, on
+the same machine, removes what belongs to nobody: a job holds a lock on a file of its directory, which the kernel takes
+from it when it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_LOCK = ".lock"
+_UNLOCKED_S = 86_400  # what has no lock is perhaps about to have one
+
+
+@contextmanager
+def between_steps(job: str, out: Path | None) -> Iterator[Path]:
+    """A directory below `out`, else below the temporary directory; those of dead jobs of that name go."""
+    prefix = f"horolog-{job}-"
+    _sweep(Path(out or tempfile.gettempdir()), prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=out, ignore_cleanup_errors=True) as work:
+        descriptor = os.open(Path(work, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            with suppress(
+                OSError
+            ):  # without locks there nobody takes another's, and left-overs stay
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.write(descriptor, _host())
+            yield Path(work)
+        finally:
+            os.close(descriptor)
+
+
+def _sweep(place: Path, prefix: str) -> None:
+    for folder in place.glob(f"{prefix}*"):
+        with suppress(OSError):  # somebody else's
+            if folder.is_dir() and folder.stat().st_uid == os.geteuid() and _is_nobodys(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_nobodys(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return time.time() - folder.stat().st_mtime > _UNLOCKED_S
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A shared disk may keep locks from other machines.
+        return os.read(descriptor, 256) == _host()
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _host() -> bytes:
+    return os.uname().nodename.encode()

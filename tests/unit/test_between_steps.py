@@ -1,0 +1,39 @@
+"""What a job keeps between its steps is gone when it ends, and when it was killed with the next one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from horolog.pipeline.between import between_steps
+
+JOB = """
+import sys
+from pathlib import Path
+from horolog.pipeline.between import between_steps
+with between_steps("audit", Path(sys.argv[1])) as work:
+    (work / "keys").mkdir()
+    print(work, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_job_removes_what_dead_ones_have_left_and_nothing_else(tmp_path) -> None:
+    """Not what a living one has, another job's, or what has no lock and may get one."""
+    command = [sys.executable, "-c", JOB, str(tmp_path)]
+    others = [tmp_path / "horolog-audit-young", tmp_path / "horolog-forecast-x", tmp_path / "mine"]
+    for other in others:
+        other.mkdir()
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job,
+        between_steps("audit", tmp_path) as living,
+    ):
+        assert job.stdout is not None
+        left = Path(job.stdout.readline().strip())
+        job.kill()
+        job.wait()
+        assert (left / "keys").is_dir()
+        with between_steps("audit", tmp_path) as work:
+            assert sorted(tmp_path.iterdir()) == sorted([*others, living, work])
+    assert sorted(tmp_path.iterdir()) == sorted(others)
