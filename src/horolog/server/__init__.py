@@ -8,6 +8,7 @@ checkpointing, backups              who wants a checkpoint, and who keeps its fi
 simulated_time                      a clock that is moved
 running                             what doors and admin API need of all this
 door, link                          a listening port and its connections; `ports`, `tls`, `shares`, `untaken` guard them
+store_host                          the address that messages name as their store
 grpc_front, http2_link, call        the door of 5.x clients, and one call
 grpc_produce, grpc_consume          its handlers: sends, recalls; receives, acks
 grpc_session, grpc_transactions     its handlers: Telemetry, routes; half messages

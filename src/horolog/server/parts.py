@@ -11,12 +11,11 @@ from horolog.access.guard import Guard
 from horolog.config import Settings
 from horolog.server.connected import KnowsClients
 from horolog.server.running import Promote, RunningEngine
+from horolog.server.store_host import store_host
 from horolog.storage.descriptors import room_for
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
-
-_LOOPBACK = b"\x7f\0\0\1"
 
 
 class Reloaded(Protocol):
@@ -77,7 +76,7 @@ async def _open_engine(settings: Settings) -> RunningEngine:
 
     core = CoreSettings(
         broker_name=settings.broker_name,
-        store_host=_store_host(settings),
+        store_host=store_host(settings),
         max_delay_ms=settings.max_delay_ms,
         dedup_ms=settings.dedup_ms,
         retention_ms=settings.retention_ms,
@@ -129,7 +128,7 @@ def _make_doors(
         settings.cluster_name,
         settings.advertised_host,
         auto_create=settings.remoting_auto_create,
-        store_host=_store_host(settings),
+        store_host=store_host(settings),
         levels=settings.levels,
         settings=properties_of(settings),
         data_dir=settings.data_dir,
@@ -161,16 +160,3 @@ def _make_exposition(engine: Any, settings: Settings) -> Exposition:
             groups_max=settings.metrics_groups,
         )
     )
-
-
-def _store_host(settings: Settings) -> bytes:
-    """The advertised IPv4 address and port that messages name as their store: of the door that 4.x clients know.
-
-    Where no IPv4 address is told, and for 0.0.0.0, it is 127.0.0.1.
-    """
-    try:
-        address = socket.inet_aton(settings.advertised_host or settings.host)
-    except OSError:
-        address = _LOOPBACK
-    port = settings.broker_port if settings.remoting else settings.grpc_port
-    return (address if any(address) else _LOOPBACK) + port.to_bytes(4, "big")

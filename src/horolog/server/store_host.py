@@ -1,0 +1,59 @@
+"""The IPv4 address and port that messages name as their store.
+
+4.x clients connect to it: Java's to look a message up by the broker's id of it, Go's orderly consumers to give a message up.
+So it must be one that other machines reach.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable
+
+from horolog.config import Settings
+
+_LOOPBACK = b"\x7f\0\0\1"
+_ELSEWHERE = ("192.0.2.1", 9)  # of documentation: nobody has it, and nothing is sent there
+
+
+def store_host(
+    settings: Settings,
+    look_up: Callable[[str], bytes | None] | None = None,
+    of_machine: Callable[[], bytes] | None = None,
+) -> bytes:
+    """4 bytes of address and 4 of port: of the door that 4.x clients know.
+
+    The address is the advertised one, or what an advertised name stands for when the process starts; else that of
+    `host`; of a host that is all of the machine's addresses, the one that leads to others.
+    """
+    advertised = (look_up or _looked_up)(settings.advertised_host)
+    address = advertised or _listens_at(settings.host, of_machine or _of_machine)
+    port = settings.broker_port if settings.remoting else settings.grpc_port
+    return address + port.to_bytes(4, "big")
+
+
+def _listens_at(host: str, of_machine: Callable[[], bytes]) -> bytes:
+    try:
+        address = socket.inet_aton(host)
+    except OSError:  # of IPv6
+        return of_machine() if host == "::" else _LOOPBACK
+    return address if any(address) else of_machine()
+
+
+@functools.cache
+def _looked_up(name: str) -> bytes | None:
+    if not name:
+        return None
+    try:
+        return socket.inet_aton(socket.gethostbyname(name))
+    except (OSError, UnicodeError):  # unknown, or of IPv6 alone
+        return None
+
+
+def _of_machine() -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)  # which only looks for a route
+        except OSError:
+            return _LOOPBACK
+        return socket.inet_aton(probe.getsockname()[0])
