@@ -101,6 +101,23 @@ def claim_group(client: RemotingClient, who: str, secret: str) -> None:
     assert done.code == Status.SUCCESS, done.remark
 
 
+def test_routes_without_a_key_are_told_if_the_file_says_so(tmp_path: Path) -> None:
+    """Go's pull consumers sign nothing that they ask the name server, and RocketMQ's looks at no key."""
+    guard = Guard(access_file(tmp_path, "unsigned_routes = true\n" + ACCESS))
+    route, orders = Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}
+    with remoting_door(tmp_path, guard=guard) as door, door.client() as client:
+        door.create("orders", queues=1)
+        assert client.call(route, orders).code == Status.SUCCESS
+        assert client.call(route, {"topic": "unknown"}).code == Status.TOPIC_NOT_EXIST
+        assert client.call(310, send("orders"), b"x").code == Status.NO_PERMISSION
+        assert client.call(11, pull("orders", "app-1")).code == Status.NO_PERMISSION
+        assert ask(client, route, orders, secret="wrong-secret").code == Status.NO_PERMISSION
+        assert client.call(Code.GET_BROKER_CLUSTER_INFO).code == Status.NO_PERMISSION
+        access_file(tmp_path)
+        guard.reload()
+        assert client.call(route, orders).code == Status.NO_PERMISSION
+
+
 def test_who_is_not_known_is_refused(door: RemotingDoor) -> None:
     with door.client() as client:
         unsigned = client.call(310, send("orders"), b"x")

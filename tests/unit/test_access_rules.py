@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.access_files import ACCESS, access_file
 
-from horolog.access.file import read_identities, readable_by_others
+from horolog.access.file import read_access, readable_by_others
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN, Right, group, topic
 from horolog.errors import ErrorCode, HorologError
@@ -26,20 +26,20 @@ from horolog.errors import ErrorCode, HorologError
     ],
 )
 def test_the_closest_pattern_decides(tmp_path: Path, name: str, right: int) -> None:
-    app = read_identities(access_file(tmp_path))["app"]
+    app = read_access(access_file(tmp_path)).identities["app"]
     assert app.topics.of(name) == right
     assert app.topics.of(name) == right  # kept, and the same
 
 
 def test_topics_of_a_group_go_by_the_group(tmp_path: Path) -> None:
-    app = read_identities(access_file(tmp_path))["app"]
+    app = read_access(access_file(tmp_path)).identities["app"]
     app.check([topic("%RETRY%app-1", Right.PUB), topic("%DLQ%app-1", Right.SUB)])
     with pytest.raises(HorologError, match=r"Group:other, SUB is not granted"):
         app.check([topic("%DLQ%other", Right.SUB)])
 
 
 def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
-    app = read_identities(access_file(tmp_path))["app"]
+    app = read_access(access_file(tmp_path)).identities["app"]
     with pytest.raises(HorologError) as met:
         app.check([group("app-1"), topic("in-a", Right.PUB)])
     assert met.value.code is ErrorCode.FORBIDDEN
@@ -47,7 +47,7 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
     assert "User:app has no permission to access Topic:in-a, PUB" in met.value.message
     with pytest.raises(HorologError, match="administrator"):
         app.check(ADMIN)
-    read_identities(access_file(tmp_path))["operator"].check([*ADMIN, group("any")])
+    read_access(access_file(tmp_path)).identities["operator"].check([*ADMIN, group("any")])
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,10 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
         ('[identities."a/b"]\nsecret = "long-enough"\n', "letters, digits"),
         ("[identities", "is not TOML"),
         (
+            'unsigned_routes = "yes"\n[identities.a]\nsecret = "long-enough"\n',
+            "unsigned_routes: true or",
+        ),
+        (
             '[identities.a]\nsecret = "long-enough"\ntoken = "the-same-token"\n'
             '[identities.b]\nsecret = "long-enough"\ntoken = "the-same-token"\n',
             "identities.b.token: another one has it too",
@@ -83,20 +87,20 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
 )
 def test_a_bad_file_is_refused_with_the_field_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(HorologError, match=said) as met:
-        read_identities(access_file(tmp_path, text))
+        read_access(access_file(tmp_path, text))
     assert (met.value.code, met.value.field) == (ErrorCode.CONFIG, "--access")
     assert "long-enough" not in met.value.message
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HorologError, match="cannot be read"):
-        read_identities(tmp_path / "none.toml")
+        read_access(tmp_path / "none.toml")
 
 
 def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     path = access_file(tmp_path, '[identities.a]\nsecret_file = "a.secret"\n')
     (tmp_path / "a.secret").write_text("from-a-file\n")
-    assert read_identities(path)["a"].secret == b"from-a-file"
+    assert read_access(path).identities["a"].secret == b"from-a-file"
 
 
 def test_reload_takes_a_good_file_and_keeps_the_old_one_of_a_bad_one(

@@ -1,5 +1,7 @@
 """The access file: TOML that names identities, their secrets and their rights.
 
+    unsigned_routes = true               # for clients that sign nothing that they ask a name server; above the others
+
     [identities.orders-app]
     secret = "9cf2a1e07b5d4c38"
     topics = { "orders" = "PUB|SUB", "audit-*" = "PUB" }
@@ -20,13 +22,14 @@ import stat
 import tomllib
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from horolog.access.rules import RIGHTS, Identity, Patterns
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ACCESS_KEY_MAX, ACCESS_SECRET_MIN
 
 _KEYS = {"secret", "secret_file", "token", "admin", "topics", "groups", "addresses"}
+_UNSIGNED_ROUTES = "unsigned_routes"
 _NOT_IN_KEYS = set("/,=: \t\r\n\"'")  # what headers separate by
 
 
@@ -38,12 +41,32 @@ class AccessFileError(HorologError):
         super().__init__(ErrorCode.CONFIG, f"--access: {place}: {why}", field="--access")
 
 
-def read_identities(path: Path) -> dict[str, Identity]:
-    """Identities by their access keys; CONFIG naming what is wrong."""
+class Access(NamedTuple):
+    """What an access file says.
+
+    identities        by their access keys
+    unsigned_routes   whether 4.x clients are told routes without a key, as RocketMQ's name server tells them
+    """
+
+    identities: dict[str, Identity]
+    unsigned_routes: bool = False
+
+
+def read_access(path: Path) -> Access:
+    """Read the file; CONFIG naming what is wrong."""
     table = _read(path)
-    unknown = sorted(set(table) - {"identities"})
+    unknown = sorted(set(table) - {"identities", _UNSIGNED_ROUTES})
     if unknown:
-        raise AccessFileError(path, unknown[0], "unknown; there is only [identities.NAME]")
+        raise AccessFileError(
+            path, unknown[0], f"unknown; there is only [identities.NAME] and {_UNSIGNED_ROUTES}"
+        )
+    unsigned_routes = table.get(_UNSIGNED_ROUTES, False)
+    if not isinstance(unsigned_routes, bool):
+        raise AccessFileError(path, _UNSIGNED_ROUTES, "true or false is needed")
+    return Access(_identities(path, table), unsigned_routes)
+
+
+def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
     named = table.get("identities")
     if not isinstance(named, dict) or not named:
         raise AccessFileError(path, "identities", "none; without one nobody could connect")

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from horolog.access.file import read_identities, readable_by_others
+from horolog.access.file import Access, read_access, readable_by_others
 from horolog.access.rules import Identity, unauthorized
 
 _log = logging.getLogger("horolog.access")
@@ -30,15 +30,19 @@ _NOBODY = b"a secret that nobody has"
 
 
 class Guard:
-    """Identities of an access file; `reload` reads it again."""
+    """Identities of an access file; `reload` reads it again.
+
+    unsigned_routes  whether 4.x clients are told routes without a key
+    """
 
     def __init__(self, path: Path) -> None:
         """CONFIG if the file cannot be used."""
         self._path = path
-        self._take(read_identities(path))
+        self._take(read_access(path))
 
-    def _take(self, identities: Mapping[str, Identity]) -> None:
-        self._identities = identities
+    def _take(self, access: Access) -> None:
+        self._identities = identities = access.identities
+        self.unsigned_routes = access.unsigned_routes
         self._by_token = {each.token: each for each in identities.values() if each.token}
         self._seen: dict[tuple[bytes, bytes], Identity] = {}
         if readable_by_others(self._path):
@@ -46,7 +50,7 @@ class Guard:
 
     def reload(self) -> None:
         """Read the file again, for requests to come.  CONFIG: what was read before stays."""
-        self._take(read_identities(self._path))
+        self._take(read_access(self._path))
         _log.info("access file read again identities=%d", len(self._identities))
 
     def __len__(self) -> int:

@@ -48,7 +48,7 @@ def check(
       horolog config check /etc/horolog/horolog.toml
       horolog config check horolog.toml --json
     """
-    from horolog.access.file import read_identities
+    from horolog.access.file import read_access
     from horolog.cli.exposure import exposures
     from horolog.config_sources import load
     from horolog.server.tls import Certificate
@@ -56,7 +56,7 @@ def check(
     settings = load({}, config_file=file, environment={})
     Certificate(settings.tls_cert, settings.tls_key, settings.host)
     if settings.access is not None:
-        read_identities(settings.access)
+        read_access(settings.access)
     changed = _changed(settings)
     warnings = exposures(settings.host, guarded=settings.access is not None, flush=settings.flush)
     if as_json:

@@ -144,7 +144,6 @@ func main() {
 		"unsubscribe": consumers.unsubscribe,
 		"pull":        pulls.start,
 		"pulled":      pulls.pulled,
-		"next":        pulls.next,
 		"poll":        pulls.poll,
 		"persist":     pulls.persist,
 		"pull_all":    pulls.pullAll,

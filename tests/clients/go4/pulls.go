@@ -76,21 +76,6 @@ func (p *pulls) pulled(a *asked) (interface{}, error) {
 	return toldPull(result), nil
 }
 
-// next pulls the queue whose turn it is from where the group is, and moves it on.
-func (p *pulls) next(a *asked) (interface{}, error) {
-	made := p.of(a.By)
-	result, err := made.Pull(context.Background(), a.Max)
-	if err != nil {
-		return nil, err
-	}
-	for _, message := range result.GetMessageExts() {
-		if err := made.UpdateOffset(message.Queue, message.QueueOffset+1); err != nil {
-			return nil, err
-		}
-	}
-	return toldPull(result), nil
-}
-
 // poll waits for what the client has pulled by itself, and acknowledges it; "how" fails it.
 func (p *pulls) poll(a *asked) (interface{}, error) {
 	made := p.of(a.By)

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from horolog.access.guard import ACCESS_KEY, ADDED_LATER, Guard
-from horolog.access.rules import ADMIN, Identity, Need, Right, group, topic
+from horolog.access.rules import ADMIN, Identity, Need, Patterns, Right, group, topic
 from horolog.errors import HorologError
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
@@ -158,6 +158,7 @@ _ALIBABAS = "OnsChannel"
 _SIGNED_UNSENT = {"split": "\x01"}
 """A constant of the class of route requests in Alibaba Cloud's ons-client, which signs it with what it sends."""
 
+_NOBODY = Identity("", b"", "", False, Patterns({}), Patterns({}))
 BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
 
 
@@ -177,6 +178,8 @@ class RemotingAccess:
         fields = frame.fields
         if is_route and _ALIBABAS in fields:
             fields = fields | _SIGNED_UNSENT
+        elif is_route and ACCESS_KEY not in fields and self._guard.unsigned_routes:
+            return _NOBODY
         link.identity = identity = self._guard.of_fields(fields, frame.body, link.address)
         needs_of = NEEDS.get(frame.code)
         if is_route and frame.fields.get("topic") in self._templates:
