@@ -14,6 +14,7 @@ from horolog.lake.jobs.rows import plan
 from horolog.lake.table import delta
 from horolog.limits import HOUR_MS
 from horolog.pipeline.audit import audit
+from horolog.pipeline.audit_report import balance
 from horolog.pipeline.forecast import forecast
 from horolog.pipeline.offload import APP, offload, write
 from horolog.pipeline.promote import promote_due
@@ -116,6 +117,39 @@ def test_the_broker_fetches_what_nobody_has_promoted(broker, spark, tmp_path) ->
     proof = audit(spark, broker.data_dir)
     assert (proof.counts, proof.overdue) == ({}, 0)
     assert proof.total("scheduled") == proof.total("handed_over") == len(made)
+
+
+def test_an_audit_balances_what_was_loaded_and_came_back_from_the_lake(
+    broker, spark, tmp_path
+) -> None:
+    """Files of the load and of a promotion are done with when their messages are; an hour of 4 MB goes into the log."""
+    broker.create_topic("alpha")
+    due = now_ms(broker) // HOUR_MS * HOUR_MS + 72 * HOUR_MS
+    made = [
+        encode(
+            topic="alpha",
+            body=bytes(4 << 20),
+            message_id=f"m{i}",
+            type=MessageType.DELAY,
+            due_ms=at,
+        )
+        for i, at in enumerate([due, due + 1, due + 2, due + HOUR_MS])
+    ]
+    load = {"app": "load", "version": 1, "topic": "alpha"}
+    begun = broker.admin.post("/v1/adoptions/begin", load)
+    done = {**load, "token": begun["token"], "files": [stage(begun, "all", made)]}
+    assert broker.admin.post("/v1/adoptions/commit", done)["files"] == 1
+    broker.admin.post("/v1/messages", {"topic": "alpha", "body": "s", "deliver_at_ms": due})
+    assert offload(broker.admin, str(tmp_path / "lake"), now_ms(broker) + 48 * HOUR_MS).rows == 5
+    assert promote_due(broker.admin_url, ahead_ms=100 * HOUR_MS).rows == 5
+    broker.advance(80 * HOUR_MS)
+    for _ in range(2):
+        broker.restart()  # checkpoints that do not name the files any more
+    proof = audit(spark, broker.data_dir)
+    assert (proof.faults, proof.overdue, proof.forgotten) == (0, 0, 0)
+    assert (proof.total("adopted"), proof.total("scheduled")) == (4, 1)
+    assert proof.total("handed_over") == 5
+    assert balance(proof)[-1][1] == 0
 
 
 def test_it_does_so_with_access_control(spark, tmp_path, monkeypatch) -> None:

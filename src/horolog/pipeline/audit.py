@@ -160,13 +160,13 @@ class _Audit:
             log_end=self._plan.end,
             horizon_ms=self._horizon_ms,
             late_ms=self._late_ms,
-            totals=totals_table(sums),
+            totals=totals_table(sums, self._adopted_and_gone(sums)),
             lateness=lateness,
             funnel=funnel_table(sums),
             findings=self._named(sums),
             counts={fault: counts[fault] for fault in FAULTS if counts.get(fault)},
             damaged=damaged,
-            forgotten=sum(row["n"] for row in sums.of("forgotten")),
+            forgotten=sum(row["n"] for row in sums.of("forgotten") if row["a"] < 0),
             overdue=overdue,
             records=sum(row["a"] for row in sums.of("frames")),
             histogram=histogram,
@@ -190,6 +190,11 @@ class _Audit:
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue  # a frame that verifies and holds nonsense: not ours to judge
         return tuple(file for file in named if file.name not in there)
+
+    def _adopted_and_gone(self, sums: Sums) -> list[dict[str, Any]]:
+        bounds = [self._options.get(name) for name in ("from", "to")]
+        low, high = (None if text is None else int(text) for text in bounds)
+        return sums.adopted_and_gone({file.name for file in self._plan.forgotten}, low, high)
 
     def _damaged(self, sums: Sums) -> list[tuple[int, int]]:
         """Log positions that cannot be read, in their order."""

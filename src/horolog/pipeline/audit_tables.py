@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from horolog.delay.far.adopted import Adoption
 from horolog.limits import HOUR_MS
 from horolog.pipeline.log_rows import is_promotion
 
@@ -67,6 +69,28 @@ class Sums:
         names = ("metric", "topic", "hour", "a", "b", "n", "top", "text")
         return cls(pa.table({name: [] for name in names}))
 
+    def adopted_and_gone(
+        self, names: Container[str], from_ms: int | None, to_ms: int | None
+    ) -> list[dict[str, Any]]:
+        """Rows of ADOPTED for files of these names, whose messages were handed over or went to the lake: they are gone.
+
+        Of a file that does not lie in [from_ms, to_ms) as a whole only what was settled is known to be due there.
+        """
+        settled = {row["a"]: row["n"] for row in self.of("forgotten")}
+        low, high = -(1 << 62) if from_ms is None else from_ms, 1 << 62 if to_ms is None else to_ms
+        rows = []
+        for row in self.of("adopt"):
+            try:
+                adoption = Adoption.of(row["a"], orjson.loads(row["text"]))
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue  # a frame that verifies and holds nonsense: not ours to judge
+            files = [file for file in adoption.files if file.name in names]
+            n = sum(file.rows for file in files)
+            if not all(low <= file.first_ms and file.last_ms < high for file in files):
+                n = settled.get(adoption.position, 0)
+            rows.append({"topic": adoption.topic, "a": adoption.position, "n": n})
+        return rows
+
     def of(self, metric: str) -> list[dict[str, Any]]:
         """Rows of one metric."""
         rows: list[dict[str, Any]] = self.columns(metric).to_pylist()
@@ -111,11 +135,11 @@ class Sums:
         return max((row["top"] for row in self.of("HANDED")), default=-(1 << 62))
 
 
-def totals_table(sums: Sums) -> Any:
-    """A row a topic."""
+def totals_table(sums: Sums, gone: list[dict[str, Any]]) -> Any:
+    """A row a topic; `gone` are rows of ADOPTED whose files are."""
     rows: dict[int, dict[str, Any]] = {}
     for name, metric in _TOTALS.items():
-        for row in sums.of(metric):
+        for row in [*sums.of(metric), *(gone if metric == "ADOPTED" else ())]:
             if metric == "ADOPTED" and row["a"] in sums.promoted:
                 continue  # it was scheduled before it went into the lake
             found = rows.setdefault(row["topic"], dict.fromkeys(_TOTALS, 0))

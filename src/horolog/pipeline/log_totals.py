@@ -148,9 +148,10 @@ class Totals:
         self._counted("early", rows, hour, is_early(rows), rows.due_ms)
         if len(rows):
             self.add("store", 0, int(rows.store_ms.max()))
-        forgotten = int(is_forgotten(self._plan, rows).sum())
-        if forgotten:
-            self.add("forgotten", forgotten)
+        origins = rows.origin[is_forgotten(self._plan, rows)]
+        origins[~np.isin(origins, [file.position for file in self._plan.forgotten])] = -1
+        for origin, n in zip(*np.unique(origins, return_counts=True), strict=True):
+            self.add("forgotten", int(n), a=int(origin))
 
     def _counted(
         self,
