@@ -135,6 +135,17 @@ def test_a_half_message_that_is_sent_again_is_one_transaction(world, broker) -> 
     assert take_all(world) == ["m"]
 
 
+def test_half_messages_of_one_id_and_different_bodies_are_two_transactions(world, broker) -> None:
+    """Of producers in containers of one address and process id."""
+    (one,) = begin(broker, half("m"))
+    (other,) = begin(broker, half("m", body=b"of another"))
+    assert one != other
+    assert begin(broker, half("m", body=b"of another")) == [other]
+    for position in (one, other):
+        broker.ask(EndTransaction(position, COMMIT))
+    assert take_all(world) == ["m", "m"]
+
+
 def test_a_message_that_was_due_before_its_commit_comes_at_once(world, broker) -> None:
     (position,) = begin(broker, half("m", world.clock.wall_ms() + 5_000))
     world.clock.advance(60_000)
