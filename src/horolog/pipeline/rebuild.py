@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_ROWS = 500_000  # about, of a run
+_BETWEEN = "pending.parquet"
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
 _READ = (
     "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms long,"
@@ -96,10 +97,7 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
         spark.dataSource.register(source)
     report("reading the end of the log")
     plan = plan_log(data_dir)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise refused(
-            "--out", f"{out} exists and is not an empty directory", code=ErrorCode.FORBIDDEN
-        )
+    check_out(out)
     is_new = not out.exists()
     try:
         prove_shared(spark, str(out.absolute()), "--out", must_see(plan.root))
@@ -110,6 +108,16 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
     job = _Rebuild(spark, plan, out, report)
     job.check()
     return job.run()
+
+
+def check_out(out: Path) -> None:
+    """FORBIDDEN unless nothing is there, or an empty directory."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    why = "exists and is not an empty directory"
+    if out.is_dir() and {path.name for path in out.iterdir()} <= {SHARD, _BETWEEN}:
+        why = "is what a rebuild has left that was stopped on the way, and no broker takes it; remove it first"
+    raise refused("--out", f"{out} {why}", code=ErrorCode.FORBIDDEN)
 
 
 class _Rebuild:
@@ -173,7 +181,7 @@ class _Rebuild:
         every = self._every()
         queues = self._queues(every)
         self._report("finding what waits")
-        at = str(self._out / "pending.parquet")
+        at = str(self._out / _BETWEEN)
         self._waiting(every).write.parquet(at)
         waiting = spark.read.parquet(at)
         near = plan.newest_ms // HOUR_MS + NEAR_HOURS
