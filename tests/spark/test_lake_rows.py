@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
 import zlib
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from horolog.delay.run.merge import flush
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.jobs.rows import Unit, plan, write_unit
-from horolog.lake.table import delta, reading
+from horolog.lake.table import delta, given_up, reading
 from horolog.lake.table.schema import LakeFile, day_of, partition_of
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
@@ -176,6 +178,23 @@ def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) ->
     assert delta.forget(uri, day, 7) == sum(file.day < day for file in files)
     assert len(delta.files_of(uri, 7)) == sum(file.day >= day for file in files)
     assert delta.is_committed(uri, "feed", 7)
+
+
+def test_the_guides_vacuum_removes_what_nothing_names(runs, tmp_path) -> None:
+    """Without `full`, Delta's default, files of attempts that were killed stay for ever."""
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "lake.md"
+    (block,) = re.findall(r"```python\n(from deltalake.*?)```", guide.read_text(), re.DOTALL)
+    uri = str(tmp_path / "lake")
+    lost = [Path(uri, file.path) for file in export(runs, uri, START_MS)]
+    files = export(runs, uri, START_MS)
+    delta.commit_files(uri, "feed", 7, files)
+    given_up.note(uri, "feed", 8)
+    for path in Path(uri).rglob("*"):
+        os.utime(path, (0, 0))
+    exec(block.replace("/lake/pending", uri), {})
+    assert not any(path.exists() for path in lost)
+    assert reading.sum_of(uri, 7).rows == 502
+    assert given_up.noted(uri, "feed") == [8]
 
 
 def test_a_flipped_byte_of_a_file_is_told_and_never_promoted(runs, tmp_path) -> None:

@@ -5,7 +5,7 @@
 
 Whoever is stopped in between begins again: the broker goes on with the same frozen set and the same number, and
 if the table has that number already nothing is written a second time.  Files of attempts that the table does not
-name are removed by `DeltaTable.vacuum`.  What an offload that was given up has left in the table goes with the next
+name are removed by `DeltaTable.vacuum(full=True)`.  What an offload that was given up has left in the table goes with the next
 call of whatever kind (`lake.table.given_up`).
 """
 

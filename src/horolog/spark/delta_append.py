@@ -4,7 +4,7 @@
 
 Tasks write Parquet files under names of their own; one Delta commit names those of the attempts that count, together
 with the transaction (query, batch).  A batch that Spark repeats is found to be there and left out; files of attempts
-that lost are named by nobody, and the table's vacuum removes them.  Before they write, tasks prove that the driver sees
+that lost are named by nobody, and a full vacuum of the table removes them.  Before they write, tasks prove that the driver sees
 the same directory, and before it commits the driver looks at the files (`shared_place`).
 """
 
