@@ -125,3 +125,20 @@ class TestGo(Conformance, GrpcScenarios):
         assert bodies(seen) == sorted(wanted)
         assert not [e for e in seen if e["at_ms"] < due_ms + int(e["body"]) % 1_000]
         driver.start("close", name="many")
+
+    def test_a_client_that_is_closed_is_not_there_any_more(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        """Its connection, and its Telemetry stream, stay open as long as its process lives."""
+        self.producer(driver, running, "closed", "normal")
+        self.simple(driver, running, "closed")
+
+        def there() -> int:
+            return sum(
+                "closed" in each["topics"] for each in running.admin.get("/v1/clients")["clients"]
+            )
+
+        assert there() == 2
+        for name in ("out-closed", "in-closed"):
+            driver.ask("close", name=name)
+        assert there() == 0

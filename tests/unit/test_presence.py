@@ -13,6 +13,7 @@ from tests.support.remoting_client import RemotingClient
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.transaction_commands import CheckDue
 from horolog.server.grpc_front import SERVICE
 from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.node import Node
@@ -238,3 +239,36 @@ def test_the_threads_of_a_client_are_asked_of_it(tmp_path: Path) -> None:
         assert (await answer)["jstack"] is None
 
     with_tool(tmp_path, story)
+
+
+def test_who_has_said_good_bye_is_gone_though_its_stream_is_open(tmp_path: Path) -> None:
+    """The Go client leaves it open, and answers nothing."""
+
+    async def story(door: Door) -> None:
+        async def leaves(client_id: str, settings: pb.Settings) -> None:
+            stream = door.channel.stream_stream(
+                f"/{SERVICE}/Telemetry",
+                request_serializer=pb.TelemetryCommand.SerializeToString,
+                response_deserializer=pb.TelemetryCommand.FromString,
+            )(metadata=[("x-mq-client-id", client_id), ("x-mq-language", "GO")])
+            for _ in range(2):  # who comes again by the same stream is there again
+                await Tool.say(stream, settings)
+                assert [each.client_id for each in door.front.connected()] == [client_id]
+                assert door.front.member_count("g") == settings.HasField("subscription")
+                assert has_producer() == settings.HasField("publishing")
+                bye = pb.NotifyClientTerminationRequest()
+                await door.call("NotifyClientTermination", bye, [("x-mq-client-id", client_id)])
+                assert not list(door.front.connected())
+                assert not door.front.member_count("g")
+                assert not has_producer()
+            stream.cancel()
+
+        def has_producer() -> bool:
+            return door.front.producers.has(CheckDue(0, "transaction", "transaction"))
+
+        topics = [pb.Resource(name="transaction")]
+        producer = pb.Settings(client_type=pb.PRODUCER, publishing=pb.Publishing(topics=topics))
+        await leaves("producer", producer)
+        await leaves("consumer", consuming(pb.PUSH_CONSUMER, "g"))
+
+    with_door(tmp_path, story)

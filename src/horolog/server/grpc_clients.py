@@ -195,6 +195,7 @@ class Streams:
     def __init__(self) -> None:
         self._settled: dict[Stream, _Settled] = {}
         self._of_group: dict[str, dict[Stream, None]] = {}
+        self._of_client: dict[str, Stream] = {}  # the one that has settled last
         self.wanted = _Wanted()
 
     def settle(self, stream: Stream, settings: pb.Settings) -> None:
@@ -208,17 +209,24 @@ class Streams:
             consumes = _CONSUMES.get(settings.client_type, PUSH)
             self._of_group.setdefault(group, {})[stream] = None
             self.wanted.put(group, settings.subscription)
+        self._of_client[stream.client_id] = stream
         self._settled[stream] = _Settled(consumes, group, shown_topics(list(map(name_of, topics))))
 
     def leave(self, stream: Stream) -> None:
-        """It has ended."""
+        """It has ended, or its client has said good-bye."""
         settled = self._settled.pop(stream, None)
+        if self._of_client.get(stream.client_id) is stream:
+            del self._of_client[stream.client_id]
         if settled is not None and settled.group:
             members = self._of_group[settled.group]
             del members[stream]
             if not members:
                 del self._of_group[settled.group]
                 self.wanted.drop(settled.group)
+
+    def of_client(self, client_id: str) -> Stream | None:
+        """That of a client."""
+        return self._of_client.get(client_id)
 
     def __iter__(self) -> Iterator[ConnectedClient]:
         """All of them that are still there when it comes to them."""

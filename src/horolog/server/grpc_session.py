@@ -202,9 +202,16 @@ class SessionCalls:
     async def notify_client_termination(
         self, request: pb.NotifyClientTerminationRequest, call: Call
     ) -> pb.NotifyClientTerminationResponse:
-        """The client goes: its polls are answered now, what it holds becomes visible soon."""
+        """The client goes: its polls are answered now, what it holds becomes visible soon.
+
+        Nobody is told of it any more, and it is asked nothing: the Go client leaves its stream open, and is silent.
+        """
         client_id = client_id_of(call)
         self._clients.forget(client_id)
+        stream = self.streams.of_client(client_id)
+        if stream is not None:
+            self.streams.leave(stream)
+            self.producers.leave(stream)
         await self._engine.submit(ClientGone(client_id))
         return pb.NotifyClientTerminationResponse(status=OK)
 
