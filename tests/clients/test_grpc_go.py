@@ -59,22 +59,22 @@ class TestGo(Conformance, GrpcScenarios):
     ) -> None:
         self.producer(driver, running, "first", "normal")
         self.simple(driver, running, "first")
-        driver.ask("push", topic="first", group="push", filter="*", **self.at(running, "push"))
+        driver.ask("push", topic="first", group="later", filter="*", **self.at(running, "later"))
         by = {"by": "out-first", "topic": "second", "messages": [{"body": "x"}]}
         with pytest.raises(
             Refused, match="No topic route info in name server for the topic: second"
         ):
             driver.ask("send", **by)
         running.create_topic("second", type="normal", queues=2)
-        for name in ("in-first", "push"):
+        for name in ("in-first", "later"):
             driver.ask("subscribe", by=name, topic="second", filter="*")
         [receipt] = driver.ask("send", **by)
-        [event] = driver.wait("push", bool)
+        [event] = driver.wait("later", bool)
         assert (event["topic"], event["id"]) == ("second", receipt["id"])
         [got] = self.receive_all(driver, "first", 1)  # it asks for one of its topics at a time
         assert (got["topic"], got["id"]) == ("second", receipt["id"])
         self.ack(driver, "first", [got])
-        driver.start("close", name="push")
+        driver.start("close", name="later")
 
     def test_clients_go_on_when_the_broker_is_killed_and_comes_again(
         self, driver: Driver, running: BrokerProcess
