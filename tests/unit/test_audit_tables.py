@@ -60,7 +60,7 @@ def test_tables_have_names_and_add_up() -> None:
         ("ack", 1, 0, 1, 0, 8, 0, ""),
         ("HANDED", 7, 5, 0, 0, 1, 3, ""),
     )
-    totals = totals_table(shown).to_pylist()
+    totals = totals_table(shown, []).to_pylist()
     assert [row["topic"] for row in totals] == ["calls", "topic 7"]
     assert (totals[0]["scheduled"], totals[0]["handed_over"]) == (10, 8)
     lateness, histogram = lateness_table(shown)
@@ -82,14 +82,26 @@ def test_a_promotion_is_not_scheduled_twice() -> None:
         ("adopt", -1, 0, 700, 0, 1, 700, adopt),
         ("adopt", -1, 0, 900, 0, 1, 900, '{"app":"load","version":0}'),
     )
-    (row,) = totals_table(shown).to_pylist()
+    (row,) = totals_table(shown, []).to_pylist()
     assert (row["scheduled"], row["adopted"]) == (10, 3)
+
+
+def test_loads_whose_files_are_gone_are_counted_but_not_promotions() -> None:
+    adopt = '{"app":"promote:1:1","version":5}'
+    shown = sums(
+        ("ADOPTED", 1, 5, 900, 0, 3, 0, ""),
+        ("adopt", -1, 0, 700, 0, 1, 700, adopt),
+        ("adopt", -1, 0, 800, 0, 1, 800, '{"app":"load","version":0}'),
+    )
+    gone = [{"topic": 1, "a": 700, "n": 50}, {"topic": 1, "a": 800, "n": 7}]
+    (row,) = totals_table(shown, gone).to_pylist()
+    assert (row["scheduled"], row["adopted"]) == (0, 10)
 
 
 def test_an_empty_log_has_empty_tables() -> None:
     shown = sums(("frames", -1, 0, 0, 0, 0, 0, ""))
     lateness, histogram = lateness_table(shown)
-    assert (len(lateness), len(histogram), len(totals_table(shown))) == (0, 0, 0)
+    assert (len(lateness), len(histogram), len(totals_table(shown, []))) == (0, 0, 0)
 
 
 def test_what_a_page_shows_is_escaped() -> None:
