@@ -54,6 +54,7 @@ COMMANDS = [
     ["backup"],
     ["restore"],
     ["verify"],
+    ["salvage"],
     ["pipeline"],
     ["pipeline", "load"],
     ["pipeline", "audit"],

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.checkpoint import decode_checkpoint
 from horolog.log.recovery import (
     TABLE,
     Action,
@@ -27,6 +28,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.storage.api import read_file
 
 LOG = "shard-00/log/00000000000000000000.log"
 ALL = list(itertools.product(LogFound, (False, True), (False, True), CheckpointFound, DerivedFound))
@@ -166,6 +168,25 @@ def test_row_5_refuses_a_log_shorter_than_the_checkpoint(world) -> None:
     error = refusal(world)
     assert error.code is ErrorCode.DAMAGED
     assert "recovery row 5" in error.message
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_flipped_bit_in_the_last_frame_of_a_checkpoint_is_no_shorter_log(
+    world, part, stopped
+) -> None:
+    """It looks like row 5 and is not: the frame costs what it holds, of which derived files have all."""
+    fill(world)
+    checkpoint(world)
+    if not stopped:
+        fill(world, 10, 40)
+    (name,) = names(world, "checkpoint")
+    found = decode_checkpoint(read_file(world.disk, f"shard-00/checkpoint/{name}"))
+    assert found is not None
+    world.disk.flip(LOG, found.last_frame + (20 if part == "header" else 100), 3)
+    world.reopen()
+    assert pending(world) == (40 if stopped else 50)
+    assert len(drained(world)) == (40 if stopped else 50)
 
 
 def test_row_6_refuses_a_hole(world) -> None:

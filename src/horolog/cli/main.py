@@ -31,6 +31,7 @@ from horolog.cli import (
     receive,
     reschedule,
     restore,
+    salvage,
     schedule,
     send,
     serve,
@@ -93,6 +94,7 @@ register(app, "doctor", doctor.doctor)
 register(app, "backup", backup.backup)
 register(app, "restore", restore.restore)
 register(app, "verify", verify.verify)
+register(app, "salvage", salvage.salvage)
 register(app, "inspect", inspect.inspect)
 app.add_typer(topic.app, name="topic")
 app.add_typer(message.app, name="message")

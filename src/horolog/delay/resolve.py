@@ -27,7 +27,8 @@ def resolve(
 ) -> npt.NDArray[np.int64]:
     """Replay: the references of these messages; one that no file has is a broken invariant: DAMAGED.
 
-    Those of hours in quarantine, or of adopted files that are gone, may be missing, and are left out then.
+    Those of hours in quarantine, of adopted files that are gone, or that a salvage gave up may be missing, and are left
+    out then.
 
     named  their origins, rows with `position` and `row`
     """
@@ -39,6 +40,8 @@ def resolve(
         missing &= ~gone.take(origins, origin_rows)
     for first_hour, last_hour in store.quarantined if bool(missing.any()) else ():
         missing &= (hours < first_hour) | (hours > last_hour)
+    for first, stop in store.given_up if bool(missing.any()) else ():
+        missing &= (origins < first) | (origins >= stop)
     if bool(missing.any()):
         left_out = _repaired(store, due_ms[missing])
         refs = _found(store, due_ms, origins, origin_rows)

@@ -56,6 +56,7 @@ class DelayStore:
     ) -> None:
         self.storage = storage
         self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
+        self.given_up: list[tuple[int, int]] = []  # log positions of which a salvage left nothing
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
         self.read_log: ReadLog | None = None  # what is damaged is repaired from there

@@ -167,6 +167,10 @@ class Tier(Protocol):
         """
         ...
 
+    def follows(self, step: Step | Promotion) -> bool:
+        """Whether a step, or what comes back, follows from the steps before it: it may not, if some were given up."""
+        ...
+
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
         """These messages, which are here, are recalled or moved: the tier may be about to take them."""
         ...

@@ -10,7 +10,7 @@ offset  bytes  field                 meaning
 0       4      magic                 b"HLGF"
 4       2      version               1
 6       2      incompatible flags    a reader that does not know one of them must refuse; bit 0: padding
-8       2      compatible flags      may be ignored
+8       2      compatible flags      may be ignored; bit 0, of padding: salvaged
 10      2      shard
 12      4      count                 records in the body; 0 in a mark and in padding
 16      8      log id                random, the same in every file of this data directory
@@ -24,7 +24,9 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 
 A *mark* is a frame without records: it states the durable position when the log goes idle.  *Padding* fills a
-segment whose rest is too small for the next frame; a rest of less than a header is left zero.
+segment whose rest is too small for the next frame; a rest of less than a header is left zero.  *Salvaged* padding
+stands for what could not be read and was given up (`log.salvage`): where it begins and ends a frame did, and what
+it was is lost.
 
 To change this format: new version number, a row in docs/reference/formats.md, a new golden file, and a reader
 for every older version.
@@ -43,6 +45,7 @@ MAGIC = b"HLGF"
 VERSION = 1
 PADDING = 0x1
 KNOWN_INCOMPATIBLE = PADDING
+SALVAGED = 0x1  # of the compatible flags
 
 _HEAD = struct.Struct("<4sHHHHIQQQqIII")
 _CRC = struct.Struct("<I")
@@ -76,6 +79,11 @@ class FrameHeader(NamedTuple):
         """Whether this frame only fills a segment."""
         return bool(self.incompatible & PADDING)
 
+    @property
+    def salvaged(self) -> bool:
+        """Whether it stands for what was given up."""
+        return self.padding and bool(self.compatible & SALVAGED)
+
 
 def seal(
     *,
@@ -87,14 +95,16 @@ def seal(
     epoch: int,
     count: int,
     body: bytes | bytearray,
-    padding: int = 0,
+    padding: int | None = None,
+    salvaged: bool = False,
 ) -> bytes:
-    """The header for a body at `base`; with `padding` > 0 the (unwritten) body has that many bytes."""
+    """The header for a body at `base`; of padding the (unwritten) body has `padding` bytes."""
+    is_padding = padding is not None
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        PADDING if padding else 0,
-        0,
+        PADDING if is_padding else 0,
+        SALVAGED if salvaged else 0,
         shard,
         count,
         log_id,
@@ -102,8 +112,8 @@ def seal(
         durable,
         append_ms,
         epoch,
-        padding or len(body),
-        0 if padding else crc32(body),
+        len(body) if padding is None else padding,
+        0 if is_padding else crc32(body),
     )
     return head + _CRC.pack(crc32(head))
 
@@ -116,6 +126,17 @@ def parse(buffer: bytes | memoryview, at: int = 0) -> FrameHeader | None:
     if head[:4] != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != crc32(head[: _HEAD.size]):
         return None
     return FrameHeader(*_HEAD.unpack_from(head)[1:])
+
+
+def names_itself(raw: bytes, log_id: int, base: int) -> bool:
+    """Whether a header that does not verify is still that of a frame of this log at `base`, and no other bytes.
+
+    Two of magic, log id and position must be right: no damage makes that of zeros, of a body or of a frame from elsewhere.
+    """
+    if len(raw) < HEADER_BYTES:
+        return False
+    fields = FrameHeader(*_HEAD.unpack_from(raw)[1:])
+    return (raw[:4] == MAGIC) + (fields.log_id == log_id) + (fields.base == base) >= 2
 
 
 def check_version(header: FrameHeader) -> None:

@@ -136,7 +136,9 @@ class SalvageScan:
         self._identity = identity
         self._start = start
         self._stop = stop
-        self.gaps: list[tuple[int, int]] = []  # log positions [from, to) that do not verify
+        self.gaps: list[
+            tuple[int, int]
+        ] = []  # log positions [from, to) that do not verify, or were given up
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
         """Valid frames in order, padding and marks included."""
@@ -156,4 +158,6 @@ class SalvageScan:
                 at = after
                 continue
             at = found[0].end
+            if found[0].salvaged:
+                self.gaps.append((found[0].base, at))
             yield found

@@ -45,7 +45,8 @@ def mapped(root: str, base: int) -> Bytes | None:
 class SegmentWalk:
     """One pass over a segment; iterate `stretches` to the end, then read the rest.
 
-    Goes on after a frame that does not verify: `gaps` are the log positions that were passed over.
+    Goes on after a frame that does not verify, or that stands for what a salvage gave up: `gaps` are the log positions
+    that were passed over.
     """
 
     def __init__(self, plan: LogPlan, segment: Segment, *, check: bool = True) -> None:
@@ -109,6 +110,8 @@ class SegmentWalk:
         if header.base != self._segment.base + at:
             return None
         check_version(header)
+        if header.salvaged:
+            return None
         if self._check and not header.padding:
             first = at + HEADER_BYTES
             if not body_intact(header, view[first : first + header.length]):

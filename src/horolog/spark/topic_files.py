@@ -105,6 +105,10 @@ class TopicFiles:
         end = 0
         for header, body in frames:
             end = header.end
+            if header.salvaged:
+                self._pass_over(
+                    f"from log position {header.base} to {end}, which a salvage gave up"
+                )
             if header.count and header.end <= limit:
                 self._take(header.end - header.length, body, header.count)
         return end
@@ -121,11 +125,15 @@ class TopicFiles:
                 field="path",
             )
         gaps = [(first, stop) for first, stop in salvage.gaps if first < end]
-        text = ", ".join(f"{first} to {stop}" for first, stop in gaps[:10])
-        if gaps and not self._lossy:
-            raise lost(f"the log is damaged from log position {text}, where messages may have been")
         if gaps:
-            _log.warning("%s: the log is damaged from log position %s", self._path, text)
+            text = ", ".join(f"{first} to {stop}" for first, stop in gaps[:10])
+            self._pass_over(f"from log position {text}")
+
+    def _pass_over(self, where: str) -> None:
+        """Damage there: a warning, or a refusal."""
+        if not self._lossy:
+            raise lost(f"the log is damaged {where}, where messages may have been")
+        _log.warning("%s: the log is damaged %s", self._path, where)
 
     def _meet(self, row: dict[str, Any]) -> None:
         if row["name"] == self._topic:

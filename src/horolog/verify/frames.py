@@ -101,7 +101,12 @@ class LogWalk:
                 at = after
                 continue
             body = b""
-            if header.padding:
+            if header.salvaged:
+                self.holes.add(header.base, header.end)
+                self._reading.findings.note(
+                    f"{self._path(header.base)}: log positions {header.base} to {header.end} were given up by a salvage"
+                )
+            elif header.padding:
                 self._check_padding(source, at + HEADER_BYTES, base)
             elif not self._reading.quick:
                 body = source.read(at + HEADER_BYTES, header.length)

@@ -13,8 +13,10 @@ from horolog.log.checkpoint import (
     decode_checkpoint,
     position_of,
 )
-from horolog.log.frame import HEADER_BYTES, body_intact, parse
+from horolog.log.frame import HEADER_BYTES, names_itself, parse
 from horolog.log.recovery import CheckpointFound
+from horolog.log.resync import next_frame
+from horolog.log.scan import Identity, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk, segment_bases
 from horolog.storage.api import Storage
 from horolog.storage.sectors import read_if_any
@@ -35,8 +37,8 @@ class Facts(NamedTuple):
     hole         which segment is missing; "": none
     checkpoints  the valid ones, newest first
     found        what is said of them to the recovery table
-    synced       the log was synced up to here: the highest position that the name of a checkpoint says, also of one
-                 that is not intact
+    covered      log positions that the names of checkpoints say, also of those that are not intact: a frame begins there,
+                 and the log was synced up to it
     derived      whether there are any derived files
     """
 
@@ -45,7 +47,12 @@ class Facts(NamedTuple):
     checkpoints: list[Checkpoint]
     found: CheckpointFound
     derived: bool
-    synced: int = 0
+    covered: tuple[int, ...] = ()
+
+    @property
+    def synced(self) -> int:
+        """The log was synced up to here."""
+        return max(self.covered, default=0)
 
 
 def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str]) -> Facts:
@@ -66,8 +73,8 @@ def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str])
             hole = error.message
     parts = ("hours", "queues", "runs")
     derived = any(storage.list(f"{directory}/{part}") for part in parts)
-    synced = max((position_of(name) for name in names), default=0)
-    return Facts(bases, hole, checkpoints, found, derived, synced)
+    covered = tuple(position_of(name) for name in names)
+    return Facts(bases, hole, checkpoints, found, derived, covered)
 
 
 def _checkpoints(
@@ -106,12 +113,27 @@ def why_not_reached(
         return short
     if checkpoint.last_frame < facts.bases[0]:
         return f"the commit log begins after the checkpoint at log position {checkpoint.position}"
-    header = parse(reader.bytes_at(checkpoint.last_frame, HEADER_BYTES))
-    if (
-        header is None
-        or header.base != checkpoint.last_frame
-        or header.log_id != log_id
-        or not body_intact(header, reader.bytes_at(header.base + HEADER_BYTES, header.length))
-    ):
+    if not _reaches(checkpoint, reader, log_id):
         return f"{short}: its last frame, at {checkpoint.last_frame}, is not there"
     return ""
+
+
+def _reaches(checkpoint: Checkpoint, reader: SegmentReader, log_id: int) -> bool:
+    """Whether the last frame that a checkpoint covers was written, even if it is damaged by now.
+
+    What is damaged below a checkpoint costs what it holds and no more, so one flipped bit must not look like a segment
+    that was cut, or exchanged for an older one: then nothing of the frame is there, nor of any after it.  What a
+    salvage has given up was there.
+    """
+    at = checkpoint.last_frame
+    raw = reader.bytes_around(at, HEADER_BYTES)
+    header = parse(raw)
+    if header is not None:
+        return header.base == at and header.log_id == log_id
+    if names_itself(raw, log_id, at):
+        return True
+    base = at - at % reader.segment_bytes
+    if next_frame(reader.bytes_around, log_id, at + 1, base + reader.segment_bytes) is not None:
+        return True
+    scan = SalvageScan(reader, Identity(log_id, checkpoint.shard), start=base, stop=at)
+    return any(each.salvaged and each.end > at for each, _ in scan.frames())

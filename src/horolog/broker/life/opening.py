@@ -41,6 +41,7 @@ _LOG_FOUND = {
     LogEnd.DAMAGED: LogFound.DAMAGED,
     LogEnd.FOREIGN: LogFound.FOREIGN,
 }
+_GIVEN_UP = (4, 5, 6)  # rows that a salvage helps with (`log.salvage`)
 
 
 @dataclass
@@ -162,9 +163,14 @@ class _Opening:
 
     def _refuse(self, row: Row, why: str) -> None:
         code = ErrorCode.DIRECTORY_FOREIGN if row.number == 7 else ErrorCode.DAMAGED
+        hint = (
+            "; `horolog salvage` says what would be lost without it"
+            if row.number in _GIVEN_UP
+            else ""
+        )
         raise HorologError(
             code,
-            f"{self._directory}: {why} (recovery row {row.number}: {row.reason}); nothing was changed",
+            f"{self._directory}: {why} (recovery row {row.number}: {row.reason}); nothing was changed{hint}",
             field="--data-dir",
         )
 

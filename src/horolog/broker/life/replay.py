@@ -17,6 +17,7 @@ from horolog.broker.adopt import adoptions
 from horolog.broker.applied import Applied, Settled
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.broker.key_columns import key_columns
+from horolog.broker.life.after_salvage import AfterSalvage
 from horolog.broker.life.restore import restored_lease
 from horolog.broker.send.message_frames import unfiled_of
 from horolog.broker.shard import Shard
@@ -64,6 +65,7 @@ class Replay:
         self._shard = shard
         self._wall_ms = wall_ms
         self._mono_ms = mono_ms
+        self._salvage = AfterSalvage(shard)
         self._by_kind: Mapping[Kind, Callable[[_Frame, int, Control], None]] = {
             Kind.HAND_OVER: self._ends,
             Kind.RECALL: self._ends,
@@ -90,16 +92,21 @@ class Replay:
         shard.log.note(header.base, header.append_ms)
         if not header.count:
             shard.applied = header.end
+            if header.salvaged:
+                self._salvage.note(header)
             return
         shard.log_times.remember(header.append_ms, header.base, self._wall_ms, self._mono_ms)
         frame = _Frame(header, body, offsets_of(body, header.count))
         is_message = IS_MESSAGE[kinds_of(body, frame.offsets)]
         for row in np.flatnonzero(~is_message).tolist():
             control = control_at(header, body, int(frame.offsets[row]))
-            self._by_kind[control.kind](frame, row, control)
+            if not self._salvage or self._salvage.fits(control, header.base):
+                self._by_kind[control.kind](frame, row, control)
         messages = frame.offsets[is_message]
         base = header.base + HEADER_BYTES
         heads = heads_of(body, messages)
+        if self._salvage:
+            self._salvage.make_topics(heads, messages, body)
         unfiled = (
             unfiled_of(heads, messages, base, body, header.append_ms) if len(messages) else None
         )
@@ -141,6 +148,8 @@ class Replay:
             sub["topic"], queue_ids(raw, starts)
         ):
             units = units_of(sub[chosen], starts[chosen] + base)
+            if self._salvage:
+                self._salvage.fill(topic.id, queue_id, int(numbers[chosen][0]))
             expected = topic.queues[queue_id].length + np.arange(len(chosen))
             if not bool((numbers[chosen] == expected).all()):
                 raise HorologError(
@@ -221,8 +230,10 @@ class Replay:
 
     def _half_check(self, _frame: _Frame, _: int, control: Control) -> None:
         for position, next_ms, checks in control.content.tolist():
-            self._shard.halves.checked(position, next_ms, checks)
+            if self._salvage.has_half(position):
+                self._shard.halves.checked(position, next_ms, checks)
 
     def _half_end(self, _frame: _Frame, _: int, control: Control) -> None:
         for position, outcome in control.content.tolist():
-            self._shard.halves.end(position, HalfOutcome(outcome))
+            if self._salvage.has_half(position):
+                self._shard.halves.end(position, HalfOutcome(outcome))

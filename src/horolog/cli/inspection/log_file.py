@@ -168,7 +168,7 @@ def _records_of(header: FrameHeader, body: memoryview) -> list[tuple[int, Kind, 
 def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[object, ...]:
     text = ", ".join(f"{count} {kind.name}" for kind, count in sorted(Counter(kinds).items()))
     if header.padding:
-        text = "padding"
+        text = "given up by a salvage" if header.salvaged else "padding"
     elif not header.count:
         text = "mark"
     return (

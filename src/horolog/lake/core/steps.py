@@ -19,8 +19,9 @@ from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import COUNT, Lake, Offload
-from horolog.lake.core.stages import Event, Stage
+from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.limits import HOUR_MS
+from horolog.state_table import allows
 
 
 class LakeStep(NamedTuple):
@@ -112,6 +113,24 @@ def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) ->
             gone["position"], gone["row"] = entries["origin"], entries["row"]
             gone["due_ms"] = entries["due_ms"]
             lake.note_gone(gone)
+
+
+_EVENTS = {
+    "begin": Event.BEGIN,
+    "frozen": Event.FREEZE,
+    "commit": Event.COMMIT,
+    "abort": Event.ABORT,
+}
+
+
+def follows(lake: Lake, step: LakeStep) -> bool:
+    """Whether a step follows from those before it; it always does unless some of them were given up."""
+    if step.fields["step"] == "recalled":
+        return bool(lake.waits(step.gone).all())
+    offload_id, event = step.fields["number"], _EVENTS[step.fields["step"]]
+    if event is Event.BEGIN and (lake.open is not None or offload_id < lake.next):
+        return False
+    return allows(TABLE, lake.stage_of(offload_id), event)
 
 
 def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_whole: bool) -> int:

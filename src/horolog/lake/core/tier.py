@@ -71,6 +71,12 @@ class LakeTier(Lake):
         """Carry out a step whose frame ends at `end`; gives how many messages it recalled."""
         return steps.apply_step(self, store, steps.step_of(*step), end, is_whole=is_whole)
 
+    def follows(self, step: Step | Promotion) -> bool:
+        """Whether the table of stages has it, and of recalled rows and promotions the count."""
+        if isinstance(step, Promotion):
+            return self.count(*step) > 0
+        return steps.follows(self, steps.step_of(*step))
+
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
         """What of these messages is frozen has to be told to the lake later."""
         steps.note_recalled(self, store, refs)

@@ -1,0 +1,58 @@
+"""Salvage of a stopped shard: what its checkpoints say of its log, and what has to be given up of that (`log.salvage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horolog.broker.life import retention
+from horolog.broker.life.facts import ShardMeta, gather
+from horolog.errors import ErrorCode, refused
+from horolog.log.salvage import Plan, carry_out, plan
+from horolog.log.scan import Identity
+from horolog.log.segment import bases_on_disk
+from horolog.storage.api import Storage
+
+
+def survey(
+    storage: Storage,
+    directory: str,
+    meta: ShardMeta,
+    report: Callable[[int, int], None] = lambda done, of: None,
+) -> Plan:
+    """What a salvage would give up; nothing is changed.
+
+    NOT_FOUND if there is no log.  DAMAGED if a salvage is of no help: the beginning of the log is gone and no
+    checkpoint is valid, or a file in `log/` is none of its segments.
+    """
+    facts = gather(storage, directory, meta, [])
+    place = f"{directory}/log"
+    start = retention.start_of(facts.checkpoints[0]) if facts.checkpoints else None
+    bases = [base for base in bases_on_disk(storage, place) if base >= (start or 0)]
+    if not bases:
+        raise refused("DIR", "there is no commit log to salvage", code=ErrorCode.NOT_FOUND)
+    if misnamed := [base for base in bases if base % meta.segment_bytes]:
+        raise refused(
+            "DIR", f"{place} has no segment that begins at {misnamed[0]}", code=ErrorCode.DAMAGED
+        )
+    if not facts.checkpoints and bases[0]:
+        raise refused(
+            "DIR",
+            f"the log begins at {bases[0]} and no checkpoint is valid; only a backup helps",
+            code=ErrorCode.DAMAGED,
+        )
+    return plan(
+        storage,
+        place,
+        Identity(meta.log_id, meta.shard),
+        meta.segment_bytes,
+        start=bases[0] if start is None else start,
+        covered=facts.covered,
+        epoch=max((checkpoint.epoch for checkpoint in facts.checkpoints), default=1),
+        report=report,
+    )
+
+
+def salvage(storage: Storage, directory: str, meta: ShardMeta, found: Plan) -> None:
+    """Give up what a survey has found; durable after this."""
+    for lost in found.lost:
+        carry_out(storage, directory, Identity(meta.log_id, meta.shard), meta.segment_bytes, lost)

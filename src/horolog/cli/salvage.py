@@ -1,0 +1,120 @@
+"""horolog salvage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horolog.cli.exits import Exit
+from horolog.cli.options import AsJson
+from horolog.cli.output import print_json, print_table
+from horolog.units import counted, format_time_ms
+
+if TYPE_CHECKING:
+    from horolog.log.salvage import Lost, Plan
+
+_MEANS = """
+What was appended in these places is lost, and a broker that starts after this goes on without it:
+  messages sent then, unless they were due and handed over later, and topics and groups made then
+  hand-overs: what they handed over waits still, and is handed over again
+  recalls and reschedules: what they took away waits still
+  acknowledgements and offsets: messages are delivered again
+  commits of bulk loads: load the same rows again
+Restore a backup instead if one is recent enough."""
+
+
+def salvage(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Give up what is listed; without it nothing is changed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make a damaged commit log usable again, without what cannot be read.
+
+    For a broker that refuses to start because its log is damaged, ends too early or lacks a segment
+    (recovery rows 4, 5 and 6). Copy the directory first, and bring the intact segment back if there
+    is one. Lists the damaged places and when they were written; with --yes they are given up. Their
+    bytes are kept in shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing
+    to do; 6: damage was listed, and nothing was changed.
+
+    Examples:
+      horolog salvage /var/lib/horolog
+      horolog salvage /var/lib/horolog --yes
+    """
+    from horolog.broker.life import salvage as life
+    from horolog.broker.life.facts import ShardMeta
+    from horolog.cli.progress import progress, size_text
+    from horolog.storage.disk import Disk
+    from horolog.storage.meta import SHARD
+    from horolog.verify.directory import lock_directory, read_meta
+    from horolog.verify.findings import Findings
+
+    lock = lock_directory(directory)
+    try:
+        storage = Disk(directory, read_only=not yes)
+        log_id, segment_bytes = read_meta(storage, Findings())
+        meta = ShardMeta(log_id, 0, segment_bytes)
+        with progress("reading the log", quiet=as_json) as report:
+            found = life.survey(
+                storage, SHARD, meta, lambda done, of: report(size_text(done), done, of)
+            )
+        if yes:
+            life.salvage(storage, SHARD, meta, found)
+    finally:
+        if lock is not None:
+            lock.release()
+    if as_json:
+        print_json(_as_json(directory, found, salvaged=yes))
+    else:
+        _show(directory, found, salvaged=yes)
+    return Exit.OK if yes or not found.lost else Exit.FAULTS
+
+
+def _as_json(directory: Path, found: Plan, *, salvaged: bool) -> dict[str, Any]:
+    return {
+        "directory": str(directory),
+        "log_end": found.end,
+        "promised": found.promised,
+        "lost": [_row(lost) for lost in found.lost],
+        "salvaged": salvaged,
+    }
+
+
+def _row(lost: Lost) -> dict[str, Any]:
+    return {
+        "first": lost.first,
+        "stop": lost.stop,
+        "bytes": lost.stop - lost.first,
+        "records": lost.records if lost.records >= 0 else None,
+        "after_ms": lost.after_ms or None,
+        "before_ms": lost.before_ms or None,
+    }
+
+
+def _show(directory: Path, found: Plan, *, salvaged: bool) -> None:
+    from horolog.cli.progress import size_text
+
+    if not found.lost:
+        typer.echo(f"{directory}: the log is whole up to {found.end}; there is nothing to salvage")
+        return
+    rows = [
+        (
+            lost.first,
+            lost.stop,
+            size_text(lost.stop - lost.first),
+            lost.records if lost.records >= 0 else "?",
+            format_time_ms(lost.after_ms) if lost.after_ms else "?",
+            format_time_ms(lost.before_ms) if lost.before_ms else "?",
+        )
+        for lost in found.lost
+    ]
+    print_table(("FROM", "TO", "SIZE", "RECORDS", "WRITTEN AFTER", "WRITTEN BEFORE"), rows)
+    if salvaged:
+        places = counted(len(rows), "place")
+        typer.echo(f"{directory}: {places} given up; their bytes are in shard-00/salvaged/")
+        return
+    typer.echo(_MEANS)
+    typer.echo("Nothing was changed; to go on without them: horolog salvage DIR --yes")
