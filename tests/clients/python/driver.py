@@ -58,7 +58,8 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 def configuration(asked: dict[str, Any]) -> ClientConfiguration:
     who = Credentials(asked["key"], asked["secret"]) if "key" in asked else Credentials()
-    return ClientConfiguration(asked["endpoint"], who)
+    # Three seconds by default, after which it does not start; a machine that has much to do needs more.
+    return ClientConfiguration(asked["endpoint"], who, request_timeout=20)
 
 
 def subscription(asked: dict[str, Any]) -> dict[str, FilterExpression]:
