@@ -387,3 +387,40 @@ def test_row_12_with_a_torn_tail(make_world) -> None:
     assert "recovery row 12" in world.broker.reports[-1]
     assert view(world).pending == 34
     assert world.broker.ask(CountPending()).total == 34
+
+
+@pytest.mark.parametrize("rotten", ["state", "delay.log", "queues"])
+def test_bad_files_and_a_rotten_frame_below_the_checkpoint_cost_what_they_hold(
+    make_world, rotten
+) -> None:
+    """Two flipped bits: the log cannot rebuild all, though it begins at 0, and repairs what it can."""
+    world = make_world()
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = (world.clock.wall_ms() // HOUR + 2) * HOUR
+    send(world, "now", 40)
+    for i in range(40):
+        send(world, f"later{i}.", 1, due_ms=due)
+    checkpoint(world)
+    (hour,) = names(world, "hours")
+    (lost,) = world.broker.ask(FindMessages("t", "later7.0"))
+    log = "shard-00/log/00000000000000000000.log"
+    world.disk.flip(log, lost.origin + 200, 1)
+    if rotten == "queues":
+        (queue,) = names(world, "queues")
+        world.disk.open(f"shard-00/queues/{queue}/{0:020d}.cq").truncate(100)
+    elif rotten == "state":
+        (state,) = [n for n in world.disk.list(f"shard-00/hours/{hour}") if n.startswith("state.")]
+        world.disk.flip(f"shard-00/hours/{hour}/{state}", 100, 1)
+    else:
+        world.disk.open(f"shard-00/hours/{hour}/delay.log").truncate(2_000)
+    world.disk.crash(power_cut=False)
+    world.broker.open()
+    assert "recovery row 12" in world.broker.reports[-1]
+    assert len(take(world)) == 40
+    world.clock.advance(due - world.clock.wall_ms())
+    world.broker.settle()
+    got = [name for name in take(world) if name.startswith("later")]
+    assert sorted(got) == sorted(f"later{i}.0" for i in range(40) if rotten == "queues" or i != 7)
+    if rotten != "queues":
+        assert any("1 of 40 messages" in text for text in view(world).problems)

@@ -58,7 +58,9 @@ class Found(NamedTuple):
 
     log: LogFound
     after: bool  # the log goes on after the checkpoint (E > C)
-    from_zero: bool  # the log still begins at position 0
+    from_zero: (
+        bool  # the log still begins at position 0, and can be read from there to the checkpoint
+    )
     checkpoint: CheckpointFound
     derived: DerivedFound
 
@@ -96,7 +98,7 @@ TABLE = (
     Row(10, _USABLE, None, False, _INVALID, None, Action.REFUSE, "log begins after 0, no checkpoint"),
     Row(9, _USABLE, None, True, _INVALID, None, Action.REBUILD, "no valid checkpoint"),
     Row(11, _USABLE, None, True, _VALID, frozenset({_D.BAD}), Action.REBUILD, "derived files are bad"),
-    Row(12, _USABLE, None, False, _VALID, frozenset({_D.BAD}), Action.QUARANTINE, "files are bad, their log is gone"),
+    Row(12, _USABLE, None, False, _VALID, frozenset({_D.BAD}), Action.QUARANTINE, "files are bad, their log is gone or damaged"),
     Row(3, frozenset({_L.TORN}), None, None, _VALID, None, Action.TRUNCATE, "torn tail"),
     Row(8, frozenset({_L.WHOLE}), None, None, frozenset({_C.OLDER}), None, Action.REPLAY, "older one"),
     Row(

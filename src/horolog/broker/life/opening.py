@@ -101,6 +101,7 @@ class _Opening:
         self._identity = Identity(meta.log_id, meta.shard)
         self._reader = SegmentReader(storage, self._log, meta.segment_bytes)
         self._report: list[str] = []
+        self._is_rotten_below = False  # the log cannot rebuild what is below the checkpoint
         self._notes = quarantine.read_notes(storage, directory)
 
     def run(self) -> Opened:
@@ -158,7 +159,7 @@ class _Opening:
         return newest
 
     def _decide(self, log: LogFound, has_tail: bool, facts: Facts, derived: DerivedFound) -> Row:
-        from_zero = not facts.bases or facts.bases[0] == 0
+        from_zero = not facts.bases or (facts.bases[0] == 0 and not self._is_rotten_below)
         return decide(Found(log, has_tail, from_zero, facts.found, derived))
 
     def _refuse(self, row: Row, why: str) -> None:
@@ -178,11 +179,7 @@ class _Opening:
 
     def _go_on(self, chosen: _Chosen, facts: Facts) -> Opened:
         """Look at the whole tail, ask the table, and carry its answer out."""
-        rebuild = chosen.shard is None or (chosen.damaged and facts.bases[0] == 0)
-        used = None if rebuild else chosen.checkpoint
-        scan = self._scan(used, facts)
-        for _ in scan.frames():
-            pass
+        scan, used = self._judged(chosen, facts)
         has_tail = scan.end > (used.position if used else 0)
         row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
         if row.action is Action.REFUSE:
@@ -203,6 +200,25 @@ class _Opening:
         epoch = max([again.epoch, *(checkpoint.epoch for checkpoint in facts.checkpoints)])
         known = max(scan.stated, used.position if used else 0)
         return self._serve(shard, again.end, epoch, last, known, row)
+
+    def _judged(self, chosen: _Chosen, facts: Facts) -> tuple[LogScan, Checkpoint | None]:
+        """A scan that has come to the end of the log, and the checkpoint that it began from; None: it began at 0.
+
+        Bad files are made again from the whole log if that begins at 0 and can be read.  If something in it below the
+        checkpoint has rotted as well, the rest of it repairs what it can, as if its beginning had been dropped.
+        """
+        used = None if chosen.damaged and facts.bases[0] == 0 else chosen.checkpoint
+        scan = self._scan(used, facts)
+        for _ in scan.frames():
+            pass
+        if used is not None or chosen.checkpoint is None:
+            return scan, used
+        is_below = scan.end < chosen.checkpoint.position
+        if scan.outcome is not LogEnd.DAMAGED or not is_below:
+            return scan, None
+        self._is_rotten_below = True
+        self._report.append(f"the commit log is damaged at log position {scan.end} as well")
+        return self._judged(chosen._replace(damaged=[]), facts)
 
     def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
         """A shard in the state of the checkpoint that is used, its files cut to it and repaired."""
