@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
-from damaged_log import Hurt, hurt, make_directory, open_directory
+from damaged_log import SEGMENT, Hurt, hurt, make_directory, open_directory
 from worlds import checkpoint, killed_at, take_all
 
 from horolog.broker.life.facts import ShardMeta
@@ -322,17 +323,28 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
 # --- the command ------------------------------------------------------------------------------------
 
 
-def damaged_directory(data_dir: Path) -> Hurt:
-    """A stopped broker's, without checkpoints, so that its whole log is read; three messages are damaged."""
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("stopped") / "data"
     asyncio.run(asyncio.wait_for(make_directory(data_dir), DEADLINE_S))
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(stopped: Path, tmp_path: Path) -> Path:
+    shutil.copytree(stopped, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def hurt_without_checkpoints(data_dir: Path) -> Hurt:
+    """The whole log is read at the next start, and a message in it is damaged."""
     for checkpoint_file in (data_dir / "shard-00/checkpoint").iterdir():
         checkpoint_file.unlink()
     return hurt(data_dir, "body", 0.5)
 
 
-def test_the_command_lists_first_and_gives_up_when_told(tmp_path, capsys) -> None:
-    data_dir = tmp_path / "data"
-    damage = damaged_directory(data_dir)
+def test_the_command_lists_first_and_gives_up_when_told(data_dir, capsys) -> None:
+    damage = hurt_without_checkpoints(data_dir)
     before = {path: path.read_bytes() for path in (data_dir / "shard-00/log").iterdir()}
     assert run(["salvage", str(data_dir)]) == 6
     shown = capsys.readouterr().out
@@ -353,7 +365,7 @@ def test_the_command_lists_first_and_gives_up_when_told(tmp_path, capsys) -> Non
     (lost,) = json.loads(capsys.readouterr().out)["lost"]
     assert (lost["first"], lost["bytes"]) == (damage.first, damage.bytes)
     assert run(["salvage", str(data_dir)]) == 0
-    assert "there is nothing to salvage" in capsys.readouterr().out
+    assert "nothing of it is to be salvaged" in capsys.readouterr().out
     assert any("given up by a salvage" in text for text in asyncio.run(start()))
     found = verify_directory(Disk(data_dir, read_only=True))
     assert (found.holes, found.hole_bytes) == (1, damage.bytes)
@@ -385,3 +397,33 @@ def test_the_command_refuses_what_is_no_stopped_brokers_directory(tmp_path, caps
 
     assert asyncio.run(asyncio.wait_for(meanwhile(), DEADLINE_S)) == 4
     assert "is in use by process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", [b'"format"', b"2", b'"log_id": "'])
+def test_a_damaged_meta_is_written_again_from_the_log(data_dir, capsys, at) -> None:
+    """What cannot be read, another segment size, another log id."""
+    meta = data_dir / "meta"
+    whole = meta.read_bytes()
+    start = whole.rindex(b'": 2') + 3 if at == b"2" else whole.index(at) + len(at)
+    damaged = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :]
+    meta.write_bytes(damaged)
+    assert run(["salvage", str(data_dir)]) == 6
+    shown = capsys.readouterr().out
+    assert "it must be: log id" in shown
+    assert "simulated clock, segments of 262144 bytes" in shown
+    assert meta.read_bytes() == damaged
+    assert run(["salvage", str(data_dir), "--yes"]) == 0
+    assert meta.read_bytes() == whole
+    assert (data_dir / "shard-00/salvaged/meta").read_bytes() == damaged
+    assert run(["salvage", str(data_dir)]) == 0
+    assert verify_directory(Disk(data_dir, read_only=True)).clean
+
+
+def test_a_meta_that_nothing_can_replace_is_refused(data_dir, capsys) -> None:
+    (data_dir / "meta").write_bytes(b"{")
+    for segment in (data_dir / "shard-00/log").iterdir():
+        segment.write_bytes(bytes(SEGMENT))
+    for checkpoint_file in (data_dir / "shard-00/checkpoint").iterdir():
+        checkpoint_file.unlink()
+    assert run(["salvage", str(data_dir), "--yes"]) == 1
+    assert "the log does not say what was in it" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def salvage(
     """Make a damaged commit log usable again, without what cannot be read.
 
     For a broker that refuses to start because its log is damaged, ends too early or lacks a segment
-    (recovery rows 4, 5 and 6). Copy the directory first, and bring the intact segment back if there
+    (recovery rows 4, 5 and 6), or because its file meta cannot be read or is wrong. Copy the directory first, and bring the intact segment back if there
     is one. Lists the damaged places and when they were written; with --yes they are given up. Their
     bytes are kept in shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing
     to do; 6: damage was listed, and nothing was changed.
@@ -46,40 +46,48 @@ def salvage(
     """
     from horolog.broker.life import salvage as life
     from horolog.broker.life.facts import ShardMeta
+    from horolog.broker.life.salvaged_meta import salvaged_meta
     from horolog.cli.progress import progress, size_text
     from horolog.storage.disk import Disk
     from horolog.storage.meta import SHARD
-    from horolog.verify.directory import lock_directory, read_meta
-    from horolog.verify.findings import Findings
+    from horolog.verify.directory import lock_directory
 
     lock = lock_directory(directory)
     try:
         storage = Disk(directory, read_only=not yes)
-        log_id, segment_bytes = read_meta(storage, Findings())
-        meta = ShardMeta(log_id, 0, segment_bytes)
+        said, why = salvaged_meta(storage, SHARD)
+        meta = ShardMeta(said.log_id, 0, said.segment_bytes)
         with progress("reading the log", quiet=as_json) as report:
             found = life.survey(
                 storage, SHARD, meta, lambda done, of: report(size_text(done), done, of)
             )
+        if yes and why:
+            life.write_meta(storage, SHARD, said)
         if yes:
             life.salvage(storage, SHARD, meta, found)
     finally:
         if lock is not None:
             lock.release()
     if as_json:
-        print_json(_as_json(directory, found, salvaged=yes))
+        print_json({**_as_json(directory, found), "meta": why or None, "salvaged": yes})
     else:
+        if why:
+            typer.echo(
+                f"{why}; it must be: log id {said.log_id:016x}, {said.clock} clock, segments of"
+                f" {said.segment_bytes} bytes"
+            )
         _show(directory, found, salvaged=yes)
-    return Exit.OK if yes or not found.lost else Exit.FAULTS
+        if not yes and (why or found.lost):
+            typer.echo("Nothing was changed; to do it: horolog salvage DIR --yes")
+    return Exit.OK if yes or not (why or found.lost) else Exit.FAULTS
 
 
-def _as_json(directory: Path, found: Plan, *, salvaged: bool) -> dict[str, Any]:
+def _as_json(directory: Path, found: Plan) -> dict[str, Any]:
     return {
         "directory": str(directory),
         "log_end": found.end,
         "promised": found.promised,
         "lost": [_row(lost) for lost in found.lost],
-        "salvaged": salvaged,
     }
 
 
@@ -98,7 +106,9 @@ def _show(directory: Path, found: Plan, *, salvaged: bool) -> None:
     from horolog.cli.progress import size_text
 
     if not found.lost:
-        typer.echo(f"{directory}: the log is whole up to {found.end}; there is nothing to salvage")
+        typer.echo(
+            f"{directory}: the log is whole up to {found.end}; nothing of it is to be salvaged"
+        )
         return
     rows = [
         (
@@ -115,6 +125,5 @@ def _show(directory: Path, found: Plan, *, salvaged: bool) -> None:
     if salvaged:
         places = counted(len(rows), "place")
         typer.echo(f"{directory}: {places} given up; their bytes are in shard-00/salvaged/")
-        return
-    typer.echo(_MEANS)
-    typer.echo("Nothing was changed; to go on without them: horolog salvage DIR --yes")
+    else:
+        typer.echo(_MEANS)

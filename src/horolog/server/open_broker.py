@@ -10,8 +10,6 @@ import secrets
 from pathlib import Path
 from typing import Literal
 
-import orjson
-
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
@@ -27,7 +25,7 @@ from horolog.server.loop import Engine
 from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
-from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
+from horolog.storage.meta import FORMAT, SHARD, Meta, encode_meta, parse_meta
 
 ClockKind = Literal["system", "simulated"]
 
@@ -41,7 +39,7 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
     except ValueError as error:
         raise refused(
             "--data-dir",
-            f"meta is not one of horolog's ({error})",
+            f"meta is not one of horolog's ({error}); `horolog salvage` writes a damaged one again",
             code=ErrorCode.DIRECTORY_FOREIGN,
         ) from error
     if meta.format != FORMAT:
@@ -68,16 +66,9 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
             f"not empty and without meta (found {(strange or [SHARD])[0]!r})",
             code=ErrorCode.DIRECTORY_FOREIGN,
         )
-    meta = {
-        "format": FORMAT,
-        "log_id": f"{secrets.randbits(64):016x}",
-        "shards": 1,
-        "clock": clock,
-        "segment_bytes": segment_bytes,
-    }
-    content = orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n"
-    replace_file(storage, "", "meta", content)
-    return parse_meta(content)
+    meta = Meta(FORMAT, secrets.randbits(64), 1, clock, segment_bytes)
+    replace_file(storage, "", "meta", encode_meta(meta))
+    return meta
 
 
 async def open_engine(

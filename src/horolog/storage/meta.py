@@ -33,3 +33,9 @@ def parse_meta(content: bytes) -> Meta:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from error
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """The content of the file."""
+    fields = {**meta._asdict(), "log_id": f"{meta.log_id:016x}"}
+    return orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"

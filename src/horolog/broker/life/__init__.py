@@ -3,7 +3,8 @@
 opening, facts            a start: what is there, and what the recovery table makes of it
 sweeping, log_tail        what an open removes because nothing names it; the log's end, cut and made durable
 replay                    what frames of the log change
-salvage, after_salvage    a damaged log is made whole without what is lost; how a replay goes on after that
+salvage, after_salvage    a damaged log is made whole without what is lost; how a replay goes on after that;
+salvaged_meta             and what `meta` must say, by the log
 repair, quarantine        what is damaged: rebuilt from the log, or set aside
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
 consumers_copy            what groups have taken, held for a checkpoint until it is written

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from horolog.broker.life import retention
 from horolog.broker.life.facts import ShardMeta, gather
 from horolog.errors import ErrorCode, refused
-from horolog.log.salvage import Plan, carry_out, plan
+from horolog.log.salvage import KEPT, Plan, carry_out, plan
 from horolog.log.scan import Identity
 from horolog.log.segment import bases_on_disk
-from horolog.storage.api import Storage
+from horolog.storage.api import Storage, replace_file
+from horolog.storage.meta import Meta, encode_meta
+from horolog.storage.sectors import read_if_any
 
 
 def survey(
@@ -50,6 +52,15 @@ def survey(
         epoch=max((checkpoint.epoch for checkpoint in facts.checkpoints), default=1),
         report=report,
     )
+
+
+def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
+    """Put a `meta` in the place of a damaged one, which is kept; durable after this."""
+    kept = f"{directory}/{KEPT}"
+    storage.make_dir(kept)
+    storage.sync_dir(directory)
+    replace_file(storage, kept, "meta", read_if_any(storage, "meta"))
+    replace_file(storage, "", "meta", encode_meta(meta))
 
 
 def salvage(storage: Storage, directory: str, meta: ShardMeta, found: Plan) -> None:

@@ -1,0 +1,93 @@
+"""What `meta` must say, read from the log and the checkpoints of a stopped shard: for a salvage of `meta` itself.
+
+Nothing else in a data directory says these things alone, so one flipped bit in them refuses every start.  All of them
+follow from the rest: each frame and checkpoint has the log id, segments are as long as they are allocated, and only a
+simulated clock leaves a file `clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from horolog.errors import ErrorCode, refused
+from horolog.limits import SEGMENT_BYTES
+from horolog.log.checkpoint import decode_checkpoint
+from horolog.log.frame import HEADER_BYTES, MAGIC, body_intact, parse
+from horolog.log.segment import bases_on_disk, segment_name
+from horolog.storage.api import Storage
+from horolog.storage.meta import FORMAT, Meta, parse_meta
+from horolog.storage.sectors import read_around, read_if_any
+
+_LOOK_BYTES = 4 << 20  # at the beginning of each segment
+
+
+def meta_said_by(storage: Storage, directory: str) -> Meta | None:
+    """What the files of a shard say; None if they do not say it, or not with one voice."""
+    place = f"{directory}/log"
+    bases = bases_on_disk(storage, place)
+    if not bases:
+        return None
+    sizes, ids = [], set(_ids_of_checkpoints(storage, directory))
+    for base in bases:
+        file = storage.open(f"{place}/{segment_name(base)}")
+        try:
+            sizes.append(file.size())
+            ids |= _first_id(read_around(file, 0, min(_LOOK_BYTES, sizes[-1])), base)
+        finally:
+            file.close()
+    # One segment alone may be shorter than it should be: the disk was full.
+    segment_bytes = min((b - a for a, b in pairwise(bases)), default=SEGMENT_BYTES)
+    is_size = max(sizes) == segment_bytes and not any(base % segment_bytes for base in bases)
+    if len(ids) != 1 or not is_size:
+        return None
+    clock = "simulated" if storage.exists("clock") else "system"
+    return Meta(FORMAT, ids.pop(), 1, clock, segment_bytes)
+
+
+def _ids_of_checkpoints(storage: Storage, directory: str) -> Iterator[int]:
+    place = f"{directory}/checkpoint"
+    for name in storage.list(place):
+        checkpoint = decode_checkpoint(read_if_any(storage, f"{place}/{name}"))
+        if checkpoint is not None:
+            yield checkpoint.log_id
+
+
+def _first_id(content: bytes, base: int) -> set[int]:
+    """The log id of the first frame of a segment that is whole and in its place; none if it has none yet."""
+    at = content.find(MAGIC)
+    while at >= 0:
+        header = parse(content, at)
+        if header is not None and header.base == base + at and not header.padding:
+            body = content[at + HEADER_BYTES : at + HEADER_BYTES + header.length]
+            if body_intact(header, body):
+                return {header.log_id}
+        at = content.find(MAGIC, at + 1)
+    return set()
+
+
+def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
+    """What `meta` must say, and why it has to be written again; "": it says so.
+
+    DAMAGED if neither it nor the files beside it say so; VERSION_UNSUPPORTED.
+    """
+    said = meta_said_by(storage, directory)
+    try:
+        written = parse_meta(read_if_any(storage, "meta"))
+    except ValueError as error:
+        if said is None:
+            raise refused(
+                "DIR",
+                f"meta cannot be read ({error}), and the log does not say what was in it",
+                code=ErrorCode.DAMAGED,
+            ) from error
+        return said, f"meta cannot be read ({error})"
+    if written.format != FORMAT:
+        raise refused(
+            "DIR",
+            f"format {written.format}; this horolog reads format {FORMAT}",
+            code=ErrorCode.VERSION_UNSUPPORTED,
+        )
+    if said is None or written[1:] == said[1:]:
+        return written, ""
+    return said, "meta says something else than all of the log and its checkpoints"
