@@ -7,8 +7,11 @@ import pytest
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, MessageType, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import Killed
+from horolog.testing.sim_backoff import BY_LIST, LEASE_MS, _receive
 from horolog.testing.sim_broker import DIRECTORY, Answer
 from horolog.testing.sim_checks import History, PromiseBroken
+from horolog.testing.sim_clients import TOPICS
 from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_rot import Rot
 from horolog.testing.simulation import Simulation
@@ -111,3 +114,48 @@ def test_a_simulation_with_rot_flips_bits() -> None:
         assert found.rot is not None
         flips += found.rot.flips
     assert flips
+
+
+@pytest.fixture
+def committed() -> Simulation:
+    """The commit of a load and a lease of a group with pauses are answered, and nobody has heard of either."""
+    sim = Simulation(1)
+    sim.disk.on_effect = sim._effect
+    sim.open()
+    for topic in TOPICS:
+        sim.broker.ask(CreateTopic(topic, TopicType.MIXED, 1))
+    while (commit := sim.loads.next(TOPICS, sim.clock.wall_ms())) is None or not _messages(commit):
+        pass
+    while not sim.back_offs.certain:
+        sim._ask(*sim.back_offs.turn(TOPICS, sim.clock.wall_ms(), sim.clock.monotonic_ms())[0])
+        sim.broker.settle()
+        sim._collect()
+    sim._ask(commit, Answer(_receive(BY_LIST), sim.clock.wall_ms()))
+    sim.broker.settle()
+    assert all(answer.done for answer in sim.answers)
+    return sim
+
+
+def _messages(commit: Answer) -> list[str]:
+    return [message.message_id for message in commit.notes["load"].messages]
+
+
+def test_a_lease_that_a_kill_kept_from_its_consumer_is_an_attempt(committed) -> None:
+    committed._countdown = 0  # the removal of what the load has staged
+    with pytest.raises(Killed):
+        committed._collect()
+    committed._crash()
+    committed.clock.advance(LEASE_MS)
+    committed._ask(Answer(_receive(BY_LIST), committed.clock.wall_ms()))
+    committed.broker.settle()
+    (received,) = committed.answers
+    assert {each.attempt for each in received.result.messages} == {2}
+    committed._collect()
+
+
+def test_a_load_that_was_killed_after_its_answer_is_still_promised(committed) -> None:
+    names = _messages(committed.answers[0])
+    committed._countdown = 0
+    with pytest.raises(Killed):
+        committed._collect()
+    assert all(committed.history.sends[name]["stored"] for name in names)

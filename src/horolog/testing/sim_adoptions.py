@@ -198,13 +198,13 @@ class Loads:
     def _known(self, load: Load, result: Adopted | None) -> None:
         """It is committed; `result` is None if that is all that is known."""
         self._open.remove(load)
-        if load.transaction is not None:
-            load.transaction.end()
         for number, message in enumerate(load.messages):
             row = self._history.sends[message.message_id]
             row["stored"] = True
             if result is not None and not result.already:
                 row["origin"] = result.position + number * 1e-6
+        if load.transaction is not None:
+            load.transaction.end()  # last: it can be killed, and all of the above is promised
 
     def lost(self) -> None:
         """The broker has died, and nobody will answer."""

@@ -298,20 +298,26 @@ class Simulation:
         done = [answer for answer in self.answers if answer.done]
         waiting = [answer for answer in self.answers if not answer.done]
         self.answers = [answer for answer in waiting if not self.polls.is_given_up(answer)]
-        for answer in done:
-            if self.schedules.owns(answer):
-                self.schedules.noted(answer, self.history.latest_ms)
-            elif self.movers.owns(answer):
-                self.movers.noted(answer, self.history.latest_ms)
-            elif self.in_order.owns(answer):
-                self.in_order.noted(answer, self.clock.monotonic_ms())
-            else:
-                others = (self.retries, self.giving_up, self.traders, self.late, self.back_offs)
-                other = next((each for each in others if each.owns(answer)), None)
-                if other is not None:
-                    other.noted(answer)
-                elif not self.readers.answered(answer):
-                    self._noted(answer)
+        try:
+            while done:
+                self._hear(done.pop(0))
+        finally:
+            self.answers += done  # a load was killed at its end: nobody has heard these
+
+    def _hear(self, answer: Answer) -> None:
+        if self.schedules.owns(answer):
+            self.schedules.noted(answer, self.history.latest_ms)
+        elif self.movers.owns(answer):
+            self.movers.noted(answer, self.history.latest_ms)
+        elif self.in_order.owns(answer):
+            self.in_order.noted(answer, self.clock.monotonic_ms())
+        else:
+            others = (self.retries, self.giving_up, self.traders, self.late, self.back_offs)
+            other = next((each for each in others if each.owns(answer)), None)
+            if other is not None:
+                other.noted(answer)
+            elif not self.readers.answered(answer):
+                self._noted(answer)
 
     def _noted(self, answer: Answer) -> None:
         command = answer.command
