@@ -202,6 +202,7 @@ FLUSH_INTERVAL_MS = 500  # `flush = interval`
 CHECKPOINT_INTERVAL_MS = 10 * SECOND_MS
 CHECKPOINT_LOG_BYTES = 64 * MIB  # so that the tail to replay stays short under load
 CHECKPOINTS_KEPT = 2
+FINISHED_HOURS_MAX = 64  # while simulated time flies; then a checkpoint lets them go
 FRAME_INDEX_BLOCK = 64 * KIB  # one frame-index slot per block of a segment
 FRAMES_OPEN_BYTES = 4 * MIB  # of bodies kept in memory: what was handed over is received soon
 FRAMES_OPEN_MAX = 4_096  # the same bound for small frames

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from horolog.limits import DAY_MS
+from horolog.limits import DAY_MS, FINISHED_HOURS_MAX, HOUR_MS
 from horolog.protocol.commands import (
     CreateTopic,
     MessageType,
@@ -18,6 +18,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.schedules import Content, CreateSchedule, Rule
 from horolog.server.checkpointing import Checkpointing
 from horolog.server.open_broker import open_engine
 from horolog.server.simulated_time import CLOCK_NAME
@@ -64,6 +65,28 @@ def test_months_at_once_take_one_checkpoint_and_no_message_is_early_or_late(
                 answer = await engine.submit(Receive("g", "t", -1, "*", 32, 30_000, False, 0, "c"))
                 got += [decode(message.layout) for message in answer.messages]
             assert [message.store_ms for message in got] == dues
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+def test_hours_that_are_over_do_not_stay_open_while_days_fly(tmp_path: Path) -> None:
+    """A message in every hour: were they closed only by the checkpoint at the end, a year would take 17 000 files."""
+    days = 9
+
+    async def story() -> None:
+        engine = await open_engine(tmp_path, clock="simulated", segment_bytes=1 << 24)
+        try:
+            await engine.submit(CreateTopic("t", TopicType.DELAY, 1))
+            rule, content = Rule(every_ms=HOUR_MS), Content("t", b"tick")
+            await engine.submit(CreateSchedule("hourly", rule, content))
+            await engine.advance(days * DAY_MS)
+            shard = engine.broker.shard
+            assert shard.handed_over == days * 24
+            pieces = days * 24 // FINISHED_HOURS_MAX
+            assert pieces <= engine.checkpointing.made <= 2 * pieces + 1
+            assert len(shard.delay.near.hours) < FINISHED_HOURS_MAX
         finally:
             await engine.stop()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import FINISHED_HOURS_MAX
 from horolog.storage.api import Storage, read_file, replace_file
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ async def advance(engine: Engine, by_ms: int) -> None:
             clock.advance(hop)
             by_ms -= hop
             # What is done every few seconds is for time that passes: a year has three million checkpoints.
-            checkpoints.hurries = by_ms > 0
+            # Only hours that are over ask for some: they stay open, and in memory, until a checkpoint lets them go.
+            over = engine.broker.shard.delay.near.finished(clock.wall_ms())
+            checkpoints.hurries = by_ms > 0 and len(over) < FINISHED_HOURS_MAX
             if late is not None:
                 await late.look(again=False)
             await engine.until_quiet()

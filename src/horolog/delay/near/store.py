@@ -146,17 +146,20 @@ class NearStore:
         for hour in self.hours.values():
             hour.changed = hour.unsynced = True
 
-    def drop_finished(self, now_ms: int) -> list[int]:
-        """Forget hours that are over for HOUR_KEEP_MS and in which nothing waits; gives their source ids.
-
-        Their files go once no kept checkpoint names them.
-        """
-        gone = [
+    def finished(self, now_ms: int) -> list[int]:
+        """Hours that are over for HOUR_KEEP_MS and in which nothing waits."""
+        return [
             hour_id
             for hour_id, hour in self.hours.items()
             if (hour_id + 1) * HOUR_MS + HOUR_KEEP_MS <= now_ms and not hour.waiting
         ]
-        dropped = [self.hours.pop(hour_id) for hour_id in gone]
+
+    def drop_finished(self, now_ms: int) -> list[int]:
+        """Forget the finished hours; gives their source ids.
+
+        Their files go once no kept checkpoint names them.
+        """
+        dropped = [self.hours.pop(hour_id) for hour_id in self.finished(now_ms)]
         for hour in dropped:
             hour.close()
         return [hour.source_id for hour in dropped]
