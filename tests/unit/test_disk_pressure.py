@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from horolog.broker.life import checkpoints
 from horolog.broker.recall import bulk_recalls
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
@@ -308,6 +309,24 @@ def test_a_checkpoint_without_space_leaves_no_files_behind(small) -> None:
     small.reopen(power_cut=True)
     assert "recovery row 11" not in small.broker.reports[-1]
     assert small.broker.ask(CountPending()).total == 10
+
+
+@pytest.mark.parametrize("room", [0, 30_000])  # not even for a queue; for the queue alone
+def test_a_long_tail_does_not_ask_for_a_checkpoint_over_and_over(small, monkeypatch, room) -> None:
+    """What is handed over on a full disk makes it long; the broker was busy with checkpoints that had no space."""
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOG_BYTES", 20_000)
+    send(small, "due", 30, due_ms=small.clock.wall_ms() + 60_000)
+    checkpoint(small)
+    free(small, room)
+    small.clock.advance(60_000)
+    small.broker.settle()
+    shard = small.broker.shard
+    assert shard.log.end - shard.checkpoint_position > 20_000
+    assert len(take(small)) == 30
+    free(small, 1 << 30)
+    small.clock.advance(10_000)
+    small.broker.settle()
+    assert shard.log.end == shard.checkpoint_position
 
 
 def test_merges_of_runs_wait_for_space(make_world) -> None:

@@ -29,6 +29,9 @@ class Checkpoints:
         self._written_at = 0  # monotonic ms of the last append
         self._waiting: snapshot.Decided | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
+        self._no_space = (
+            False  # for the one before: a long tail does not ask before its time is there
+        )
         self._life = Life.NONE
         self._job: CheckpointJob | None = None
 
@@ -56,6 +59,7 @@ class Checkpoints:
     def done(self, position: int) -> None:
         """The job of the last `Effects.checkpoint` has been carried out."""
         self._happened(Event.DURABLE)
+        self._no_space = False
         job, self._job = self._job, None
         assert job is not None
         assert job.checkpoint.position == position
@@ -64,6 +68,7 @@ class Checkpoints:
     def failed(self) -> None:
         """The job could not be carried out for want of space; another is tried at the next interval."""
         self._happened(Event.FAILED)
+        self._no_space = True
         job, self._job = self._job, None
         assert job is not None
         snapshot.failed(self._shard, job)
@@ -86,6 +91,7 @@ class Checkpoints:
             if error.code not in NO_ROOM:
                 raise
             self._happened(Event.NO_SPACE)
+            self._no_space = True
             return
         self._happened(Event.CAPTURE)
 
@@ -121,7 +127,8 @@ class Checkpoints:
         due = (now.mono_ms >= self._next_at and not self.hurries) and (
             tail_bytes > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
         )
-        if self._life is not Life.NONE or not (due or tail_bytes >= CHECKPOINT_LOG_BYTES):
+        is_long = tail_bytes >= CHECKPOINT_LOG_BYTES and not self._no_space
+        if self._life is not Life.NONE or not (due or is_long):
             return
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._happened(Event.DECIDE)
