@@ -67,8 +67,7 @@ class Engine:
         self.log = GroupCommit(
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
-        self._turn_soon = False
-        self._gathering: asyncio.TimerHandle | None = None
+        self._next_turn: asyncio.Handle | None = None  # that is asked for; there is one at most
         self._timer: asyncio.TimerHandle | None = None
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
@@ -146,12 +145,11 @@ class Engine:
         Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput.
         The end of the write is a turn too, so nobody's answer waits for this.
         """
-        if not self._turn_soon:
-            self._turn_soon = True
+        if self._next_turn is None:
             if gather and self.log.is_busy:
-                self._gathering = self._loop.call_later(_GATHER_S, self._turn)
+                self._next_turn = self._loop.call_later(_GATHER_S, self._turn)
             else:
-                self._loop.call_soon(self._turn)
+                self._next_turn = self._loop.call_soon(self._turn)
 
     def _can_gather(self) -> bool:
         """Whether sends may wait for the end of the write under way, which is a turn.
@@ -162,10 +160,10 @@ class Engine:
         return self.log.is_busy and self.inputs.message_bytes < _GATHER_BYTES
 
     def _turn(self) -> None:
-        self._turn_soon = False
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
+        if self._next_turn is not None:
+            # Else one more would wait after each write of a busy time, and all of them pass before any socket's turn.
+            self._next_turn.cancel()
+            self._next_turn = None
         if self.failed.done():
             return
         if self.log.is_full:
@@ -288,7 +286,7 @@ class Engine:
         return (
             not self.inputs
             and self.log.is_quiet
-            and not self._turn_soon
+            and self._next_turn is None
             and not self.checkpointing.is_busy
         )
 
