@@ -8,7 +8,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, MessageType, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import Killed
-from horolog.testing.sim_backoff import BY_LIST, LEASE_MS, _receive
+from horolog.testing.sim_backoff import BY_LIST, BY_POWER, LEASE_MS, _receive
 from horolog.testing.sim_broker import DIRECTORY, Answer
 from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_clients import TOPICS
@@ -159,3 +159,17 @@ def test_a_load_that_was_killed_after_its_answer_is_still_promised(committed) ->
     with pytest.raises(Killed):
         committed._collect()
     assert all(committed.history.sends[name]["stored"] for name in names)
+
+
+def test_a_lease_that_lasts_longer_after_a_start_is_noticed(committed) -> None:
+    committed._ask(Answer(_receive(BY_POWER), committed.clock.wall_ms()))
+    committed.broker.settle()
+    committed._collect()
+    rows = committed.back_offs._rows.values()
+    assert rows
+    for row in rows:
+        (lease,) = row.current
+        row.known = [lease._replace(duration_ms=LEASE_MS // 2)]  # the broker knows of twice as much
+        row.current = list(row.known)
+    with pytest.raises(PromiseBroken, match="does not come"):
+        committed.back_offs.finish(committed._crash, lost_allowed=False)

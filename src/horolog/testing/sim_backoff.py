@@ -277,9 +277,16 @@ class BackOffs:
             for group in _BACKOFF:
                 self._receive_all(group)
             crash()
-            self._clock.advance(LEASE_MS + max(LONGEST_MS, *LIST_MS))
+            self._clock.advance(self._rest_ms())
         for group in _BACKOFF:
             self._check_letters(group, lost_allowed=lost_allowed)
+
+    def _rest_ms(self) -> int:
+        """Until the last lease is over, and not a moment more: one that lasts longer is late then."""
+        if self._may_rot:
+            return LEASE_MS + max(LONGEST_MS, *LIST_MS)  # what is known here may be lost
+        ends = (state.ends_at for row in self._rows.values() for state in row.current)
+        return max(0, max(ends, default=0) - self._clock.monotonic_ms())
 
     def _receive_all(self, group: str) -> None:
         found = self._broker.ask(_receive(group))
