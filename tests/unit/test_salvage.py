@@ -350,6 +350,11 @@ def test_the_command_lists_first_and_gives_up_when_told(data_dir, capsys) -> Non
     shown = capsys.readouterr().out
     assert f"{damage.first}  " in shown
     assert "Nothing was changed" in shown
+    (line,) = [
+        line for line in shown.splitlines() if line.split()[1:2] in (["MESSAGE"], ["HANDED"])
+    ]
+    assert " t m" in line
+    assert line.endswith("BAD"), "its body is what is damaged"
     assert {path: path.read_bytes() for path in before} == before
 
     async def start() -> list[str]:
@@ -370,8 +375,10 @@ def test_the_command_lists_first_and_gives_up_when_told(data_dir, capsys) -> Non
     found = verify_directory(Disk(data_dir, read_only=True))
     assert (found.holes, found.hole_bytes) == (1, damage.bytes)
     assert not found.clean, "as long as health is red"
-    for kept in (data_dir / "shard-00/salvaged").iterdir():
-        kept.unlink()
+    (kept,) = (data_dir / "shard-00/salvaged").iterdir()
+    assert run(["inspect", str(kept)]) == 0
+    assert line.split()[4] in capsys.readouterr().out
+    kept.unlink()
     assert not asyncio.run(start())
     found = verify_directory(Disk(data_dir, read_only=True))
     assert found.clean, found.findings.kept

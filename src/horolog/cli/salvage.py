@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +15,12 @@ from horolog.cli.output import print_json, print_table
 from horolog.units import counted, format_time_ms
 
 if TYPE_CHECKING:
+    from horolog.broker.life.facts import ShardMeta
     from horolog.log.salvage import Lost, Plan
+    from horolog.storage.api import Storage
 
+_HELD_ROWS = 20
+_HELD_BYTES = 1 << 20  # of each place
 _MEANS = """
 What was appended in these places is lost, and a broker that starts after this goes on without it:
   messages sent then, unless they were due and handed over later, and topics and groups made then
@@ -61,6 +67,7 @@ def salvage(
             found = life.survey(
                 storage, SHARD, meta, lambda done, of: report(size_text(done), done, of)
             )
+        held = list(islice(_held(storage, meta, found), _HELD_ROWS))
         if yes and why:
             life.write_meta(storage, SHARD, said)
         if yes:
@@ -69,14 +76,15 @@ def salvage(
         if lock is not None:
             lock.release()
     if as_json:
-        print_json({**_as_json(directory, found), "meta": why or None, "salvaged": yes})
+        fields = {"meta": why or None, "held": [_held_row(row) for row in held], "salvaged": yes}
+        print_json({**_as_json(directory, found), **fields})
     else:
         if why:
             typer.echo(
                 f"{why}; it must be: log id {said.log_id:016x}, {said.clock} clock, segments of"
                 f" {said.segment_bytes} bytes"
             )
-        _show(directory, found, salvaged=yes)
+        _show(directory, found, held, salvaged=yes)
         if not yes and (why or found.lost):
             typer.echo("Nothing was changed; to do it: horolog salvage DIR --yes")
     return Exit.OK if yes or not (why or found.lost) else Exit.FAULTS
@@ -102,7 +110,22 @@ def _row(lost: Lost) -> dict[str, Any]:
     }
 
 
-def _show(directory: Path, found: Plan, *, salvaged: bool) -> None:
+def _held(storage: Storage, meta: ShardMeta, found: Plan) -> Iterator[tuple[object, ...]]:
+    """What the lost places seem to say."""
+    from horolog.broker.life.salvage import bytes_of
+    from horolog.cli.inspection.given_up import rows_in
+    from horolog.storage.meta import SHARD
+
+    for lost in found.lost:
+        yield from rows_in(bytes_of(storage, SHARD, meta, lost, _HELD_BYTES), lost.first)
+
+
+def _held_row(row: tuple[object, ...]) -> dict[str, object]:
+    return dict(zip(("position", "kind", "bytes", "due", "detail", "body"), row, strict=True))
+
+
+def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salvaged: bool) -> None:
+    from horolog.cli.inspection.given_up import HEAD
     from horolog.cli.progress import size_text
 
     if not found.lost:
@@ -122,6 +145,11 @@ def _show(directory: Path, found: Plan, *, salvaged: bool) -> None:
         for lost in found.lost
     ]
     print_table(("FROM", "TO", "SIZE", "RECORDS", "WRITTEN AFTER", "WRITTEN BEFORE"), rows)
+    if held:
+        typer.echo("\nThese bytes seem to say, but something in them is wrong:")
+        print_table(HEAD, held)
+    if len(held) == _HELD_ROWS:
+        typer.echo("… and more; `horolog inspect` reads what is kept in shard-00/salvaged/")
     if salvaged:
         places = counted(len(rows), "place")
         typer.echo(f"{directory}: {places} given up; their bytes are in shard-00/salvaged/")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from horolog.broker.life import retention
 from horolog.broker.life.facts import ShardMeta, gather
 from horolog.errors import ErrorCode, refused
-from horolog.log.salvage import KEPT, Plan, carry_out, plan
+from horolog.log.salvage import KEPT, Lost, Plan, carry_out, plan
 from horolog.log.scan import Identity
-from horolog.log.segment import bases_on_disk
+from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage, replace_file
 from horolog.storage.meta import Meta, encode_meta
-from horolog.storage.sectors import read_if_any
+from horolog.storage.sectors import read_around, read_if_any
 
 
 def survey(
@@ -52,6 +52,19 @@ def survey(
         epoch=max((checkpoint.epoch for checkpoint in facts.checkpoints), default=1),
         report=report,
     )
+
+
+def bytes_of(storage: Storage, directory: str, meta: ShardMeta, lost: Lost, length: int) -> bytes:
+    """The first `length` bytes of a stretch, as far as they are there."""
+    base = lost.first - lost.first % meta.segment_bytes
+    path = f"{directory}/log/{segment_name(base)}"
+    if not storage.exists(path):
+        return b""
+    segment = storage.open(path)
+    try:
+        return read_around(segment, lost.first - base, min(length, lost.stop - lost.first))
+    finally:
+        segment.close()
 
 
 def write_meta(storage: Storage, directory: str, meta: Meta) -> None:

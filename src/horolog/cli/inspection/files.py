@@ -11,6 +11,7 @@ from pathlib import Path
 from horolog.backup import manifest
 from horolog.broker.life import quarantine
 from horolog.cli.inspection import (
+    given_up,
     hour_files,
     key_files,
     lake_file,
@@ -25,7 +26,7 @@ from horolog.delay.far import run_state
 from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core import held as lake
-from horolog.log import checkpoint, frame, key_rows
+from horolog.log import checkpoint, frame, key_rows, salvage
 
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)
 
@@ -71,6 +72,8 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
 def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Report:
     magic = bytes(content[:4])
     name = path.name
+    if path.parent.name == salvage.KEPT and name.endswith(".bytes"):
+        return given_up.read_given_up(path, content, limit=limit)
     if (name.endswith(".log") and name != LOG_NAME) or magic == frame.MAGIC:
         return log_file.read_segment(path, content, limit=limit, show_records=show_records)
     if name.endswith(".ckpt") or magic == checkpoint.MAGIC:

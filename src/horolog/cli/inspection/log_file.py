@@ -138,7 +138,7 @@ def read_segment(path: Path, content: memoryview, *, limit: int, show_records: b
             kinds.update(kind.name for _, kind, _ in found)
             if show_records:
                 for offset, kind, raw in found:
-                    yield _record_row(header.base + HEADER_BYTES + offset, kind, raw)
+                    yield record_row(header.base + HEADER_BYTES + offset, kind, raw)
             else:
                 yield _frame_row(header, good, [kind for _, kind, _ in found])
 
@@ -183,7 +183,8 @@ def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[
     )
 
 
-def _record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
+def record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
+    """Position, kind, bytes, due time, what it says, and the verdict on the body of a message."""
     size, _, _, _, due_ms = records.ENVELOPE.unpack_from(raw)
     if kind in MESSAGE_KINDS:
         detail, layout = message_detail(bytes(raw[records.HEAD_BYTES :]))

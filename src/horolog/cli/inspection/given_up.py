@@ -1,0 +1,54 @@
+"""What damaged bytes of the log seem to say: somebody who loses them wants to know what to send again.
+
+Nothing is verified: something in these bytes is wrong, mostly a single bit, and what is shown may be it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from horolog.cli.inspection.log_file import record_row
+from horolog.cli.inspection.report import Report
+from horolog.errors import HorologError
+from horolog.log.controls import UNREADABLE
+from horolog.log.frame import HEADER_BYTES, MAGIC
+from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, Kind
+
+HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "BODY")
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+def rows_in(content: bytes, first: int) -> Iterator[tuple[object, ...]]:
+    """A row for each record that begins where it may, in bytes that lay at a log position; a frame begins at the first."""
+    at = HEADER_BYTES
+    while at + ENVELOPE_BYTES <= len(content):
+        size, kind, _, _, _ = ENVELOPE.unpack_from(content, at)
+        if kind in _KINDS and ENVELOPE_BYTES <= size <= len(content) - at:
+            row = _row(content[at : at + size], first + at, Kind(kind))
+            if row is not None:
+                yield row
+                at += size
+                continue
+        found = content.find(MAGIC, at)
+        if found < 0:
+            return
+        at = found + HEADER_BYTES
+
+
+def _row(raw: bytes, position: int, kind: Kind) -> tuple[object, ...] | None:
+    try:
+        return record_row(position, kind, memoryview(raw))
+    except (*UNREADABLE, HorologError, IndexError, OverflowError):
+        return None
+
+
+def read_given_up(path: Path, content: memoryview, *, limit: int) -> Report:
+    """A file of `salvaged/`."""
+    report = Report(str(path), "bytes of the log that a salvage gave up")
+    first = int(path.name.partition(".")[0])
+    report.head = HEAD
+    report.take(rows_in(bytes(content), first), limit)
+    report.fields |= {"log position": first, "bytes": len(content)}
+    report.notes.append("nothing here is verified, and something is wrong")
+    return report
