@@ -116,6 +116,17 @@ def test_a_simulation_with_rot_flips_bits() -> None:
     assert flips
 
 
+def test_a_refused_start_is_salvaged_on_a_copy() -> None:
+    """Found by looking; any seed whose start is refused will do."""
+    salvages = 0
+    for seed in (4000, 4012, 4015, 4024):
+        found = Simulation(seed, rot=True)
+        found.run()
+        assert found.rot is not None
+        salvages += found.rot.salvages
+    assert salvages
+
+
 @pytest.fixture
 def committed() -> Simulation:
     """The commit of a load and a lease of a group with pauses are answered, and nobody has heard of either."""

@@ -71,6 +71,23 @@ class SimBroker:
         self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
         self.rows_share = 0.1  # of steps after which every message is looked at
 
+    @property
+    def meta(self) -> ShardMeta:
+        """What the directory is."""
+        return self._meta
+
+    @property
+    def clock(self) -> SimulatedClock:
+        """What it is told."""
+        return self._clock
+
+    def twin(self, disk: Storage) -> SimBroker:
+        """Another one that can be opened on a copy of the disk; its clock begins where this one is."""
+        clock = SimulatedClock(self._clock.wall_ms())
+        made = SimBroker(Random(0), disk, clock, "sync", self._meta.segment_bytes)
+        made.settings = self.settings
+        return made
+
     def open(self) -> None:
         """Recover; raises what recovery raises, or whatever the disk's hook does."""
         self._opened = None

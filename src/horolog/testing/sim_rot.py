@@ -16,16 +16,19 @@ checkpoint      nobody: the older one, or the log, has it all
 
 Everybody else must come as if nothing had been; nobody comes garbled, early or twice; and if somebody is missing
 the broker has said that something is wrong.  A start may refuse (DAMAGED, recovery rows 4 and 10) as long as
-something rots: then what rots is restored, as from a backup, and the next start must come.
+something rots: then what rots is restored, as from a backup, and the next start must come.  Before that a copy of the
+disk is salvaged: a broker must start with it twice, go on to the end of time, and be whole.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from random import Random
 
 import numpy as np
 
+from horolog.broker.life.salvage import salvage, survey
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER
 from horolog.errors import ErrorCode, HorologError
@@ -45,6 +48,8 @@ _KINDS = {
     "/keys/": 1,
     ".ckpt": 1,
 }
+_SALVAGED_ROWS = (4, 5, 6)
+_LIVES_ON_MS = 10 * 60_000
 
 
 class Rot:
@@ -59,6 +64,7 @@ class Rot:
         self._heal: list[Callable[[], bool]] = []
         self._runs: dict[str, bytes] = {}  # as they were before the first flip
         self.flips: list[str] = []
+        self.salvages = 0  # after which a copy of the broker lived on
 
     def wants_turn(self) -> bool:
         """Whether this turn is one of these."""
@@ -154,7 +160,34 @@ class Rot:
         """A start was refused: whether that may be, and then what rots is as it was."""
         if error.code is not ErrorCode.DAMAGED or not self._heal:
             return False
+        if any(f"(recovery row {row}:" in error.message for row in _SALVAGED_ROWS):
+            self._salvage()
         heal, self._heal = self._heal, []
         for each in reversed(heal):
             each()
         return True
+
+    def _salvage(self) -> None:
+        """Salvage a copy of the disk, and live on with it."""
+        disk = copy.copy(self._disk)
+        disk.on_effect = None
+        disk = copy.deepcopy(disk)
+        disk.capacity_bytes = None
+        disk.crash(power_cut=False)
+        broker = self._broker.twin(disk)
+        found = survey(disk, DIRECTORY, broker.meta)
+        salvage(disk, DIRECTORY, broker.meta, found)
+        try:
+            broker.open()
+        except HorologError as refusal:
+            if "does not follow from what is left of the log" in refusal.message:
+                return  # a step of the lake, as the guide says
+            raise
+        self.salvages += 1
+        for _ in range(2):
+            broker.shard.check_invariants()
+            broker.clock.advance(_LIVES_ON_MS)
+            broker.settle(10_000)
+            broker.shard.check_invariants()
+            disk.crash(power_cut=True)
+            broker.open()
