@@ -141,6 +141,25 @@ def test_a_directory_as_left_is_clean(made: Path) -> None:
     assert {path: path.read_bytes() for path in files_of(made)} == before
 
 
+def test_what_somebody_has_left_in_a_directory_of_hours_or_queues_is_no_hindrance(
+    made: Path, tmp_path: Path
+) -> None:
+    """Such a file ended the verification; a name of other digits than ASCII's ended a start with a traceback."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    for part in ("hours", "queues"):
+        (data_dir / "shard-00" / part / "NOTES").write_text("mine")
+    (data_dir / "shard-00/hours/²").mkdir()
+    assert verify(data_dir).clean
+
+    async def start_and_stop() -> None:
+        engine = await open_engine(data_dir, clock="simulated", settings=FAR)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(start_and_stop(), 60))
+    assert verify(data_dir).clean
+
+
 def test_progress_ends_at_the_total(made: Path) -> None:
     reported: list[tuple[int, int]] = []
     verify_directory(Disk(made), report=lambda what, done, total: reported.append((done, total)))

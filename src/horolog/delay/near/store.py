@@ -40,7 +40,7 @@ class NearStore:
 
     def on_disk(self) -> list[int]:
         """Hours that have a directory."""
-        return [int(name) for name in self._storage.list(self._directory) if name.isdigit()]
+        return [int(name) for name in self._storage.list(self._directory) if name.isdecimal()]
 
     def open(self, hour: int) -> Hour:
         """The hour, made if it is not there."""
