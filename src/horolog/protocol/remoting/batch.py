@@ -8,7 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX
@@ -37,13 +40,29 @@ class Items(NamedTuple):
         return bool(sizes) and min(sizes) > 0 and max(sizes) <= BODY_MAX
 
 
+class Form(NamedTuple):
+    """Sizes that all messages of a batch have."""
+
+    size: int
+    body_size: int
+    stored_size: int
+
+
+class Rows(NamedTuple):
+    """Messages of one form as rows of bytes, and the flag of each."""
+
+    flags: npt.NDArray[Any]
+    bodies: npt.NDArray[np.uint8]
+    texts: npt.NDArray[np.uint8]
+
+
 def cut(body: bytes) -> Items:
     """The messages up to the first one that cannot be cut out."""
     return _cut_even(body) or _cut_each(body)
 
 
-def _cut_even(body: bytes) -> Items | None:
-    """The same with one call, if all messages have bodies of one size and properties of one size."""
+def form_of(body: bytes) -> Form | None:
+    """What the messages of a batch have in common if all are of one size, as its first and its last say."""
     if len(body) < ITEM_MIN:
         return None
     size, _, _, _, body_size = _ITEM.unpack_from(body)
@@ -55,6 +74,31 @@ def _cut_even(body: bytes) -> Items | None:
         return None
     if _ITEM.unpack_from(body, len(body) - size)[::4] != (size, body_size):
         return None  # as it is mostly seen here, if they differ
+    return Form(size, body_size, stored_size)
+
+
+def rows_of(batches: Sequence[bytes], form: Form) -> Rows | None:
+    """The messages of batches of one form; None if that is not what they are."""
+    raw = np.frombuffer(b"".join(batches), np.uint8).reshape(-1, form.size)
+    tail = _ITEM.size + form.body_size
+    text_at = tail + _TAIL.size
+    for at, value in (
+        (0, form.size.to_bytes(4, "big")),
+        (16, form.body_size.to_bytes(4, "big")),
+        (tail, form.stored_size.to_bytes(2, "big")),
+    ):
+        if bool((raw[:, at : at + len(value)] != np.frombuffer(value, np.uint8)).any()):
+            return None
+    flags = raw[:, 12:16].copy().view(">i4")[:, 0]
+    return Rows(flags, raw[:, _ITEM.size : tail], raw[:, text_at:])
+
+
+def _cut_even(body: bytes) -> Items | None:
+    """The same with one call, if all messages have bodies of one size and properties of one size."""
+    form = form_of(body)
+    if form is None:
+        return None
+    size, body_size, stored_size = form
     rows = _even(body_size, stored_size).iter_unpack(body)
     sizes, _, _, flags, bodies_sizes, bodies, stored_sizes, texts = zip(*rows, strict=True)
     for found, wanted in (
@@ -62,7 +106,7 @@ def _cut_even(body: bytes) -> Items | None:
         (bodies_sizes, body_size),
         (stored_sizes, stored_size),
     ):
-        if found.count(wanted) != count:
+        if found.count(wanted) != len(sizes):
             return None
     return Items(flags, bodies, texts)
 

@@ -6,6 +6,8 @@ and due time.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from horolog.errors import HorologError
@@ -120,9 +122,9 @@ class Gathered(NamedTuple):
         return found
 
     def _answer_fields(self, rows: range, sent: Sent, site: Site) -> dict[str, str]:
-        first, place = rows.start, _place(site.store_host)
+        first = rows.start
         fields = {
-            "msgId": ",".join([place % at for at in sent.origins[first : rows.stop]]),
+            "msgId": _places(site.store_host, sent.origins[first : rows.stop]),
             "queueId": str(sent.queue_ids[first]),
             "queueOffset": str(max(0, sent.queue_offsets[first])),
             "transactionId": self.ids[first].decode(),
@@ -138,6 +140,13 @@ class Gathered(NamedTuple):
             )
             fields["recallHandle"] = encode_recall_handle(handle)
         return fields
+
+
+def _places(host: bytes, origins: Sequence[int]) -> str:
+    """The ids of messages at these log positions, with a comma between them."""
+    front = host.hex().upper()
+    ends = struct.pack(f">{len(origins)}Q", *origins).hex(",", 8).upper()
+    return front + ends.replace(",", "," + front)
 
 
 def _place(host: bytes) -> str:

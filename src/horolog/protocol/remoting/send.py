@@ -12,30 +12,28 @@ taken together or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX
-from horolog.protocol.remoting.batch import Items, broken_batch, cut
+from horolog.protocol.remoting.batch import Items, broken_batch
+from horolog.protocol.remoting.batches import Batch, records_of_batches
+from horolog.protocol.remoting.building import Building
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.gathered import Gathered, Request, Run, Site
+from horolog.protocol.remoting.gathered import Gathered, Site
 from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.known_codes import code_of_group, code_of_tag
 from horolog.protocol.remoting.request import integer
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways, half_message, is_half, of_half
 from horolog.protocol.rocketmq.message import check_body
-from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
-from horolog.protocol.rocketmq.record_columns import Messages, records_of
-from horolog.protocol.rocketmq.tags import tags_code
-from horolog.protocol.send_commands import SendMessages
-from horolog.protocol.transaction_commands import SendHalf, as_half
+from horolog.protocol.rocketmq.record_columns import Messages
 
+_MANY = 96  # messages of batches that are quicker read as rows of bytes
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
-_TAG_CACHED_MAX = 256  # bytes; longer ones are rare, and are not kept
 
 
 class _Where(NamedTuple):
@@ -46,66 +44,6 @@ class _Where(NamedTuple):
     sys_flags: list[int]
     attempts: list[int]
     born_ms: list[int]
-
-
-class _Batch(NamedTuple):
-    """A frame and its messages."""
-
-    frame: Frame
-    shared: Shared
-    born_ms: int
-    items: Items
-
-
-class _Building:
-    """A command while its messages are gathered."""
-
-    def __init__(
-        self, topic: str, name: bytes, born_host: tuple[bytes, int], *, is_half: bool = False
-    ) -> None:
-        self._is_half = is_half
-        self._topic = topic
-        self._name = name
-        self._born_host = born_host
-        self._columns: list[list[Any]] = [[] for _ in Messages._fields]
-        self._bodies = self._columns[0]
-        self._taken: list[Request | Run] = []
-        self._parts: list[int] = []
-
-    def __len__(self) -> int:
-        """Messages so far."""
-        return len(self._bodies)
-
-    def add(self, frames: Sequence[Frame], counts: Sequence[int], messages: Messages) -> None:
-        """Take up the messages of frames, so many of each."""
-        at = len(self)
-        for frame, count in zip(frames, counts, strict=True):
-            self._taken.append(Request(frame, range(at, at + count)))
-            at += count
-        self._parts += counts
-        self._add(messages)
-
-    def add_run(self, run: Alike, messages: Messages) -> None:
-        """Take up frames of one message each."""
-        first = len(self)
-        self._taken.append(Run(run, range(first, first + len(run))))
-        self._parts += [1] * len(run)
-        self._add(messages)
-
-    def _add(self, messages: Messages) -> None:
-        for column, values in zip(self._columns, messages, strict=True):
-            column += values
-
-    def gathered(self) -> Gathered:
-        """The command."""
-        parts = () if len(self._parts) == len(self) else self._parts
-        messages = Messages(*self._columns)
-        records = records_of(self._name, self._born_host, messages)
-        if self._is_half:
-            half = SendHalf(self._topic, as_half(records), reuses_ids=True, any_type=True)
-            return Gathered(half, list(messages.ids), self._taken)
-        command = SendMessages(self._topic, records, parts, reuses_ids=True, any_type=True)
-        return Gathered(command, list(messages.ids), self._taken)
 
 
 class _Gathering:
@@ -122,9 +60,9 @@ class _Gathering:
         shapes: Shapes,
     ) -> None:
         self.refused: list[tuple[Frame, HorologError]] = []
-        self._full: list[_Building] = []
-        self._building: dict[str, _Building] = {}
-        self._batches: list[_Batch] = []
+        self._full: list[Building] = []
+        self._building: dict[str, Building] = {}
+        self._batches: list[Batch] = []
         self._waiting = 0  # messages of them
         self._born_host = born_host
         self._levels = site.levels
@@ -140,7 +78,7 @@ class _Gathering:
     def _ways(self, reals: Sequence[bytes]) -> Ways:
         return Ways(self._levels, reals, self._new_ids, self._cluster)
 
-    def _room(self, shared: Shared, most: int) -> _Building:
+    def _room(self, shared: Shared, most: int) -> Building:
         """Where so many messages go, at most."""
         topic = shared.topic
         taken = self._building.get(topic)
@@ -148,7 +86,7 @@ class _Gathering:
             self._full.append(self._building.pop(topic))
             taken = None
         if taken is None:
-            taken = self._building[topic] = _Building(topic, shared.name, self._born_host)
+            taken = self._building[topic] = Building(topic, shared.name, self._born_host)
         return taken
 
     def take_run(self, run: Alike) -> bool:
@@ -201,13 +139,13 @@ class _Gathering:
             self._take_half(frame, shared, born_ms, of_half(text, _producers_of(frame)))
             return
         if shared.is_batch:
-            self._wait(_Batch(frame, shared, born_ms, cut(frame.body)))
+            self._wait(Batch.of(frame, shared, born_ms))
             return
         self._settle()
         check_body(frame.body)
         wanted = Wanted.of((text,), self._ways((shared.real,)))
         items = Items((shared.flag,), (frame.body,), (text,))
-        self._add([_Batch(frame, shared, born_ms, items)], wanted)
+        self._add([Batch(frame, shared, born_ms, None, items)], wanted)
 
     def _take_half(self, frame: Frame, shared: Shared, born_ms: int, text: bytes) -> None:
         """A message of a transaction is a command of its own."""
@@ -219,12 +157,12 @@ class _Gathering:
         where = _Where(
             [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
         )
-        half = _Building(shared.topic, shared.name, self._born_host, is_half=True)
+        half = Building(shared.topic, shared.name, self._born_host, is_half=True)
         half.add([frame], [1], _messages([frame.body], where, wanted))
         self._full.append(half)
 
-    def _wait(self, batch: _Batch) -> None:
-        count = len(batch.items.bodies)
+    def _wait(self, batch: Batch) -> None:
+        count = batch.messages
         if self._batches and (
             self._batches[0].shared.topic != batch.shared.topic
             or self._waiting + count > _GATHERED_MAX
@@ -237,7 +175,14 @@ class _Gathering:
         """Take up the batches that wait: together, or each for itself if one of them is unusual."""
         if not self._batches:
             return
-        batches, self._batches, self._waiting = self._batches, [], 0
+        batches, waiting = self._batches, self._waiting
+        self._batches, self._waiting = [], 0
+        if waiting >= _MANY:
+            made = records_of_batches(batches, self._born_host, self._ways, self._shapes)
+            if made is not None:
+                self._room(batches[0].shared, waiting).add_records(batches, *made)
+                return
+        batches = [batch.cut() for batch in batches]
         wanted = self._read_together(batches)
         if wanted is not None:
             self._add(batches, wanted)
@@ -248,7 +193,7 @@ class _Gathering:
             except HorologError as error:
                 self.refused.append((batch.frame, error))
 
-    def _read_together(self, batches: Sequence[_Batch]) -> Wanted | None:
+    def _read_together(self, batches: Sequence[Batch]) -> Wanted | None:
         """What the messages of these batches want; None if something is unusual about one of them."""
         if any(batch.items.fault or not batch.items.are_usual for batch in batches):
             return None
@@ -258,7 +203,7 @@ class _Gathering:
             reals += [batch.shared.real] * len(batch.items.texts)
         return self._shapes.read(texts, self._ways(reals))
 
-    def _read_batch(self, batch: _Batch) -> Wanted:
+    def _read_batch(self, batch: Batch) -> Wanted:
         """The same, message by message; the first that is wrong refuses the batch, with its own reason."""
         items = batch.items
         one = self._ways((batch.shared.real,))
@@ -276,12 +221,12 @@ class _Gathering:
         self._shapes.missed(items.texts)
         return Wanted(*[[value for (value,) in column] for column in zip(*found, strict=True)])
 
-    def _add(self, batches: Sequence[_Batch], wanted: Wanted) -> None:
+    def _add(self, batches: Sequence[Batch], wanted: Wanted) -> None:
         """Take up frames to one topic, and what their messages want."""
         where = _Where([], [], [], [], [])
         bodies: list[bytes] = []
         counts = []
-        for _, shared, born_ms, items in batches:
+        for _, shared, born_ms, _, items in batches:
             count = len(items.bodies)
             counts.append(count)
             bodies += items.bodies
@@ -325,8 +270,8 @@ def _producers_of(frame: Frame) -> str:
 
 
 def _messages(bodies: Sequence[bytes], where: _Where, wanted: Wanted) -> Messages:
-    codes = {tag: _tags_code(tag) for tag in set(wanted.tags)}
-    groups = {group: _group_code(group) for group in set(wanted.groups)}
+    codes = {tag: code_of_tag(tag) for tag in set(wanted.tags)}
+    groups = {group: code_of_group(group) for group in set(wanted.groups)}
     return Messages(
         bodies,
         *where,
@@ -338,23 +283,3 @@ def _messages(bodies: Sequence[bytes], where: _Where, wanted: Wanted) -> Message
         wanted.due_ms,
         wanted.lanes,
     )
-
-
-def _tags_code(tag: bytes) -> int:
-    return _known_tag(tag) if len(tag) <= _TAG_CACHED_MAX else tags_code(tag.decode())
-
-
-def _group_code(group: bytes) -> int:
-    if not group:
-        return NO_GROUP
-    return _known_group(group) if len(group) <= _TAG_CACHED_MAX else group_code(group.decode())
-
-
-@lru_cache(maxsize=4_096)
-def _known_group(group: bytes) -> int:
-    return group_code(group.decode())
-
-
-@lru_cache(maxsize=4_096)
-def _known_tag(tag: bytes) -> int:
-    return tags_code(tag.decode())

@@ -70,22 +70,26 @@ class Pace:
 class PropertyShape:
     """Properties with the same names in the same order.
 
-    names  each once; none with a meaning of its own that `_CAUGHT` does not know
-    ends   whether a separator stands after the last value too
+    names      each once; none with a meaning of its own that `_CAUGHT` does not know
+    ends       whether a separator stands after the last value too
+    keyed      whether KEYS is one of them
+    delay      the one that delays; empty: none
+    separator  what stands between these properties and more of them
     """
 
     def __init__(self, names: Sequence[bytes], *, ends: bool) -> None:
         pieces = [re.escape(name) + rb"\x01" + _CAUGHT.get(name, _VALUE) for name in names]
         pattern = rb"\x02".join(pieces) + (rb"\x02" if ends else b"")
-        self._keyed = _KEYS in names
+        self.names = names
+        self.keyed = _KEYS in names
         self._has_id = _ID in names
-        self._delay = next((name for name in names if name in PLAIN_DELAYS), b"")
+        self.delay = next((name for name in names if name in PLAIN_DELAYS), b"")
         groups = [name for name in names if name in _CAUGHT]
-        wanted = (_ID, _TAGS, _GROUP, self._delay)
+        wanted = (_ID, _TAGS, _GROUP, self.delay)
         missing = [name for name in wanted if name not in groups]
         pattern += rb"()" * len(missing)  # so that there are always four
         self._id, self._tag, self._group, self._due = map((groups + missing).index, wanted)
-        self._separator = b"" if ends or not names else b"\x02"
+        self.separator = b"" if ends or not names else b"\x02"
         self._expression = re.compile(rb"\x00" + pattern + rb"(?=\x00)")
 
     @classmethod
@@ -122,14 +126,16 @@ class PropertyShape:
             return None
         columns = list(zip(*found, strict=True))
         due_ms: Sequence[int]
+        lanes: Sequence[int]
         due_ms = lanes = [0] * len(texts)
-        if self._delay:
-            plain = plain_dues(self._delay, columns[self._due], ways.levels)
+        if self.delay:
+            numbers = list(map(int, columns[self._due]))
+            plain = plain_dues(self.delay, numbers, ways.levels)
             if plain is None:
                 return None
             due_ms, lanes = plain
         ids: Sequence[bytes] = columns[self._id]
-        between = self._separator
+        between = self.separator
         if not self._has_id:
             ids = ways.new_ids(len(texts))
             texts = [
@@ -137,9 +143,9 @@ class PropertyShape:
                 for text, name in zip(texts, ids, strict=True)
             ]
             between = b""
-        if self._delay:
+        if self.delay:
             texts = [text + between + real for text, real in zip(texts, ways.reals, strict=True)]
-        keyed = [self._keyed] * len(texts)
+        keyed = [self.keyed] * len(texts)
         return Wanted(texts, ids, keyed, columns[self._tag], columns[self._group], due_ms, lanes)
 
 
@@ -176,7 +182,7 @@ class Shapes:
         """The same where they are of several shapes."""
         rows_of: dict[PropertyShape, list[int]] = {}
         for row, text in enumerate(texts):
-            shape = self._shape_of(text)
+            shape = self.shape_of(text)
             if shape is None:
                 return None
             rows_of.setdefault(shape, []).append(row)
@@ -194,14 +200,19 @@ class Shapes:
         self._pace.matched += len(texts)
         return Wanted(*columns)
 
-    def _shape_of(self, text: bytes) -> PropertyShape | None:
+    def shape_of(self, text: bytes) -> PropertyShape | None:
+        """The one that properties are of."""
         return next((shape for shape in self._known if shape.fits(text)), None)
+
+    def matched(self, count: int) -> None:
+        """So many messages were read by a shape that was asked for."""
+        self._pace.matched += count
 
     def missed(self, texts: Sequence[bytes]) -> None:
         """Messages with these properties were read the full way, and are sound: a shape may be learned from them."""
         if not self._pace.missed(len(texts)):
             return
-        text = next((text for text in texts if self._shape_of(text) is None), None)
+        text = next((text for text in texts if self.shape_of(text) is None), None)
         shape = PropertyShape.of(text) if text is not None else None
         if shape is not None:
             self._known.insert(0, shape)

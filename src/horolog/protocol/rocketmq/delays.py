@@ -107,13 +107,12 @@ def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
 
 
 def plain_dues(
-    name: bytes, values: Sequence[bytes], levels: Levels
-) -> tuple[list[int], list[int]] | None:
-    """`Due.due_ms` and `Due.lane` of messages that have this one property that delays, with plain values.
+    name: bytes, numbers: Sequence[int], levels: Levels
+) -> tuple[Sequence[int], Sequence[int]] | None:
+    """`Due.due_ms` and `Due.lane` of messages that have this one property that delays, with these plain values.
 
     It is stored as it came.  None if one of them is above the last level: that one is stored as another.
     """
-    numbers = list(map(int, values))
     if name != b"DELAY":
         unit_ms = _UNITS.get(name, 1)
         return (numbers if unit_ms == 1 else [n * unit_ms for n in numbers]), [0] * len(numbers)

@@ -67,6 +67,75 @@ def records_of(topic: bytes, born_host: tuple[bytes, int], messages: Messages) -
     return _in_columns(topic, born_host, messages)
 
 
+class RecordRows(NamedTuple):
+    """Messages of a topic whose bodies are of one size, and whose properties are; one value for all that do not differ.
+
+    bodies, texts  tables of bytes, a row for each message; those of `texts` stand beside each other
+    """
+
+    bodies: npt.NDArray[np.uint8]
+    texts: Sequence[npt.NDArray[np.uint8]]
+    ids: Sequence[bytes]
+    flags: Sequence[int] | npt.NDArray[Any]
+    queue_ids: Sequence[int]
+    sys_flag: int
+    attempts: int
+    born_ms: Sequence[int]
+    keyed: bool
+    tags_codes: Sequence[int]
+    groups: Sequence[int]
+    due_ms: Sequence[int]
+    lanes: Sequence[int]
+
+
+def records_of_rows(topic: bytes, born_host: tuple[bytes, int], rows: RecordRows) -> NewRecords:
+    """Their records, in order: that of the first message over and over, with what is different in the others."""
+    count, body_size = rows.bodies.shape
+    bodies: list[bytes] = np.ascontiguousarray(rows.bodies).view(f"V{body_size}")[:, 0].tolist()
+    one = Messages(
+        [bodies[0]],
+        [int(rows.flags[0])],
+        rows.queue_ids[:1],
+        [rows.sys_flag],
+        [rows.attempts],
+        rows.born_ms[:1],
+        [b"".join([table[0].tobytes() for table in rows.texts])],
+        rows.ids[:1],
+        [rows.keyed],
+        rows.tags_codes[:1],
+        rows.groups[:1],
+        rows.due_ms[:1],
+        rows.lanes[:1],
+    )
+    record, (size,) = _one_by_one(topic, born_host, one)
+    found: Any = np.empty((count, size), np.uint8)
+    found[:] = np.frombuffer(record, np.uint8)
+    fixed = found[:, :_BEFORE_BODY].view(_FIXED)[:, 0]
+    key = topic + b"\0"
+    hashes = [xxh64_intdigest(key + name, KEY_HASH_SEED) for name in rows.ids]
+    fixed["key"] = np.fromiter(hashes, np.uint64, count)
+    fixed["body_crc"] = np.fromiter(map(crc32, bodies), np.uint32, count) & 0x7FFFFFFF
+    for name, column in (
+        ("flag", rows.flags),
+        ("queue_id", rows.queue_ids),
+        ("born_ms", rows.born_ms),
+        ("tags", rows.tags_codes),
+        ("group", rows.groups),
+        ("due_ms", rows.due_ms),
+        ("lane", rows.lanes),
+    ):
+        if len(column) > 1:
+            fixed[name] = column
+    found[:, _BEFORE_BODY : _BEFORE_BODY + body_size] = rows.bodies
+    at = size - sum([table.shape[1] for table in rows.texts])
+    for table in rows.texts:
+        stop = at + table.shape[1]
+        if len(table) > 1:
+            found[:, at:stop] = table
+        at = stop
+    return NewRecords(found.tobytes(), [size] * count)
+
+
 def _in_columns(topic: bytes, born_host: tuple[bytes, int], messages: Messages) -> NewRecords:
     count = len(messages.bodies)
     fixed: Any = np.zeros(count, _FIXED)

@@ -1,0 +1,90 @@
+"""A command while the messages of its frames are gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from horolog.protocol.remoting.batches import Batch
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.gathered import Gathered, Request, Run
+from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.rocketmq.record_columns import Messages, records_of
+from horolog.protocol.send_commands import NewRecords, SendMessages
+from horolog.protocol.transaction_commands import SendHalf, as_half
+
+
+class Building:
+    """A command while its messages are gathered."""
+
+    def __init__(
+        self, topic: str, name: bytes, born_host: tuple[bytes, int], *, is_half: bool = False
+    ) -> None:
+        self._is_half = is_half
+        self._topic = topic
+        self._name = name
+        self._born_host = born_host
+        self._columns: list[list[Any]] = [[] for _ in Messages._fields]
+        self._records: list[bytes] = []  # of messages that are in no column any more
+        self._sizes: list[int] = []  # of these
+        self._ids: list[bytes] = []  # of these
+        self._taken: list[Request | Run] = []
+        self._parts: list[int] = []
+
+    def __len__(self) -> int:
+        """Messages so far."""
+        return len(self._sizes) + len(self._columns[0])
+
+    def add(self, frames: Sequence[Frame], counts: Sequence[int], messages: Messages) -> None:
+        """Take up the messages of frames, so many of each."""
+        self._take(frames, counts)
+        self._add(messages)
+
+    def add_records(
+        self, batches: Sequence[Batch], records: NewRecords, ids: Sequence[bytes]
+    ) -> None:
+        """The same with messages whose records are made."""
+        self._take([batch.frame for batch in batches], [batch.messages for batch in batches])
+        self._make()
+        self._records.append(records.records)
+        self._sizes += records.sizes
+        self._ids += ids
+
+    def _take(self, frames: Sequence[Frame], counts: Sequence[int]) -> None:
+        at = len(self)
+        for frame, count in zip(frames, counts, strict=True):
+            self._taken.append(Request(frame, range(at, at + count)))
+            at += count
+        self._parts += counts
+
+    def add_run(self, run: Alike, messages: Messages) -> None:
+        """Take up frames of one message each."""
+        first = len(self)
+        self._taken.append(Run(run, range(first, first + len(run))))
+        self._parts += [1] * len(run)
+        self._add(messages)
+
+    def _add(self, messages: Messages) -> None:
+        for column, values in zip(self._columns, messages, strict=True):
+            column += values
+
+    def _make(self) -> None:
+        """Make records of what is in columns."""
+        if self._columns[0]:
+            messages = Messages(*self._columns)
+            made = records_of(self._name, self._born_host, messages)
+            self._records.append(made.records)
+            self._sizes += made.sizes
+            self._ids += messages.ids
+            self._columns = [[] for _ in Messages._fields]
+
+    def gathered(self) -> Gathered:
+        """The command."""
+        self._make()
+        parts = () if len(self._parts) == len(self) else self._parts
+        records = NewRecords(b"".join(self._records), self._sizes)
+        if self._is_half:
+            half = SendHalf(self._topic, as_half(records), reuses_ids=True, any_type=True)
+            return Gathered(half, self._ids, self._taken)
+        command = SendMessages(self._topic, records, parts, reuses_ids=True, any_type=True)
+        return Gathered(command, self._ids, self._taken)
