@@ -80,7 +80,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-register(app, "serve", serve.serve)
+register(app, "serve", serve.serve, blanks=True)
 register(app, "send", send.send)
 register(app, "receive", receive.receive)
 register(app, "pending", pending.pending)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from horolog.cli.completion import complete_names
 from horolog.cli.exits import EXIT_HELP
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -49,12 +50,44 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="With --from: only count
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.")]
 
 
+class _NoBlanks(typer.core.TyperCommand):
+    """A command whose options are not given as "", which a variable of a shell is that has no value.
+
+    As if it were left out `--in "$DELAY"` would send at once, and `--tag "$TAG"` recall what has other tags.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is left, or a usage error that names the option."""
+        left = super().parse_args(ctx, args)
+        for parameter in self.params:
+            name = parameter.name or ""
+            source = ctx.get_parameter_source(name)
+            if source is None or source.name != "COMMANDLINE":
+                continue
+            given = ctx.params.get(name)
+            if parameter.param_type_name == "option" and "" in (given, *_several(given)):
+                flag = parameter.opts[0]
+                why = f"{flag}: is empty; leave it out instead"
+                raise HorologError(ErrorCode.BAD_REQUEST, why, field=flag)
+        return left
+
+
+def _several(given: object) -> Sequence[object]:
+    return given if isinstance(given, list | tuple) else ()
+
+
 def register(
-    app: typer.Typer, name: str, command: Callable[..., object], *, hidden: bool = False
+    app: typer.Typer,
+    name: str,
+    command: Callable[..., object],
+    *,
+    hidden: bool = False,
+    blanks: bool = False,
 ) -> None:
     """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
 
     hidden  a name of before, which goes on to work
+    blanks  an option may be empty, which means something
     """
     text = inspect.cleandoc(command.__doc__ or "")
     # \b on a line of its own tells the help formatter not to re-wrap the paragraph
@@ -62,7 +95,8 @@ def register(
     # In a list of commands: the first sentence as far as a narrow terminal shows it.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
     complete_names(command, name)
-    app.command(name, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
+    cls = typer.core.TyperCommand if blanks else _NoBlanks
+    app.command(name, cls=cls, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 
 LONG_S = 3_600.0  # for what a broker does piece by piece, and answers when it is done
