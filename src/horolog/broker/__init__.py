@@ -4,6 +4,7 @@
     decisions, deciding             which part decides which command
     waits, under_way                who waits for whom
     shard, applied                  the state of a shard; what a frame changes of it when it is committed
+    filing_pace                     how long what is committed waits to be filed with more
     relations, problems             what must hold between its parts; what is wrong
     settings                        what the core knows of the configuration
     topics, topic_changes, groups   what clients name

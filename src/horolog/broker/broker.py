@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from horolog.broker.deciding import Input
 from horolog.broker.decisions import Decisions
 from horolog.broker.effects import Effects, Now
+from horolog.broker.filing_pace import FilingPace
 from horolog.broker.hand_over import hand_over
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
@@ -31,6 +32,7 @@ from horolog.limits import (
     LOAD_CHUNK,
     SECOND_MS,
 )
+from horolog.protocol.commands import SendMessages
 
 __all__ = ["Broker", "Input"]
 
@@ -45,6 +47,7 @@ class Broker:
         self.checkpoints = Checkpoints(shard)
         self._decisions = Decisions(shard, self.disk, self.checkpoints, mono_ms)
         self._receives = self._decisions.receives
+        self._filing = FilingPace(shard)
         self._job_done = False
         self._job_failed = False
         self._job_at = 0  # monotonic ms when it is looked whether there is something to merge
@@ -62,7 +65,7 @@ class Broker:
         """One turn.  `commit` and `durable` are log positions; what they cover becomes visible now."""
         now = Now(wall_ms, mono_ms)
         effects = Effects()
-        self._commit(commit, durable, now, effects)
+        self._commit(commit, durable, now, effects, waits=self._may_file_later(inputs))
         self.disk.begin_turn()
         self._make_runs(now, effects)
         self._serve(now, effects)
@@ -115,14 +118,29 @@ class Broker:
 
     # --- 1 commit -------------------------------------------------------------------------------
 
-    def _commit(self, commit: int, durable: int, now: Now, effects: Effects) -> None:
+    def _may_file_later(self, inputs: Sequence[Input]) -> bool:
+        """Whether nobody in this turn asks what waits: it has nothing but sends, whose write brings another turn."""
+        decisions = self._decisions
+        if not inputs or self.checkpoints.is_decided or decisions.has_deferred:
+            return False
+        if decisions.recalls.wants_turn or decisions.recalls.bulk.under_way:
+            return False
+        return all(type(item.command) is SendMessages for item in inputs)
+
+    def _commit(
+        self, commit: int, durable: int, now: Now, effects: Effects, *, waits: bool
+    ) -> None:
+        """Apply what is committed; `waits`: scheduled messages may be filed in a later turn."""
         shard = self.shard
         shard.log.commit_position = commit
         shard.log.durable_position = durable
+        if not waits:
+            shard.file_gathered()
         self.checkpoints.capture(now, effects)
         while shard.uncommitted and shard.uncommitted[0].end <= commit:
-            shard.apply(shard.uncommitted.popleft())
+            shard.apply(shard.uncommitted.popleft(), files_later=waits)
             self.checkpoints.capture(now, effects)
+        self._filing.file(now)
         shard.applied = max(shard.applied, min(commit, self._unapplied_from()))
         shard.counters.visible(shard.applied, now.wall_ms)
         self.checkpoints.capture(now, effects)
@@ -161,6 +179,8 @@ class Broker:
         """Whether a turn is wanted at once, for commands and polls that are not done."""
         decisions = self._decisions
         if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
+            return True
+        if self.shard.gathered and self.shard.log.commit_position == self.shard.log.end:
             return True
         if self.shard.ready.polls.has_postponed:
             return True

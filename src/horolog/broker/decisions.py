@@ -204,6 +204,11 @@ class Decisions:
         assert not len(self.adoptions), "an adoption was taken up, and not appended"
 
     @property
+    def has_deferred(self) -> bool:
+        """Whether something waits to be decided."""
+        return bool(self._deferred)
+
+    @property
     def wants_turn(self) -> bool:
         """Whether something that was deferred may be decided in a turn that nothing else brings."""
         log = self._shard.log

@@ -21,7 +21,7 @@ from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.filing import Unfiled
+from horolog.delay.filing import Gathered, Unfiled
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
@@ -83,6 +83,7 @@ class Shard:
         self.log_times = LogTimes(settings.dedup_ms)
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted = Uncommitted()
+        self.gathered = Gathered()  # committed, and to be filed with what comes next
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
         self.visible: set[tuple[int, int]] = set()  # (topic id, queue) that have grown
         self.handed_over = 0
@@ -98,9 +99,14 @@ class Shard:
         self.counters = Counters(settings.counted_topics)
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
 
-    def apply(self, change: Applied) -> None:
-        """A frame is committed: make what it holds visible."""
+    def apply(self, change: Applied, *, files_later: bool = False) -> None:
+        """A frame is committed: make what it holds visible.
+
+        files_later  scheduled messages wait for `file_gathered`, or for a frame that asks where they are
+        """
         assert self.applied <= change.end, (self.applied, change.end)
+        if change.settled or change.adopted is not None or change.step is not None:
+            self.file_gathered()
         self.counters.applied(change)
         for topic, queue_id, units in change.units:
             queue = topic.queues[queue_id]
@@ -130,8 +136,9 @@ class Shard:
         if change.unfiled is not None:
             if change.adopted is None:  # what comes back from the tier was scheduled before
                 self.lanes.schedule(change.unfiled.heads["lane"])
-            self.stalled.append(change.unfiled)
-            self.file_stalled()
+            self.gathered.append(change.unfiled)
+            if not files_later:
+                self.file_gathered()
         self.applied = change.end
 
     def is_applied(self, position: int) -> bool:
@@ -203,6 +210,7 @@ class Shard:
             self.schedules,
             self.problems,
             self.counters,
+            self.gathered,
         ]
         every += [self.key_index, far, self.tier]
         for queues in self.ready.progress.values():
@@ -218,6 +226,12 @@ class Shard:
             self._moved(self.delay.adopt(adoption))
         if adoption.promotion is not None:
             self.tier.came_back(adoption.promotion)
+
+    def file_gathered(self) -> None:
+        """File what was gathered, after what waits for the disk."""
+        if self.gathered:
+            self.stalled += self.gathered.take()
+            self.file_stalled()
 
     def file_stalled(self) -> bool:
         """File what waits for it, in log order; False if the disk is full."""
