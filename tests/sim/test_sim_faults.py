@@ -6,12 +6,14 @@ import pytest
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, MessageType, Receive, SendMessages, TopicType
-from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.disk import Killed
 from horolog.testing.sim_backoff import BY_LIST, BY_POWER, LEASE_MS, _receive
 from horolog.testing.sim_broker import DIRECTORY, Answer
 from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_clients import TOPICS
+from horolog.testing.sim_moves import TOPIC as MOVED
+from horolog.testing.sim_moves import Movers
 from horolog.testing.sim_polls import QUIET, Polls
 from horolog.testing.sim_rot import Rot
 from horolog.testing.simulation import Simulation
@@ -79,6 +81,7 @@ def test_rot_of_a_frame_excuses_its_messages(world, rot) -> None:
 def test_rot_of_a_unit_excuses_its_message(world, rot) -> None:
     path = next(path for path in world.disk.names() if path.endswith(".cq"))
     assert rot._hurt(path, ".cq", rot._content(path), 41) == {"c"}
+    assert rot.keys == {key_hash("t", "c")}
 
 
 def test_what_a_start_would_take_for_a_torn_tail_does_not_rot(world, rot) -> None:
@@ -184,3 +187,19 @@ def test_a_lease_that_lasts_longer_after_a_start_is_noticed(committed) -> None:
         row.current = list(row.known)
     with pytest.raises(PromiseBroken, match="does not come"):
         committed.back_offs.finish(committed._crash, lost_allowed=False)
+
+
+@pytest.mark.parametrize("rots", [False, True])
+def test_a_message_that_was_not_moved_is_noticed_unless_its_bytes_rot(world, rots) -> None:
+    movers = Movers(1, world.broker)
+    made = movers._message(world.clock.wall_ms())
+    world.broker.ask(CreateTopic(MOVED, TopicType.MIXED, 1))
+    world.broker.ask(SendMessages(MOVED, [made]))
+    movers._shifts, movers._must = 1, {made.message_id: {0}}
+    world.clock.advance(made.due_ms - world.clock.wall_ms())
+    world.broker.settle()
+    if rots:
+        movers.finish(lost_allowed=True, rotten={key_hash(MOVED, made.message_id)})
+        return
+    with pytest.raises(PromiseBroken, match="was not moved"):
+        movers.finish(lost_allowed=True, rotten={key_hash(MOVED, "M1")})

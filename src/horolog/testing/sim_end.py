@@ -46,7 +46,8 @@ def drain(sim: Simulation) -> None:
     sim.in_order.finish(sim.clock, lost_allowed=sim.rot is not None)
     sim.traders.finish(lost_allowed=sim.rot is not None)
     sim.late.finish(lost_allowed=sim.rot is not None)
-    sim.movers.finish(lost_allowed=sim.rot is not None)
+    rotten = () if sim.rot is None else sim.rot.keys
+    sim.movers.finish(lost_allowed=sim.rot is not None, rotten=rotten)
     sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)
     sim.back_offs.finish(lambda: _crash(sim), lost_allowed=sim.rot is not None)
     sim.history.final(

@@ -65,6 +65,7 @@ class Rot:
         self._runs: dict[str, bytes] = {}  # as they were before the first flip
         self.flips: list[str] = []
         self.salvages = 0  # after which a copy of the broker lived on
+        self.keys: set[int] = set()  # key hashes of all messages whose bytes have flipped
 
     def wants_turn(self) -> bool:
         """Whether this turn is one of these."""
@@ -153,6 +154,7 @@ class Rot:
 
     def _ids(self, keys: Iterable[int]) -> set[str]:
         wanted = set(keys)
+        self.keys |= wanted
         sends = self._history.sends
         return {name for name, row in sends.items() if key_hash(row["topic"], name) in wanted}
 
