@@ -12,6 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
@@ -328,3 +329,20 @@ def test_a_flipped_bit_of_a_derived_file_costs_nothing_that_the_log_has(
         if not running:
             world.broker.open()
         read_all(world, due_of, set(), f"{path} byte {offset} bit {bit}")
+
+
+@pytest.mark.parametrize("field", ["key", "due_ms", "topic", "sum"])
+def test_a_window_takes_messages_whose_index_entries_rot(world, field) -> None:
+    """What an entry says stands in its record too: a recall of a window must not leave such a message behind (P8)."""
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + 2 * HOUR_MS
+    world.broker.ask(SendMessages("t", [made(f"m{i}", due + i) for i in range(20)]))
+    world.broker.settle()
+    (hour,) = [name for name in world.disk.names() if name.endswith("delay.idx")]
+    assert ENTRY.fields is not None
+    world.disk.flip(hour, 7 * ENTRY_BYTES + ENTRY.fields[field][1] + 3, 1)
+    found = world.broker.ask(RecallMany("t", due, due + HOUR_MS))
+    assert found.cancelled == 20
+    world.clock.advance(3 * HOUR_MS)
+    world.broker.settle()
+    assert not consume(world)

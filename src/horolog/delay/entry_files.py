@@ -21,6 +21,7 @@ from horolog.delay.entry import (
     INDEX_NAME,
     LOG_NAME,
     ORIGIN_LONG,
+    is_readable,
     records_of,
 )
 from horolog.delay.entry_keys import KeyRuns
@@ -214,6 +215,11 @@ class EntryFiles:
         found = (dues >= from_ms) & (dues < to_ms)
         found &= self.states[first:end] == EntryState.WAITING
         return np.flatnonzero(found) + first, end if end < self.count else -1
+
+    def damaged_between(self, first: int, stop: int) -> Rows:
+        """Rows of [first, stop) whose entries do not verify: what they say of topic and due time may be untrue."""
+        stop = min(stop, self.count)
+        return np.flatnonzero(~is_readable(self.entries(np.arange(first, stop)))) + first
 
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> Rows:
         """Row of each origin, −1 where no entry has it; a binary search, since origins ascend with the rows."""

@@ -217,7 +217,7 @@ class DelayStore:
         """
         readable = is_readable(entries)
         if not bool(readable.all()):
-            self._repair_entries(refs[~readable])
+            self.repair_entries(refs[~readable])
             entries[~readable] = self.entries(refs[~readable])
         records = self.records(refs, entries)
         good = are_intact(self, refs, entries, records)
@@ -226,7 +226,8 @@ class DelayStore:
             repair_records(self, refs, entries, records, good)
         return records, good
 
-    def _repair_entries(self, refs: npt.NDArray[np.int64]) -> None:
+    def repair_entries(self, refs: npt.NDArray[np.int64]) -> None:
+        """Make these damaged entries again from their records, where that can be done."""
         for source, _, rows in self.by_source(refs):
             assert source is not None
             repair_rows(self, source, rows)
@@ -260,7 +261,7 @@ class DelayStore:
         entries = self.entries(refs)
         readable = is_readable(entries)
         if not bool(readable.all()):
-            self._repair_entries(refs[~readable])
+            self.repair_entries(refs[~readable])
             entries = self.entries(refs)
             readable = is_readable(entries)
         same = readable & (entries["topic"] == topic) & (entries["key"] == np.uint64(key))

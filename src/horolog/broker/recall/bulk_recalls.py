@@ -216,7 +216,10 @@ class BulkRecalls:
                     limit = min(
                         limit, 2 * room.rows
                     )  # more would be read, and again for the next piece
+                if not isinstance(source, FarRun):
+                    self._repair(source, source.damaged_between(first, first + limit))
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
+                self._repair(source, rows[~is_readable(source.entries(rows))])
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = _matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
@@ -229,6 +232,11 @@ class BulkRecalls:
         self._take(task, found, piece, now.wall_ms)
         self._can_go_on = left <= 0
         return left > 0 and not postponed
+
+    def _repair(self, source: _Source, rows: Rows) -> None:
+        """A damaged entry does not say whether its message is meant: what it said stands in its record as well."""
+        if len(rows):
+            self._shard.delay.repair_entries(refs_of(source.source_id, rows))
 
     def _first(self, task: _Task, source: _Source) -> int:
         """The row of a source to go on with; −1: none."""
@@ -278,7 +286,7 @@ def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
     """Of these rows those that are meant, and how many tags had to be compared."""
     entries = source.entries(rows)
     meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
-    meant &= is_readable(entries)  # damage is found, and told, when it is due
+    meant &= is_readable(entries)  # what cannot be repaired is told when it is due
     if isinstance(task.command, MoveMany) and task.command.new_due_ms is not None:
         meant &= entries["due_ms"] != task.command.new_due_ms  # it is there already
     rows, entries = rows[meant], entries[meant]
