@@ -286,13 +286,19 @@ def covered(make_world, request):
     return world
 
 
-def rots_below_and_is_refused(world) -> None:
-    """Flip a bit of a frame below the checkpoint: the start refuses, and leaves the log as it is."""
+def rot_below(world) -> bytes:
+    """Flip a bit of a frame below the checkpoint; gives the log as it is then."""
     bad = frames(world)[2]
     before = world.disk.open(LOG).read(0, 65_536)
     world.disk.flip(LOG, bad.base + HEADER_BYTES + 3, 1)
-    rotten = world.disk.open(LOG).read(0, 65_536)
+    rotten: bytes = world.disk.open(LOG).read(0, 65_536)
     assert rotten != before
+    return rotten
+
+
+def rots_below_and_is_refused(world) -> None:
+    """The start refuses, and leaves the log as it is."""
+    rotten = rot_below(world)
     with pytest.raises(HorologError, match="which the checkpoint says was durable") as caught:
         world.reopen()
     assert caught.value.code is ErrorCode.DAMAGED
@@ -305,7 +311,14 @@ def test_what_a_checkpoint_covers_is_no_torn_tail(covered) -> None:
     (state,) = [path for path in covered.disk.names() if "/state." in path]
     covered.disk.flip(index, 5, 1)
     covered.disk.flip(state, 70, 1)  # so that all would be rebuilt from the log
-    rots_below_and_is_refused(covered)
+    end = frames(covered)[-1].end
+    rotten = rot_below(covered)
+    covered.reopen()
+    assert "recovery row 12" in covered.broker.reports[-1]
+    assert covered.disk.open(LOG).read(0, end) == rotten[:end], "nothing is cut off"
+    view = covered.broker.ask(DescribeBroker())
+    assert view.pending == 3, "all but what the frame held, also what is after the checkpoint"
+    assert any("1 of 3 messages" in text for text in view.problems)
 
 
 def test_what_a_rotten_checkpoint_covers_is_no_torn_tail_either(covered) -> None:
