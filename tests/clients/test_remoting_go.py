@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -221,6 +222,7 @@ class TestGo(Conformance, RemotingScenarios, DeadLetterScenarios):
     ) -> None:
         """As in containers of two hosts: their messages have the same ids."""
         if subprocess.run([*CONTAINED, "true"], check=False, capture_output=True).returncode:
+            assert "CI" not in os.environ, "there it must run"
             pytest.skip("this machine lets nobody have process ids of their own")
         running.create_topic("equal", type="mixed", queues=1)
         with (

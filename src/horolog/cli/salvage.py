@@ -41,10 +41,11 @@ def salvage(
     """Make a damaged commit log usable again, without what cannot be read.
 
     For a broker that refuses to start because its log is damaged, ends too early or lacks a segment
-    (recovery rows 4, 5 and 6), or because its file meta cannot be read or is wrong. Copy the directory first, and bring the intact segment back if there
-    is one. Lists the damaged places and when they were written; with --yes they are given up. Their
-    bytes are kept in shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing
-    to do; 6: damage was listed, and nothing was changed.
+    (recovery rows 4, 5 and 6), or because its file meta cannot be read or is wrong. Copy the
+    directory first, and bring the intact segment back if there is one. Lists the damaged places and
+    when they were written; with --yes they are given up. Their bytes are kept in
+    shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing to do; 6: damage
+    was listed, and nothing was changed.
 
     Examples:
       horolog salvage /var/lib/horolog
@@ -121,11 +122,13 @@ def _held(storage: Storage, meta: ShardMeta, found: Plan) -> Iterator[tuple[obje
 
 
 def _held_row(row: tuple[object, ...]) -> dict[str, object]:
-    return dict(zip(("position", "kind", "bytes", "due", "detail", "body"), row, strict=True))
+    from horolog.cli.inspection.log_file import RECORD_HEAD
+
+    return dict(zip((name.lower() for name in RECORD_HEAD), row, strict=True))
 
 
 def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salvaged: bool) -> None:
-    from horolog.cli.inspection.given_up import HEAD
+    from horolog.cli.inspection.log_file import RECORD_HEAD
     from horolog.cli.progress import size_text
 
     if not found.lost:
@@ -147,7 +150,7 @@ def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salva
     print_table(("FROM", "TO", "SIZE", "RECORDS", "WRITTEN AFTER", "WRITTEN BEFORE"), rows)
     if held:
         typer.echo("\nThese bytes seem to say, but something in them is wrong:")
-        print_table(HEAD, held)
+        print_table(RECORD_HEAD, held)
     if len(held) == _HELD_ROWS:
         typer.echo("… and more; `horolog inspect` reads what is kept in shard-00/salvaged/")
     if salvaged:

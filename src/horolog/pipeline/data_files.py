@@ -27,7 +27,7 @@ from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk
 from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
-from horolog.storage.meta import FORMAT, SHARD, parse_meta
+from horolog.storage.meta import SHARD, check_format, parse_meta
 
 FIELD = "DATA_DIR"
 Bytes = npt.NDArray[np.uint8]
@@ -142,13 +142,7 @@ def read_meta(files: DataFiles) -> tuple[int, int]:
         meta = parse_meta(read_file(files, "meta"))
     except ValueError as error:
         raise refused(FIELD, f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
-    if meta.format != FORMAT:
-        raise refused(
-            FIELD,
-            f"format {meta.format}; this horolog reads format {FORMAT}",
-            f"format {FORMAT}",
-            code=ErrorCode.VERSION_UNSUPPORTED,
-        )
+    check_format(meta, FIELD)
     return meta.log_id, meta.segment_bytes
 
 

@@ -25,7 +25,7 @@ from horolog.server.loop import Engine
 from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
-from horolog.storage.meta import FORMAT, SHARD, Meta, encode_meta, parse_meta
+from horolog.storage.meta import FORMAT, SHARD, Meta, check_format, encode_meta, parse_meta
 
 ClockKind = Literal["system", "simulated"]
 
@@ -42,13 +42,7 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
             f"meta is not one of horolog's ({error}); `horolog salvage` writes a damaged one again",
             code=ErrorCode.DIRECTORY_FOREIGN,
         ) from error
-    if meta.format != FORMAT:
-        raise refused(
-            "--data-dir",
-            f"format {meta.format}; this horolog reads format {FORMAT}",
-            f"format {FORMAT}",
-            code=ErrorCode.VERSION_UNSUPPORTED,
-        )
+    check_format(meta, "--data-dir")
     if meta.clock != clock:
         raise refused(
             "--clock",

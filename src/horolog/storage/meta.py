@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import orjson
 
+from horolog.errors import ErrorCode, refused
+
 FORMAT = 1
 SHARD = "shard-00"
 
@@ -33,6 +35,17 @@ def parse_meta(content: bytes) -> Meta:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from error
+
+
+def check_format(meta: Meta, field: str) -> None:
+    """VERSION_UNSUPPORTED, naming `field`, unless this horolog reads that format."""
+    if meta.format != FORMAT:
+        raise refused(
+            field,
+            f"format {meta.format}; this horolog reads format {FORMAT}",
+            f"format {FORMAT}",
+            code=ErrorCode.VERSION_UNSUPPORTED,
+        )
 
 
 def encode_meta(meta: Meta) -> bytes:

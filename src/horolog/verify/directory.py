@@ -24,7 +24,7 @@ from horolog.log.record import Kind
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage, read_file
 from horolog.storage.disk import DirectoryLock
-from horolog.storage.meta import FORMAT, SHARD, parse_meta
+from horolog.storage.meta import SHARD, check_format, parse_meta
 from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance
 from horolog.verify.checkpoints import check_older, check_progress, read_checkpoints
@@ -117,12 +117,7 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
         ) from None
     except ValueError as error:
         raise refused("DIR", f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
-    if meta.format != FORMAT:
-        raise refused(
-            "DIR",
-            f"format {meta.format}; this horolog reads format {FORMAT}",
-            code=ErrorCode.VERSION_UNSUPPORTED,
-        )
+    check_format(meta, "DIR")
     return meta.log_id, meta.segment_bytes
 
 

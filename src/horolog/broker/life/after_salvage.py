@@ -30,7 +30,7 @@ from horolog.broker.shard import Shard
 from horolog.delay import pending
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.tier import Step
-from horolog.errors import ErrorCode, Problem, refused
+from horolog.errors import ErrorCode, HorologError, Problem, refused
 from horolog.log.controls import Control
 from horolog.log.frame import FrameHeader
 from horolog.log.record import HEAD_BYTES, Kind
@@ -45,8 +45,8 @@ class AfterSalvage:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._lost: list[tuple[int, int]] = []  # log positions [first, stop)
-        self._by_kind: Mapping[Kind, Callable[[Control, int], bool]] = {
+        self._lost = shard.delay.given_up  # log positions [first, stop)
+        self._by_kind: Mapping[Kind, Callable[[Control], bool]] = {
             Kind.TOPIC: self._topic,
             Kind.GROUP: self._group,
             Kind.GRANT: self._grant,
@@ -66,7 +66,6 @@ class AfterSalvage:
         """The frame stands for what was given up."""
         shard = self._shard
         self._lost.append((header.base, header.end))
-        shard.delay.given_up = self._lost
         path = kept_path(shard.directory, header.base)
         text = (
             f"commit log: what log positions {header.base} to {header.end} said was given up by a salvage;"
@@ -74,10 +73,10 @@ class AfterSalvage:
         )
         shard.problems.append(Problem(text, path, path))
 
-    def fits(self, control: Control, base: int) -> bool:
-        """Make room for a control record of the frame at `base`; False: it is to be passed over."""
+    def fits(self, control: Control) -> bool:
+        """Make room for a control record; False: it is to be passed over."""
         fit = self._by_kind.get(control.kind)
-        return fit is None or fit(control, base)
+        return fit is None or fit(control)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class AfterSalvage:
 
     # --- control records: False if they are of nothing that is there ------------------------------------
 
-    def _topic(self, control: Control, base: int) -> bool:
+    def _topic(self, control: Control) -> bool:
         row = control.content
         known = self._shard.topics.by_id.get(row["number"])
         if row.get("deleted"):
@@ -138,7 +137,7 @@ class AfterSalvage:
                 )
             self._shard.drop_topic(other.id, self._lost[-1][0])
 
-    def _group(self, control: Control, base: int) -> bool:
+    def _group(self, control: Control) -> bool:
         row, groups = control.content, self._shard.ready.groups
         if row.get("deleted"):
             return row["number"] in groups.names
@@ -150,7 +149,7 @@ class AfterSalvage:
     def _is_known(self, group: int, topic: int) -> bool:
         return topic in self._shard.topics.by_id and group in self._shard.ready.groups.names
 
-    def _grant(self, control: Control, base: int) -> bool:
+    def _grant(self, control: Control) -> bool:
         grant = control.content
         if not self._is_known(grant.group, grant.topic):
             return False
@@ -158,14 +157,14 @@ class AfterSalvage:
         self.fill(grant.topic, grant.queue, max(after))
         return True
 
-    def _ack(self, control: Control, base: int) -> bool:
+    def _ack(self, control: Control) -> bool:
         ack = control.content
         if not self._is_known(ack.group, ack.topic):
             return False
         self.fill(ack.topic, ack.queue, int(ack.offsets.max()) + 1)
         return True
 
-    def _offsets(self, control: Control, base: int) -> bool:
+    def _offsets(self, control: Control) -> bool:
         record = control.content
         if not self._is_known(record.group, record.topic):
             return False
@@ -173,37 +172,41 @@ class AfterSalvage:
             self.fill(record.topic, queue, offset)
         return True
 
-    def _adopt(self, control: Control, base: int) -> bool:
+    def _adopt(self, control: Control) -> bool:
         adoption = Adoption.of(control.position, control.content)
         promotion = adoption.promotion
         if adoption.topic not in self._shard.topics.by_id:
-            raise self._misfit(base, f"a bulk load into topic {adoption.topic}, which is not known")
+            raise self._misfit(
+                control.position, f"a bulk load into topic {adoption.topic}, which is not known"
+            )
         if promotion is not None and not self._shard.tier.follows(promotion):
-            raise self._misfit(base, f"the promotion {promotion.app}, hour {promotion.hour}")
+            raise self._misfit(
+                control.position, f"the promotion {promotion.app}, hour {promotion.hour}"
+            )
         return True
 
-    def _offload(self, control: Control, base: int) -> bool:
+    def _offload(self, control: Control) -> bool:
         step = Step(*control.content)
         if not self._shard.tier.follows(step):
-            raise self._misfit(base, f"the step {step.fields['step']!r} of an offload")
+            raise self._misfit(control.position, f"the step {step.fields['step']!r} of an offload")
         return True
 
-    def _misfit(self, base: int, what: str) -> Exception:
+    def _misfit(self, position: int, what: str) -> HorologError:
         return refused(
             "--data-dir",
-            f"log position {base}: {what}, does not follow from what is left of the log since a salvage;"
+            f"log position {position}: {what}, does not follow from what is left of the log since a salvage;"
             " restore a backup",
             code=ErrorCode.DAMAGED,
         )
 
-    def _half(self, control: Control, base: int) -> bool:
+    def _half(self, control: Control) -> bool:
         half, halves = control.content, self._shard.halves
         queue_id, number = layout.queue_id_of(half.layout), layout.queue_offset_of(half.layout)
         self._make_queues(int(half.head["topic"]), queue_id + 1, half.layout)
         halves.last_number = max(halves.last_number, number - 1)
         return True
 
-    def _half_check(self, control: Control, base: int) -> bool:
+    def _half_check(self, control: Control) -> bool:
         for position, _, checks in control.content.tolist():
             half = self._shard.halves.open.get(position)
             if half is not None:
@@ -214,7 +217,7 @@ class AfterSalvage:
         """Whether a transaction is known: it may have been given up."""
         return not self._lost or position in self._shard.halves.open
 
-    def _schedule(self, control: Control, base: int) -> bool:
+    def _schedule(self, control: Control) -> bool:
         row, schedules = control.content, self._shard.schedules
         if row.get("deleted") or "rule" not in row:
             return row["id"] in schedules.by_id

@@ -16,7 +16,7 @@ from horolog.log.checkpoint import decode_checkpoint
 from horolog.log.frame import HEADER_BYTES, MAGIC, body_intact, parse
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage
-from horolog.storage.meta import FORMAT, Meta, parse_meta
+from horolog.storage.meta import FORMAT, Meta, check_format, parse_meta
 from horolog.storage.sectors import read_around, read_if_any
 
 _LOOK_BYTES = 4 << 20  # at the beginning of each segment
@@ -82,12 +82,7 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
                 code=ErrorCode.DAMAGED,
             ) from error
         return said, f"meta cannot be read ({error})"
-    if written.format != FORMAT:
-        raise refused(
-            "DIR",
-            f"format {written.format}; this horolog reads format {FORMAT}",
-            code=ErrorCode.VERSION_UNSUPPORTED,
-        )
+    check_format(written, "DIR")
     if said is None or written[1:] == said[1:]:
         return written, ""
     return said, "meta says something else than all of the log and its checkpoints"

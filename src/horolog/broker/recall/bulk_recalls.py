@@ -219,7 +219,10 @@ class BulkRecalls:
                 if not isinstance(source, FarRun):
                     self._repair(source, source.damaged_between(first, first + limit))
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
-                self._repair(source, rows[~is_readable(source.entries(rows))])
+                if isinstance(
+                    source, FarRun
+                ):  # sorted, so what it has to be asked for is known now
+                    self._repair(source, rows[~is_readable(source.entries(rows))])
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = _matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from horolog.cli.inspection.log_file import record_row
+from horolog.cli.inspection.log_file import RECORD_HEAD, record_row
 from horolog.cli.inspection.report import Report
 from horolog.errors import HorologError
 from horolog.log.controls import UNREADABLE
 from horolog.log.frame import HEADER_BYTES, MAGIC
 from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, Kind
 
-HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "BODY")
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
@@ -47,7 +46,7 @@ def read_given_up(path: Path, content: memoryview, *, limit: int) -> Report:
     """A file of `salvaged/`."""
     report = Report(str(path), "bytes of the log that a salvage gave up")
     first = int(path.name.partition(".")[0])
-    report.head = HEAD
+    report.head = RECORD_HEAD
     report.take(rows_in(bytes(content), first), limit)
     report.fields |= {"log position": first, "bytes": len(content)}
     report.notes.append("nothing here is verified, and something is wrong")

@@ -32,7 +32,7 @@ from horolog.units import counted
 
 _BLOCK = 1 << 20
 _FRAME_HEAD = ("POSITION", "EPOCH", "COUNT", "BYTES", "DURABLE", "APPENDED", "CRC", "RECORDS")
-_RECORD_HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "LAYOUT")
+RECORD_HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "LAYOUT")
 
 
 class SegmentFile:
@@ -142,7 +142,7 @@ def read_segment(path: Path, content: memoryview, *, limit: int, show_records: b
             else:
                 yield _frame_row(header, good, [kind for _, kind, _ in found])
 
-    report.head = _RECORD_HEAD if show_records else _FRAME_HEAD
+    report.head = RECORD_HEAD if show_records else _FRAME_HEAD
     try:
         report.take(rows(), limit)
     except HorologError as error:
