@@ -319,6 +319,14 @@ def test_routes_that_are_signed_with_a_constant_that_is_not_sent(door: RemotingD
         assert client.call(310, sends, b"x").code == Status.SUCCESS
 
 
+def test_routes_that_name_the_channel_of_ons_and_sign_what_they_send(door: RemotingDoor) -> None:
+    """The C++ client of 4.x."""
+    fields = {"topic": "orders", "OnsChannel": "ALIYUN"}
+    with door.client() as client:
+        assert ask(client, 105, fields).code == Status.SUCCESS
+        assert ask(client, 105, fields, secret="forged").code == Status.NO_PERMISSION
+
+
 def test_nothing_that_is_answered_is_forgotten(door: RemotingDoor) -> None:
     """Of what the table lacks only administrators' work is left."""
     theirs = {code for code in door.front.codes if code not in NEEDS}
