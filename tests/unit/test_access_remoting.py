@@ -325,6 +325,8 @@ def test_routes_that_name_the_channel_of_ons_and_sign_what_they_send(door: Remot
     with door.client() as client:
         assert ask(client, 105, fields).code == Status.SUCCESS
         assert ask(client, 105, fields, secret="forged").code == Status.NO_PERMISSION
+        from_here = ask(client, 105, fields, who="elsewhere")
+        assert "'elsewhere' is not accepted from 127.0.0.1" in from_here.remark
 
 
 def test_nothing_that_is_answered_is_forgotten(door: RemotingDoor) -> None:

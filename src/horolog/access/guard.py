@@ -16,7 +16,7 @@ import base64
 import binascii
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from horolog.access.file import Access, read_access, readable_by_others
@@ -86,12 +86,21 @@ class Guard:
             signature = bytes.fromhex(fields.get("Signature", ""))
         except ValueError:
             signature = b""
-        return self._verify(access_key, date_time, signature)
+        return self._verify(access_key, [date_time], signature)
 
     # --- remoting ---------------------------------------------------------------------------------
 
-    def of_fields(self, fields: Mapping[str, str], body: bytes, address: str) -> Identity:
-        """Who signed a request of a 4.x client; UNAUTHORIZED if nobody did."""
+    def of_fields(
+        self,
+        fields: Mapping[str, str],
+        body: bytes,
+        address: str,
+        unsent: Mapping[str, str] | None = None,
+    ) -> Identity:
+        """Who signed a request of a 4.x client; UNAUTHORIZED if nobody did.
+
+        Some clients sign other fields than they send: without ADDED_LATER, or `unsent` as well.
+        """
         access_key = fields.get(ACCESS_KEY)
         if not access_key:
             raise unauthorized("missing; requests must be signed", ACCESS_KEY)
@@ -100,15 +109,12 @@ class Guard:
         except (binascii.Error, ValueError):
             signature = b""
         names = sorted(fields.keys() - {SIGNATURE})
+        signed = [_content(names, fields, body)]
         if ADDED_LATER in fields:
-            signed = _content([name for name in names if name != ADDED_LATER], fields, body)
-            identity = self._identities.get(access_key)
-            if identity is not None and hmac.compare_digest(
-                hmac.digest(identity.secret, signed, "sha1"), signature
-            ):
-                identity.check_address(address)
-                return identity
-        identity = self._verify(access_key, _content(names, fields, body), signature, ACCESS_KEY)
+            signed.append(_content([name for name in names if name != ADDED_LATER], fields, body))
+        if unsent:
+            signed.append(_content(sorted({*names, *unsent}), {**fields, **unsent}, body))
+        identity = self._verify(access_key, signed, signature, ACCESS_KEY)
         if identity.networks:
             identity.check_address(address)
         return identity
@@ -130,11 +136,18 @@ class Guard:
         return identity
 
     def _verify(
-        self, access_key: str, signed: bytes, signature: bytes, field: str = "authorization"
+        self,
+        access_key: str,
+        signed: Iterable[bytes],
+        signature: bytes,
+        field: str = "authorization",
     ) -> Identity:
+        """Whose key it is, if the signature is right for one of `signed`."""
         identity = self._identities.get(access_key)
         secret = identity.secret if identity is not None else _NOBODY
-        right = hmac.compare_digest(hmac.digest(secret, signed, "sha1"), signature)
+        right = any(
+            hmac.compare_digest(hmac.digest(secret, each, "sha1"), signature) for each in signed
+        )
         if identity is None or not right:
             raise _failed(access_key, field)
         return identity

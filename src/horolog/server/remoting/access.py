@@ -156,7 +156,10 @@ NEEDS: dict[int, Callable[[Frame], Needs]] = {
 
 _ALIBABAS = "OnsChannel"
 _SIGNED_UNSENT = {"split": "\x01"}
-"""A constant of the class of route requests in Alibaba Cloud's ons-client, which signs it with what it sends."""
+"""A constant of the class of route requests in Alibaba Cloud's ons-client, which signs it with what it sends.
+
+The C++ client names the same channel and signs no more than it sends.
+"""
 
 _NOBODY = Identity("", b"", "", False, Patterns({}), Patterns({}))
 BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
@@ -172,21 +175,14 @@ class RemotingAccess:
         self._guard = guard
         self._templates = templates
 
-    def _signer(self, frame: Frame, address: str, *, is_route: bool) -> Identity:
-        """Who signed it.  The C++ client names the channel of ons-client, but signs no more than it sends."""
-        try:
-            return self._guard.of_fields(frame.fields, frame.body, address)
-        except HorologError:
-            if not is_route or _ALIBABAS not in frame.fields:
-                raise
-            return self._guard.of_fields(frame.fields | _SIGNED_UNSENT, frame.body, address)
-
     def check(self, link: RemotingLink, frame: Frame) -> Identity:
         """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may ask it; gives who it is."""
         is_route = frame.code == Code.GET_ROUTEINFO_BY_TOPIC
         if is_route and ACCESS_KEY not in frame.fields and self._guard.unsigned_routes:
             return _NOBODY
-        link.identity = identity = self._signer(frame, link.address, is_route=is_route)
+        unsent = _SIGNED_UNSENT if is_route and _ALIBABAS in frame.fields else None
+        identity = self._guard.of_fields(frame.fields, frame.body, link.address, unsent)
+        link.identity = identity
         needs_of = NEEDS.get(frame.code)
         if is_route and frame.fields.get("topic") in self._templates:
             return identity
