@@ -29,6 +29,11 @@ settings.register_profile(
 )
 settings.load_profile("horolog")
 
+# A failure in a shared scenario says what was there and what was wanted.
+pytest.register_assert_rewrite(
+    *(each.stem for each in Path(__file__).with_name("support").glob("*.py"))
+)
+
 START_MS = 1_700_000_000_000
 
 LEFT_OPEN_MAX = 32
