@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -77,7 +77,11 @@ class Ours:
     def __init__(self) -> None:
         self.waits = Waits()
 
-    def asked(self, call: Call, message: bytes) -> None:
+    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+        for call, message in asked:
+            self._asked(call, message)
+
+    def _asked(self, call: Call, message: bytes) -> None:
         match call.head.path.rpartition(b"/")[2]:
             case b"Echo":
                 call.answer(framed(_echo(message, lambda name: call.header(name.encode()))))

@@ -13,7 +13,8 @@ from horolog.limits import BODY_MAX, PROPERTIES_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc import quick_acks
 from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
-from horolog.protocol.grpc.quick_sends import QuickSend, read_send, to_send_quickly
+from horolog.protocol.grpc.quick_records import gather, to_send_quickly
+from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.translate import Peer, name_of, to_send
 from horolog.protocol.rocketmq import layout, properties
@@ -128,6 +129,36 @@ def compare(raw: bytes) -> bool:
     assert read.ids == [message.system_properties.message_id for message in whole.messages]
     assert decided(to_send_quickly, read) == decided(to_send, whole)
     return True
+
+
+ONE = st.one_of(GOOD_MESSAGES, GOOD_MESSAGES, MESSAGES)
+
+
+@settings(max_examples=200)
+@given(st.lists(ONE, min_size=1, max_size=40))
+def test_sends_that_are_gathered_have_the_records_that_each_has_alone(messages) -> None:
+    raws = [pb.SendMessageRequest(messages=[each]).SerializeToString() for each in messages]
+    requests = [each for each in map(read_send, raws) if isinstance(each, QuickSend)]
+    found, alone = gather(requests, PEER)
+    assert len({gathered.command.topic for gathered in found}) == len(found)
+    places = [*alone]
+    for command, ids, own in found:
+        columns, at = command.columns(), 0
+        for place, name, size in zip(own, ids, columns.sizes, strict=True):
+            single, refused = to_send_quickly(requests[place], PEER)
+            assert not refused
+            assert single.columns() == (columns.records[at : at + size], [size])
+            assert requests[place].ids == [name.decode()]
+            at += size
+        assert at == len(columns.records)
+        places += own
+    assert sorted(places) == list(range(len(requests)))
+    for place in alone:
+        try:
+            _, refused = to_send_quickly(requests[place], PEER)
+        except HorologError:
+            continue
+        assert refused
 
 
 @given(REQUESTS)

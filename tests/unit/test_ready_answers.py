@@ -16,7 +16,7 @@ from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import deliveries
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import all_received
-from horolog.protocol.grpc.ready import all_acknowledged, all_stored, varint
+from horolog.protocol.grpc.ready import all_acknowledged, all_stored, each_stored, varint
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.rocketmq import layout, properties
@@ -114,6 +114,7 @@ def test_stored_messages(entries) -> None:
     )
     given = [(name, offset, handle.encode()) for name, offset, handle in entries]
     assert all_stored(given) == framed(wanted.SerializeToString())
+    assert each_stored(given) == [all_stored([entry]) for entry in given]
 
 
 @given(st.lists(st.tuples(st.one_of(st.just(""), TEXT), TEXT), max_size=5))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Nobody:
 
     streaming: frozenset[bytes] = frozenset()
 
-    def asked(self, call: Call, message: bytes) -> None: ...
+    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None: ...
     def opened(self, call: Call) -> None: ...
     def said(self, call: Call, message: bytes) -> None: ...
     def said_all(self, call: Call) -> None: ...

@@ -124,3 +124,14 @@ class Sent:
     refused: dict[int, HorologError] = field(default_factory=dict)
     first_due_ms: dict[int, int] = field(default_factory=dict)
     due_ms: list[int] = field(default_factory=list)  # when each is due; past or 0: visible at once
+
+    def only(self, row: int) -> Sent:
+        """What became of one of the messages."""
+        return Sent(
+            [self.origins[row]],
+            [self.queue_ids[row]],
+            [self.queue_offsets[row]],
+            {0: self.refused[row]} if row in self.refused else {},
+            {0: self.first_due_ms[row]} if row in self.first_due_ms else {},
+            [self.due_ms[row]],
+        )

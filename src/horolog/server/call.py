@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError
@@ -44,6 +44,10 @@ class Line(Protocol):
         """Whether an answer of so many bytes may be given."""
         ...
 
+    def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
+        """The whole answers of calls that came by it."""
+        ...
+
     def give_up(self, stream: int) -> None:
         """The peer does not take its answers: it gets none to this call."""
         ...
@@ -52,6 +56,7 @@ class Line(Protocol):
 class Call:
     """Answer it once, in whole or in pieces; after its caller has gone nothing happens.
 
+    line        the connection that it came by
     size        bytes of the request
     began_ns    monotonic, when the request was complete
     counts      1 while it counts as a request that the broker works on
@@ -59,10 +64,10 @@ class Call:
     on_dropped  called when the caller goes before it has taken the whole answer
     """
 
-    __slots__ = ("_line", "began_ns", "counts", "head", "on_dropped", "polls", "size", "stream")
+    __slots__ = ("began_ns", "counts", "head", "line", "on_dropped", "polls", "size", "stream")
 
     def __init__(self, line: Line, stream: int, head: RequestHead, size: int) -> None:
-        self._line = line
+        self.line = line
         self.stream = stream
         self.head = head
         self.size = size
@@ -74,31 +79,31 @@ class Call:
     @property
     def peer(self) -> Peer:
         """Where the request came from."""
-        return self._line.peer
+        return self.line.peer
 
     @property
     def address(self) -> str:
         """The same as text, without the port."""
-        return self._line.address
+        return self.line.address
 
     @property
     def origin(self) -> Origin:
         """Its connection, for operators."""
-        return self._line.origin
+        return self.line.origin
 
     @property
     def is_open(self) -> bool:
         """Whether somebody waits for the answer."""
-        return self._line.calls.http.is_open(self.stream)
+        return self.line.calls.http.is_open(self.stream)
 
     @property
     def takes_more(self) -> bool:
         """Whether its caller is there, and takes what it was told before."""
-        return self.is_open and not self._line.calls.http.wants_room
+        return self.is_open and not self.line.calls.http.wants_room
 
     def hold_poll(self) -> None:
         """It is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
-        self._line.holds_poll()
+        self.line.holds_poll()
         self.polls, self.counts = True, 0
 
     def header(self, name: bytes) -> str:
@@ -115,7 +120,7 @@ class Call:
 
     def answer(self, messages: bytes) -> None:
         """The whole answer: framed messages, and success."""
-        line = self._line
+        line = self.line
         if line.calls.http.wants_room or not line.gives(len(messages)):
             line.give_up(self.stream)
             return
@@ -124,23 +129,28 @@ class Call:
 
     def begin(self) -> None:
         """Begin an answer of many messages."""
-        self._line.calls.begin(self.stream)
-        self._line.owes()
+        self.line.calls.begin(self.stream)
+        self.line.owes()
 
     def say(self, message: bytes) -> None:
         """Go on with an answer that was begun."""
-        self._line.calls.say(self.stream, framed(message))
-        self._line.owes()
+        self.line.calls.say(self.stream, framed(message))
+        self.line.owes()
 
     def finish(self, status: int = OK, why: str = "") -> None:
         """End an answer that was begun."""
-        self._line.calls.finish(self.stream, status, why)
-        self._line.answered(self.stream)
+        self.line.calls.finish(self.stream, status, why)
+        self.line.answered(self.stream)
 
     def fail(self, status: int, why: str) -> None:
         """An answer that is a gRPC error only."""
-        self._line.calls.fail(self.stream, status, why)
-        self._line.answered(self.stream)
+        self.line.calls.fail(self.stream, status, why)
+        self.line.answered(self.stream)
+
+
+def answer_all(calls: Sequence[Call], answers: Sequence[bytes]) -> None:
+    """Answer calls that came together; none of them holds a poll."""
+    calls[0].line.answer_all(calls, answers)
 
 
 def expected(error: object) -> HorologError:

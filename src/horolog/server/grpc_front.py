@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -22,10 +22,11 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import read_ack
-from horolog.protocol.grpc.quick_sends import read_send
+from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.request_head import RequestHead
 from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.call import Call, expected
 from horolog.server.connected import ConnectedClient
@@ -100,7 +101,7 @@ class GrpcFront:
             engine, broker_name, clients, self.producers, self._access
         )
         transactions = TransactionCalls(engine, self.producers)
-        producers = ProducerCalls(engine, broker_name, transactions)
+        producers = self._producers = ProducerCalls(engine, broker_name, transactions)
         consumers = ConsumerCalls(engine, clients)
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
@@ -123,6 +124,7 @@ class GrpcFront:
             f"/{SERVICE}/{name}".encode(): _method(name, handle)
             for name, handle in handlers.items()
         }
+        self._send = self._methods[f"/{SERVICE}/SendMessage".encode()]
         self._host, self._port = host, port
         self._certificate = certificate
         self._intake = intake or Intake()
@@ -222,23 +224,56 @@ class GrpcFront:
 
     # --- calls with one message -------------------------------------------------------------------
 
-    def asked(self, call: Call, message: bytes) -> None:
-        """A call with one message."""
-        method = self._methods.get(call.head.path)
-        if method is None:
-            call.fail(UNIMPLEMENTED, f"{call.head.path.decode('latin-1')[:200]}: no such method")
-            return
-        try:
-            request = method.read(message)
-        except DecodeError as error:
-            call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
-            return
+    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+        """Calls with one message each, which came together; sends of one message are stored together."""
+        sends: list[tuple[QuickSend, Call]] = []
+        named: RequestHead | None = None  # whose client is known
+        for call, message in asked:
+            method = self._methods.get(call.head.path)
+            if method is None:
+                path = call.head.path.decode("latin-1")[:200]
+                call.fail(UNIMPLEMENTED, f"{path}: no such method")
+                continue
+            try:
+                request = method.read(message)
+            except DecodeError as error:
+                call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
+                continue
+            if call.head is not named or self._access is not None:
+                if not self._may(method, request, call):
+                    continue
+                named = call.head
+            if type(request) is QuickSend and len(request.messages) == 1:
+                sends.append((request, call))
+            else:
+                self._handle(method, request, call)
+        if len(sends) == 1:
+            self._handle(self._send, *sends[0])
+        elif sends:
+            self._store(sends)
+
+    def _may(self, method: _Method, request: Any, call: Call) -> bool:
+        """Whether the call may be made; it is answered if not."""
         try:
             client_id_of(call)
             if self._access is not None:
                 self._access.check(method.name, request, call)
-            pending = method.handle(request, call)
         except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
+            call.answer(_refusal(method, error))
+            return False
+        return True
+
+    def _store(self, sends: list[tuple[QuickSend, Call]]) -> None:
+        try:
+            self._producers.send_all(sends)
+        except Exception as error:  # noqa: BLE001 - as in `_may`
+            for _, call in sends:
+                call.answer(_refusal(self._send, error))
+
+    def _handle(self, method: _Method, request: Any, call: Call) -> None:
+        try:
+            pending = method.handle(request, call)
+        except Exception as error:  # noqa: BLE001 - as in `_may`
             call.answer(_refusal(method, error))
             return
         if pending is not None:

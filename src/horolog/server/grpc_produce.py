@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from horolog.errors import ErrorCode, HorologError, refused
@@ -15,8 +15,9 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.quick_sends import QuickSend, to_send_quickly
-from horolog.protocol.grpc.ready import all_stored
+from horolog.protocol.grpc.quick_records import Gathered, gather, to_send_quickly
+from horolog.protocol.grpc.quick_sends import QuickSend
+from horolog.protocol.grpc.ready import all_stored, each_stored
 from horolog.protocol.grpc.status import OK, RECALL_CODES, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
 from horolog.protocol.http2.calls import framed
@@ -26,7 +27,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handles,
 )
 from horolog.server import messages
-from horolog.server.call import Call, answer_with, expected
+from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.grpc_transactions import TransactionCalls, all_entries, check_are_halves
 from horolog.server.loop import Engine
 
@@ -64,6 +65,30 @@ class ProducerCalls:
             self._engine.ask(half, partial(self._answered, call, ids, begin))
             return
         self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
+
+    def send_all(self, sends: Sequence[tuple[QuickSend, Call]]) -> None:
+        """Store the messages of requests of one message each that came together by one connection."""
+        found, alone = gather([request for request, _ in sends], sends[0][1].peer)
+        for place in alone:
+            self.send(*sends[place])
+        for gathered in found:
+            calls = [sends[place][1] for place in gathered.places]
+            self._engine.ask(gathered.command, partial(self._sent_all, calls, gathered))
+
+    def _sent_all(self, calls: list[Call], gathered: Gathered, sent: object) -> None:
+        topic, ids = gathered.command.topic, [name.decode() for name in gathered.ids]
+        if isinstance(sent, Sent) and not sent.refused:
+            try:
+                answers = each_stored(self._stored(topic, ids, sent))
+            except Exception as error:  # noqa: BLE001 - as in `answer_with`
+                sent = error
+            else:
+                answer_all(calls, answers)
+                return
+        why = None if isinstance(sent, Sent) else expected(sent)
+        for row, (call, name) in enumerate(zip(calls, ids, strict=True)):
+            result = sent.only(row) if isinstance(sent, Sent) else why
+            self._sent(call, topic, [name], {}, result)
 
     def _sent(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from horolog.limits import UNTAKEN_SMALL
@@ -25,8 +26,8 @@ class Service(Protocol):
 
     streaming: frozenset[bytes]
 
-    def asked(self, call: Call, message: bytes) -> None:
-        """A call with one message."""
+    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+        """Calls with one message, which came together."""
         ...
 
     def opened(self, call: Call) -> None:
@@ -78,13 +79,19 @@ class Http2Link(Link):
 
     def hear(self, data: bytes, now_ms: int) -> None:
         """Bytes of the peer; answers to them are written when this returns."""
+        asked: list[tuple[Call, bytes]] = []
+        size = 0
         for event in self.calls.receive(data, now_ms):
             if type(event) is Asked:
-                size = len(event.message)
-                call = self._open[event.stream] = Call(self, event.stream, event.head, size)
-                self._door.took(self, size, 1)
-                self._service.asked(call, event.message)
-            elif type(event) is Opened:
+                stream, head, message = event
+                call = self._open[stream] = Call(self, stream, head, len(message))
+                size += call.size
+                asked.append((call, message))
+                continue
+            if asked:
+                self._ask(asked, size)
+                asked, size = [], 0
+            if type(event) is Opened:
                 call = self._open[event.stream] = Call(self, event.stream, event.head, 0)
                 call.counts = 0  # it lasts as long as its client
                 self._service.opened(call)
@@ -96,12 +103,34 @@ class Http2Link(Link):
                 self._service.said(known, event.message)
             elif type(event) is SaidAll and (known := self._open.get(event.stream)) is not None:
                 self._service.said_all(known)
+        if asked:
+            self._ask(asked, size)
+
+    def _ask(self, asked: list[tuple[Call, bytes]], size: int) -> None:
+        self._door.took(self, size, len(asked))
+        self._service.asked(asked)
 
     def answered(self, stream: int) -> None:
         """A call has its answer: it is over once the peer has room for it."""
         if not self.calls.http.is_open(stream):
             self._end(stream)
         self.owes()
+
+    def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
+        """Answer calls of this connection that hold no poll."""
+        done = 0
+        if not self.calls.http.wants_room and max(map(len, answers)) <= UNTAKEN_SMALL:
+            done = self.calls.answer_all([call.stream for call in calls], answers)
+        size = count = 0
+        for call in calls[:done]:
+            if self._open.pop(call.stream, None) is not None:
+                size += call.size
+                count += call.counts
+        if count:
+            self._door.gave(self, size, count)
+        self.owes()
+        for call, answer in zip(calls[done:], answers[done:], strict=True):
+            call.answer(answer)
 
     def _end(self, stream: int) -> Call | None:
         call = self._open.pop(stream, None)

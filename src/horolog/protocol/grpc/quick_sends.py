@@ -5,8 +5,8 @@ cut into what differs from message to message (id, time made, due time, user pro
 properties, whose meaning, and the checks that it must pass, are remembered (`_shape`).
 
 Everything that stands otherwise than clients write it (fields in another order, or twice; lengths in more bytes than
-they need; text that is no UTF-8; a digest) is for protobuf, with the whole request; and so is, alone, a message that
-breaks a limit, for the words of its refusal.  `tests/unit/test_quick_requests.py` holds one way against the other.
+they need; text that is no UTF-8; a digest) is for protobuf, with the whole request.  `tests/unit/test_quick_requests.py`
+holds one way against the other.
 """
 
 from __future__ import annotations
@@ -19,32 +19,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, MESSAGE_ID_MAX, PROPERTIES_MAX
-from horolog.protocol.commands import MessageType, NewRecords, SendMessages
+from horolog.limits import MESSAGE_ID_MAX
+from horolog.protocol.commands import MessageType
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.translate import (
-    Peer,
-    marks_in,
-    name_of,
-    of_producer,
-    plain,
-    timestamp_ms,
-    to_record,
-    type_of,
-)
-from horolog.protocol.rocketmq import layout, names, properties
-from horolog.protocol.rocketmq.layout import HEAD
-from horolog.protocol.rocketmq.message import (
-    RECORD_HEAD_BYTES,
-    check_user_properties,
-    encode,
-    key_hash_of,
-    layout_pieces,
-    marks_of,
-)
+from horolog.protocol.grpc.translate import marks_in, name_of, plain, timestamp_ms, type_of
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import check_user_properties, encode, marks_of
 from horolog.protocol.rocketmq.message_group import group_code
 from horolog.protocol.rocketmq.tags import tags_code
-from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT
 
 _MESSAGES = _TOPIC = _TAG = 1 << 3 | 2
 _USER = _KEYS = 2 << 3 | 2
@@ -52,16 +34,13 @@ _SYSTEM = _ID = 3 << 3 | 2
 _BODY = 4 << 3 | 2
 _ENCODING, _TYPE = 5 << 3, 6 << 3
 _BORN, _BORN_HOST, _DUE = 7 << 3 | 2, 8 << 3 | 2, 11 << 3 | 2
-_TIMER, _UNIQ_KEY = (
-    name.encode() + b"\x01" for name in (properties.TIMER_DELIVER_MS, properties.UNIQ_KEY)
-)
 _read_stamp = Timestamp.FromString
 _SECONDS_MAX = 253_402_300_000  # of due times that are read here; up to the year 9999, but for its last minutes
 _REMEMBERED_MAX = 512  # bytes of a key of what is remembered
 _PLAIN_ID = re.compile(rb"[!-~]{1,%d}" % MESSAGE_ID_MAX)  # an id that passes all checks
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What system properties mean, but for id, time made and due time.
 
     types    without a due time, and with one; None: that is refused
@@ -84,7 +63,7 @@ class _Shape(NamedTuple):
 
 # Message id, shape, (seconds, nanos) when it was made, due time, (user properties as stored, their bytes), body, and
 # where in the request it begins and ends.
-_Cut: TypeAlias = tuple[bytes, _Shape, tuple[int, int], int, tuple[bytes, int], bytes, int, int]
+Cut: TypeAlias = tuple[bytes, Shape, tuple[int, int], int, tuple[bytes, int], bytes, int, int]
 
 
 class _Form(NamedTuple):
@@ -102,7 +81,7 @@ class _Form(NamedTuple):
     after: bytes  # up to the due time
     due_end: int
     rest: bytes  # up to the body
-    shape: _Shape
+    shape: Shape
     user: tuple[bytes, int]
 
 
@@ -115,7 +94,7 @@ class QuickSend(NamedTuple):
 
     raw: bytes
     topic: str
-    messages: list[_Cut]
+    messages: list[Cut]
 
     @property
     def ids(self) -> list[str]:
@@ -158,7 +137,7 @@ def _due(stamp: bytes) -> int:
 
 
 @lru_cache(maxsize=1_024)
-def _shape(fields: bytes) -> _Shape:
+def _shape(fields: bytes) -> Shape:
     """What system properties mean in which no time and no id stand; checked."""
     system = pb.SystemProperties.FromString(fields)
     has = system.HasField
@@ -179,7 +158,7 @@ def _shape(fields: bytes) -> _Shape:
     marks = marks_of(tag, keys, group).encode()
     code, in_group = tags_code(tag or ""), group_code(group or "")
     types, host = (untimed, timed), system.born_host
-    return _Shape(types, flag, code, bool(keys), host, marks, in_group, trace, size)
+    return Shape(types, flag, code, bool(keys), host, marks, in_group, trace, size)
 
 
 def _type(system: pb.SystemProperties) -> MessageType | None:
@@ -215,7 +194,7 @@ def _size(raw: bytes, at: int) -> tuple[int, int]:
 
 def _read(raw: bytes) -> QuickSend:
     end = len(raw)
-    found: list[_Cut] = []
+    found: list[Cut] = []
     at, form, topic = 0, None, b""
     while at < end:
         if raw[at] != _MESSAGES:
@@ -246,7 +225,7 @@ def _remember(form: _Form) -> None:
         _forms[form.size] = form
 
 
-def _cut_alike(raw: bytes, start: int, end: int, form: _Form) -> _Cut | None:
+def _cut_alike(raw: bytes, start: int, end: int, form: _Form) -> Cut | None:
     """A message that is made like the one before it; None if it is not."""
     _, _, front, id_end, middle, born_end, after, due_end, rest, shape, user = form
     id_end, born_end, due_end = start + id_end, start + born_end, start + due_end
@@ -268,7 +247,7 @@ def _cut_alike(raw: bytes, start: int, end: int, form: _Form) -> _Cut | None:
     return message_id, shape, born, due_ms, user, body, start, end
 
 
-def _cut(raw: bytes, start: int, end: int) -> tuple[_Cut, _Form]:
+def _cut(raw: bytes, start: int, end: int) -> tuple[Cut, _Form]:
     """Any message."""
     if raw[start] != _TOPIC:
         raise _Other
@@ -302,7 +281,7 @@ def _cut(raw: bytes, start: int, end: int) -> tuple[_Cut, _Form]:
     return cut, form
 
 
-def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[int, int, int, int, int, int, _Shape]:
+def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[int, int, int, int, int, int, Shape]:
     """Where in system properties the values of id, time made and due time begin and end; and the rest of them."""
     at = begin
     while raw[at] in (_TAG, _KEYS):
@@ -339,50 +318,3 @@ def _after(raw: bytes, at: int) -> int:
     if size >= 0x80:
         raise _Other
     return at + 2 + size
-
-
-# --- records ----------------------------------------------------------------------------------------
-
-
-def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
-    """As `translate.to_send`: the command, and refusals of single messages by their place in the request."""
-    topic = names.check_topic(request.topic)
-    name = topic.encode()
-    named = topic, bytes((len(name),)) + name, name + b"\0"
-    pieces: list[bytes] = []
-    sizes: list[int] = []
-    refused: dict[int, HorologError] = {}
-    for i, cut in enumerate(request.messages):
-        try:
-            record = _record(named, cut, peer) or _refused(request, topic, cut, peer)
-        except HorologError as error:
-            refused[i] = error
-            continue
-        pieces += record
-        sizes.append(sum(map(len, record)))
-    return SendMessages(topic, NewRecords(b"".join(pieces), sizes)), refused
-
-
-def _refused(request: QuickSend, topic: str, cut: _Cut, peer: Peer) -> tuple[bytes, ...]:
-    """The record of a message that breaks a limit, as protobuf's way has it: mostly its refusal."""
-    message = pb.Message.FromString(request.raw[cut[6] : cut[7]])
-    return (to_record(topic, message, peer).record,)
-
-
-def _record(named: tuple[str, bytes, bytes], cut: _Cut, peer: Peer) -> tuple[bytes, ...] | None:
-    """The record of a message, in pieces; None if it breaks a limit.
-
-    named  the topic; its name after its length; and in front of a zero
-    """
-    message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ = cut
-    (untimed, timed), sys_flag, code, has_keys, host, marks, group, trace, marks_size = shape
-    kind = timed if due_ms else untimed
-    if kind is None or not 0 < len(body) <= BODY_MAX or user_size + marks_size > PROPERTIES_MAX:
-        return None
-    born_ms, made = of_producer(named[0], seconds, nanos, host)
-    timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
-    stored = b"".join((user, made, trace, _UNIQ_KEY, message_id, b"\x02", marks, timer))
-    pieces = layout_pieces(named[1], body, stored, sys_flag, 0, born_ms, peer, ANY_QUEUE)
-    size = RECORD_HEAD_BYTES + HEAD.size + len(body) + len(named[1]) + 2 + len(stored)
-    hashed = key_hash_of(named[2], message_id)
-    return HEAD_AS_SENT.pack(size, kind, has_keys, 0, due_ms, group, code, hashed), *pieces

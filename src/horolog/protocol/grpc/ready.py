@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from horolog.protocol.grpc.status import OK
-from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.calls import PREFIX_BYTES, framed
 
 _U64 = (1 << 64) - 1
 TEXT = 2  # wire type of text, bytes and messages
@@ -74,6 +74,30 @@ def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
         size = len(front) + len(between) + 2 * len(name) + len(after) + len(handle)
         parts += (_ENTRY_AT_2, varint(size), front, name, between, name, after, handle)
     return framed(b"".join(parts))
+
+
+def each_stored(entries: Iterable[tuple[str, int, bytes]]) -> list[bytes]:
+    """For each entry the framed SendMessageResponse in which it is the only one."""
+    found = []
+    for message_id, offset, handle in entries:
+        if offset or not handle:
+            found.append(all_stored(((message_id, offset, handle),)))
+            continue
+        name = message_id.encode()
+        front, between, after = _scheduled_front(len(name), len(handle))
+        found.append(b"".join((front, name, between, name, after, handle)))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _scheduled_front(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
+    """The framed answer to a scheduled message, up to its id, the second one, and the handle that it ends with."""
+    front, between = _stored_front(name_bytes)
+    after = _HANDLE_AT_5 + varint(handle_bytes)
+    size = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
+    front = b"".join((_OK_AT_1, _ENTRY_AT_2, varint(size), front))
+    whole = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
+    return whole.to_bytes(PREFIX_BYTES, "big") + front, between, after
 
 
 @lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ Requests that are not gRPC get an HTTP status, those that are broken a gRPC stat
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -254,6 +255,10 @@ class Calls:
     def answer(self, stream: int, messages: bytes) -> None:
         """The whole answer: one or more framed messages, and success."""
         self.http.out.respond(stream, _BEGIN, messages, _END)
+
+    def answer_all(self, streams: Sequence[int], answers: Sequence[bytes]) -> int:
+        """The same of many calls, as far as the peer has room now: so many, from the first, are done with."""
+        return self.http.out.respond_all(streams, _BEGIN, answers, _END)
 
     def begin(self, stream: int) -> None:
         """Begin an answer of many messages."""

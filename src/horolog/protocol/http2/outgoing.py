@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
@@ -45,32 +46,47 @@ class Outgoing:
 
     def respond(self, stream: int, head: bytes, content: bytes, trailers: bytes) -> None:
         """A whole answer: header block, body, trailer block.  Nothing happens if nobody waits for it."""
-        found = self.streams.get(stream)
-        if found is None:
-            return
-        size = len(content)
-        if (
-            size > found.send_window
-            or size > self._window
-            or size > self._frame_bytes
-            or self._owes_table_change
-            or found.state is not State.HALF_CLOSED
-            or found.queue
-        ):
+        if not self.respond_all((stream,), head, (content,), trailers):
             self.send_head(stream, head)
             self.send_body(stream, content)
             self.end(stream, trailers)
-            return
-        self._window -= size
-        found.state = _ANSWERED
-        del self.streams[stream]
-        self.answered += 1
-        id_bytes = stream.to_bytes(4, "big")
-        self.ready += (
-            (len(head) << 16 | _HEAD).to_bytes(5, "big"), id_bytes, head,
-            (size << 16 | _DATA).to_bytes(5, "big"), id_bytes, content,
-            (len(trailers) << 16 | _TRAILERS).to_bytes(5, "big"), id_bytes, trailers,
-        )  # fmt: skip
+
+    def respond_all(
+        self, streams: Sequence[int], head: bytes, contents: Sequence[bytes], trailers: bytes
+    ) -> int:
+        """Whole answers, as far as they can go out at once: so many of them, from the first, are done with."""
+        if self._owes_table_change:
+            return 0
+        window, most, answered = self._window, self._frame_bytes, 0
+        begin = (len(head) << 16 | _HEAD).to_bytes(5, "big")
+        end = (len(trailers) << 16 | _TRAILERS).to_bytes(5, "big")
+        place = 0
+        for stream, content in zip(streams, contents, strict=True):
+            found = self.streams.get(stream)
+            if found is not None:
+                size = len(content)
+                if (
+                    size > found.send_window
+                    or size > window
+                    or size > most
+                    or found.state is not State.HALF_CLOSED
+                    or found.queue
+                    or found.begun
+                ):
+                    break
+                window -= size
+                found.state = _ANSWERED
+                del self.streams[stream]
+                answered += 1
+                id_bytes = stream.to_bytes(4, "big")
+                data = (size << 16 | _DATA).to_bytes(5, "big")
+                self.ready += (
+                    begin, id_bytes, head, data, id_bytes, content, end, id_bytes, trailers,
+                )  # fmt: skip
+            place += 1
+        self._window = window
+        self.answered += answered
+        return place
 
     def send_head(self, stream: int, block: bytes) -> None:
         """Begin an answer."""
