@@ -13,6 +13,7 @@ from horolog.lake.core.tier import LakeTier
 from horolog.limits import FILED_TOGETHER_MAX, FILED_TOGETHER_MS, HOUR_MS, SECOND_MS, WINDOW_SECONDS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import (
+    ClientSeen,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -22,6 +23,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.queue_commands import Pull
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk
 from horolog.testing.sim_broker import Answer, SimBroker
@@ -76,6 +78,21 @@ def test_sends_wait_for_more_and_a_turn_without_them_files_all(world, broker) ->
     assert filed(broker) == 0
     broker.step([])
     assert not broker.shard.gathered
+    assert filed(broker) == 4
+
+
+def test_consumers_and_what_is_handed_over_do_not_end_the_wait(world, broker) -> None:
+    broker.step([send(world, "soon", 5 * SECOND_MS, count=2), send(world, "m")])
+    broker.settle()
+    assert filed(broker) == 3
+    world.clock.advance(5 * SECOND_MS)
+    for n in range(3):
+        poll = Answer(Pull("t", 0, 0, "*", 32, 1 << 20, 0, group="g"), 0)
+        broker.step([send(world, f"n{n}-"), poll, Answer(ClientSeen("c"), 0)])
+    assert broker.shard.handed_over == 2
+    assert broker.shard.gathered.count == 2
+    assert filed(broker) == 1
+    broker.settle()
     assert filed(broker) == 4
 
 

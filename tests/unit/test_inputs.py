@@ -165,3 +165,39 @@ def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_the_write_of_a_turn_begins_before_its_answers_so_that_what_they_bring_waits_for_it() -> (
+    None
+):
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        under_way: list[tuple[bool, int]] = []
+        last = asyncio.get_running_loop().create_future()
+
+        def go_on(_: object) -> None:
+            engine.ask(send("third"), last.set_result)
+            under_way.append((engine.log.is_busy, len(engine.inputs)))
+
+        with disk.stalled("sync shard-00/log"):
+            engine.ask(send("first"), go_on)
+            while engine.inputs or not engine.log.is_busy:
+                await asyncio.sleep(0)
+            second = engine.submit(send("second"))
+        await asyncio.gather(second, last)
+        assert under_way == [(True, 1)]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_inputs_wait_for_the_write_under_way_three_times_as_long_as_a_turn_takes() -> None:
+    async def run() -> None:
+        engine = await with_engine(FaultyDisk())
+        for turn_s, wait_s in ((0.0, 0.001), (0.002, 0.006), (1.0, 0.01)):
+            engine.meters.recent_turn_s = turn_s
+            assert engine._gather_s == pytest.approx(wait_s)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))

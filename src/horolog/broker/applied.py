@@ -36,6 +36,13 @@ class Applied(NamedTuple):
     step: Step | None = None  # of the tier
 
     @property
+    def asks_what_waits(self) -> bool:
+        """Whether all that was committed before has to be filed first; what is handed over was filed long ago."""
+        if self.adopted is not None or self.step is not None:
+            return True
+        return any(settled.state is not EntryState.HANDED_OVER for settled in self.settled)
+
+    @property
     def moves_tier(self) -> bool:
         """Whether it changes what the tier has."""
         if self.step is not None:

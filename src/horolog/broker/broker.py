@@ -32,9 +32,31 @@ from horolog.limits import (
     LOAD_CHUNK,
     SECOND_MS,
 )
-from horolog.protocol.commands import SendMessages
+from horolog.protocol.commands import (
+    Ack,
+    CancelReceive,
+    ChangeInvisible,
+    ClientSeen,
+    Receive,
+    SendMessages,
+)
+from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, Pull
 
 __all__ = ["Broker", "Input"]
+# They add scheduled messages, or have to do with visible ones only.
+_ASK_NOT_WHAT_WAITS = frozenset(
+    (
+        SendMessages,
+        Pull,
+        CommitOffsets,
+        GetOffsets,
+        Receive,
+        CancelReceive,
+        Ack,
+        ChangeInvisible,
+        ClientSeen,
+    )
+)
 
 
 class Broker:
@@ -119,13 +141,13 @@ class Broker:
     # --- 1 commit -------------------------------------------------------------------------------
 
     def _may_file_later(self, inputs: Sequence[Input]) -> bool:
-        """Whether nobody in this turn asks what waits: it has nothing but sends, whose write brings another turn."""
+        """Whether nobody in this turn asks what waits, as in one of sends, whose write brings another turn."""
         decisions = self._decisions
         if not inputs or self.checkpoints.is_decided or decisions.has_deferred:
             return False
         if decisions.recalls.wants_turn or decisions.recalls.bulk.under_way:
             return False
-        return all(type(item.command) is SendMessages for item in inputs)
+        return all(type(item.command) in _ASK_NOT_WHAT_WAITS for item in inputs)
 
     def _commit(
         self, commit: int, durable: int, now: Now, effects: Effects, *, waits: bool

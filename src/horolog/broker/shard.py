@@ -105,7 +105,7 @@ class Shard:
         files_later  scheduled messages wait for `file_gathered`, or for a frame that asks where they are
         """
         assert self.applied <= change.end, (self.applied, change.end)
-        if change.settled or change.adopted is not None or change.step is not None:
+        if change.asks_what_waits:
             self.file_gathered()
         self.counters.applied(change)
         for topic, queue_id, units in change.units:

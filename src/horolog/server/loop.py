@@ -42,7 +42,8 @@ from horolog.storage.api import Storage
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 _SWITCH_S = 0.0005
-_GATHER_S = 0.002  # inputs wait this long for company while the disk is busy
+_GATHER_TURNS = 3  # so many times as long as a turn takes do inputs wait while the disk is busy,
+_GATHER_S_MIN, _GATHER_S_MAX = 0.001, 0.01  # within these bounds
 _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 small ones do
 
 
@@ -68,6 +69,7 @@ class Engine:
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
         self._next_turn: asyncio.Handle | None = None  # that is asked for; there is one at most
+        self._has_left = False  # the last turn could not take all inputs
         self._timer: asyncio.TimerHandle | None = None
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
@@ -142,14 +144,19 @@ class Engine:
     def _soon(self, *, gather: bool = False) -> None:
         """Have a turn; with `gather` a little later while a write is under way.
 
-        Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput.
-        The end of the write is a turn too, so nobody's answer waits for this.
+        Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput, and
+        delay the end of the write, which is a turn too.
         """
         if self._next_turn is None:
             if gather and self.log.is_busy:
-                self._next_turn = self._loop.call_later(_GATHER_S, self._turn)
+                self._next_turn = self._loop.call_later(self._gather_s, self._turn)
             else:
                 self._next_turn = self._loop.call_soon(self._turn)
+
+    @property
+    def _gather_s(self) -> float:
+        """How long a turn waits for the end of the write under way: where turns are slow they shall be few."""
+        return min(max(_GATHER_TURNS * self.meters.recent_turn_s, _GATHER_S_MIN), _GATHER_S_MAX)
 
     def _can_gather(self) -> bool:
         """Whether sends may wait for the end of the write under way, which is a turn.
@@ -174,6 +181,7 @@ class Engine:
             self._timer.cancel()
             self._timer = None
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
+        self._has_left = bool(self.inputs)
         wall_ms, mono_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
         self.meters.begin(len(inputs), wall_ms, mono_ms)
         try:
@@ -192,6 +200,9 @@ class Engine:
         self._perform(effects)
 
     def _perform(self, effects: Effects) -> None:
+        # First, so that the commands which answers bring wait for the end of this write, and have no turn before.
+        self.log.gather(effects.writes, effects.end)
+        self.log.write()
         self._answer(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)
@@ -199,11 +210,9 @@ class Engine:
             _log.warning("%s", transaction)
         if effects.checks:
             self.on_checks(effects.checks)
-        self.log.gather(effects.writes, effects.end)
         if effects.replies:
             self._held.append((effects.end, effects.replies))
         self._release()
-        self.log.write()
         if effects.checkpoint is not None:
             self.checkpointing.carry_out(effects.checkpoint)
         if effects.job is not None:
@@ -213,13 +222,16 @@ class Engine:
     def _sleep(self, effects: Effects) -> None:
         waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
         self.next_in_ms = min(waits) if waits else None
-        if self.inputs or self.next_in_ms == 0:
+        if self._has_left or self.next_in_ms == 0:
             self._soon()
         elif self.next_in_ms is not None and not self.clock.simulated:
             wait_ms = self.next_in_ms
             if effects.due_in_ms is not None:
                 wait_ms = min(wait_ms, _CLOCK_LOOK_MS)
-            self._timer = self._loop.call_later(wait_ms / 1000, self._turn)
+            wait_s = wait_ms / 1000
+            if self.log.is_busy:
+                wait_s = max(wait_s, self._gather_s)  # what is due has company then
+            self._timer = self._loop.call_later(wait_s, self._turn)
         self._notice_quiet()
 
     def _answer(self, replies: list[Reply]) -> None:
