@@ -34,7 +34,7 @@ from horolog.protocol.http2.calls import DEADLINE_EXCEEDED, framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.call import Call, answer_with, expected
+from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
@@ -114,17 +114,27 @@ class ConsumerCalls:
         messages = all_received(topic.SerializeToString(), given.messages)
         return b"".join((_FOUND, messages, end))
 
-    def ack(self, request: QuickAck | pb.AckMessageRequest, call: Call) -> None:
+    def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
         """Consume messages; every handle has its entry."""
-        if isinstance(request, QuickAck):
-            group, topic, handles = request.group, request.topic, request.receipt_handles
-        else:
-            if not request.entries:
-                raise refused("entries", "none; at least 1 is needed")
-            group, topic = name_of(request.group), name_of(request.topic)
-            handles = [entry.receipt_handle for entry in request.entries[:]]
-        command = Ack(check_group(group), check_topic(topic), handles)
-        self._engine.ask(command, partial(_acked, request, call))
+        if not request.entries:
+            raise refused("entries", "none; at least 1 is needed")
+        group, topic = check_group(name_of(request.group)), check_topic(name_of(request.topic))
+        handles = [entry.receipt_handle for entry in request.entries[:]]
+        self._engine.ask(Ack(group, topic, handles), partial(_acked, request, call))
+
+    def ack_all(self, acks: Sequence[tuple[QuickAck, Call]]) -> None:
+        """Consume the messages of requests that came together by one connection: one command a group and topic."""
+        alike: dict[tuple[str, str], list[tuple[QuickAck, Call]]] = {}
+        for request, call in acks:
+            alike.setdefault((request.group, request.topic), []).append((request, call))
+        for (group, topic), those in alike.items():
+            handles = [handle for request, _ in those for handle in request.receipt_handles]
+            try:
+                command = Ack(check_group(group), check_topic(topic), handles)
+            except HorologError as error:
+                _acked_all(those, error)
+            else:
+                self._engine.ask(command, partial(_acked_all, those))
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
@@ -163,6 +173,23 @@ class ConsumerCalls:
 
 def _refused(error: HorologError) -> bytes:
     return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
+
+
+def _acked_all(those: Sequence[tuple[QuickAck, Call]], result: object) -> None:
+    """Answer requests to acknowledge that were one command, each as if it had come alone."""
+    if not isinstance(result, Acked):
+        for request, call in those:
+            _acked(request, call, result)
+        return
+    if not any(result.refused):
+        answers = [request.acknowledged() for request, _ in those]
+        answer_all([call for _, call in those], answers)
+        return
+    first = 0
+    for request, call in those:
+        stop = first + len(request.receipt_handles)
+        _acked(request, call, Acked(result.refused[first:stop]))
+        first = stop
 
 
 def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object) -> None:

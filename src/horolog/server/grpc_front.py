@@ -21,7 +21,7 @@ from horolog.access.guard import Guard
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.quick_acks import read_ack
+from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
 from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
@@ -102,7 +102,7 @@ class GrpcFront:
         )
         transactions = TransactionCalls(engine, self.producers)
         producers = self._producers = ProducerCalls(engine, broker_name, transactions)
-        consumers = ConsumerCalls(engine, clients)
+        consumers = self._consumers = ConsumerCalls(engine, clients)
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
         self._tasks: set[asyncio.Task[None]] = set()
@@ -225,8 +225,13 @@ class GrpcFront:
     # --- calls with one message -------------------------------------------------------------------
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message each, which came together; sends of one message are stored together."""
+        """Calls with one message each, which came together; sends of one message, and acks, are one command each time.
+
+        The others come after them, in their order.
+        """
         sends: list[tuple[QuickSend, Call]] = []
+        acks: list[tuple[QuickAck, Call]] = []
+        others: list[tuple[_Method, Any, Call]] = []
         named: RequestHead | None = None  # whose client is known
         for call, message in asked:
             method = self._methods.get(call.head.path)
@@ -245,12 +250,18 @@ class GrpcFront:
                 named = call.head
             if type(request) is QuickSend and len(request.messages) == 1:
                 sends.append((request, call))
+            elif type(request) is QuickAck:
+                acks.append((request, call))
             else:
-                self._handle(method, request, call)
+                others.append((method, request, call))
         if len(sends) == 1:
             self._handle(self._send, *sends[0])
         elif sends:
             self._store(sends)
+        if acks:
+            self._consumers.ack_all(acks)
+        for each in others:
+            self._handle(*each)
 
     def _may(self, method: _Method, request: Any, call: Call) -> bool:
         """Whether the call may be made; it is answered if not."""
