@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from horolog.limits import DAY_MS, FINISHED_HOURS_MAX, HOUR_MS
 from horolog.protocol.commands import (
     CreateTopic,
@@ -115,6 +117,32 @@ def test_a_lease_ends_after_a_start_when_it_would_have_ended_without(tmp_path: P
             assert not (await engine.submit(take)).messages
             await engine.advance(1)
             assert [each.attempt for each in (await engine.submit(take)).messages] == [2]
+        finally:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+@pytest.mark.parametrize("content", [b"", b"yesterday", b"-1", b"%d" % 2**63, b"9" * 5_000])
+def test_a_clock_file_that_is_no_time_is_passed_over_and_told(
+    tmp_path: Path, content: bytes
+) -> None:
+    """As if it were missing: the log's newest time counts."""
+
+    async def story() -> None:
+        engine = await open_engine(tmp_path, clock="simulated", segment_bytes=1 << 24)
+        await engine.submit(CreateTopic("t", TopicType.NORMAL, 1))
+        await engine.advance(DAY_MS)
+        message = encode(topic="t", body=b"x", message_id="m", type=MessageType.NORMAL)
+        await engine.submit(SendMessages("t", [message]))
+        was_ms = engine.clock.wall_ms()
+        await engine.stop()
+        (tmp_path / CLOCK_NAME).write_bytes(content)
+        engine = await open_engine(tmp_path, clock="simulated")
+        try:
+            assert engine.clock.wall_ms() >= was_ms
+            assert engine.clock.wall_ms() < was_ms + DAY_MS
+            assert any(line.startswith("clock is no time") for line in engine.report)
         finally:
             await engine.stop()
 

@@ -85,9 +85,10 @@ async def open_engine(
         storage = Disk(data_dir)
         meta = open_meta(storage, clock, segment_bytes)
         now: Clock = SystemClock()
+        report: list[str] = []
         if clock == "simulated":
             # Before anything is read: what is left of a lease is counted by this clock.
-            begin_ms = max(SystemClock().wall_ms(), clock_was(storage))
+            begin_ms = max(SystemClock().wall_ms(), clock_was(storage, report))
             now = SimulatedClock(begin_ms if start_ms is None else start_ms)
         opened = open_shard(
             storage,
@@ -97,6 +98,7 @@ async def open_engine(
             wall_ms=now.wall_ms(),
             mono_ms=now.monotonic_ms(),
         )
+        opened.report += report
         if isinstance(now, SimulatedClock) and start_ms is None:
             # A broker that was killed while its clock was moved was further than it had written down.
             now.step_wall(max(0, opened.broker.shard.store_ms - now.wall_ms()))

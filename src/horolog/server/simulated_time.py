@@ -12,6 +12,7 @@ from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import FINISHED_HOURS_MAX
 from horolog.storage.api import Storage, read_file, replace_file
+from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from horolog.server.loop import Engine
@@ -21,12 +22,20 @@ _HOPS_MAX = 20_000  # moments at which an advance stops
 _HOPS_EXACT = 10_000  # so many of them wherever there is something to do
 
 
-def clock_was(storage: Storage) -> int:
-    """Where the simulated clock was when it was last moved; 0 if it never was."""
+def clock_was(storage: Storage, report: list[str]) -> int:
+    """Where the simulated clock was when it was last moved; 0 if it never was, or if no time says so, which is told."""
     try:
-        return int(read_file(storage, CLOCK_NAME))
-    except (FileNotFoundError, ValueError):
+        content = read_file(storage, CLOCK_NAME)
+    except FileNotFoundError:
         return 0
+    try:
+        was_ms = int(content)
+    except ValueError:
+        was_ms = -1
+    if 0 <= was_ms <= TIME_MAX_MS:
+        return was_ms
+    report.append(f"{CLOCK_NAME} is no time from 1970 to 9999 and was passed over")
+    return 0
 
 
 async def advance(engine: Engine, by_ms: int) -> None:
