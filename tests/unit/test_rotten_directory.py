@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from random import Random
 
 import pytest
@@ -149,3 +150,32 @@ def test_the_directory_has_a_tail_after_its_checkpoints(killed) -> None:
     newest = decode_checkpoint(read_file(world.disk, f"{SHARD}/checkpoint/{names[-1]}"))
     assert newest is not None
     assert newest.position < world.broker.shard.log.end - 10_000
+
+
+def test_a_directory_in_the_place_of_a_file_costs_no_message(killed) -> None:
+    """Of any file that is made from the log: what it held is made again, and the checkpoints after it are written."""
+    before, sent = killed
+    names = [each for each in before.disk.names() if not each.startswith(f"{SHARD}/log/")]
+    one_of_each_kind = {re.sub(r"[0-9]+", "N", each): each for each in names}
+    assert {each.split("/")[1] for each in names} == {
+        "checkpoint",
+        "hours",
+        "keys",
+        "queues",
+        "runs",
+    }
+    for path in one_of_each_kind.values():
+        world = again(before)
+        world.disk.remove(path)
+        world.disk.make_dir(path)
+        world.disk.open(f"{path}/stray", create=True).write(0, b"x")
+        world.broker.open()
+        world.broker.shard.check_invariants()
+        world.clock.advance(51 * DAY_MS)
+        world.broker.settle(2_000)
+        assert set(consumed(world)) == sent, path
+        assert world.broker.ask(DescribeBroker()).problems == [], path
+        checkpoint(world)
+        checkpoint(world)
+        assert not world.disk.exists(f"{path}/stray")
+        world.reopen()

@@ -78,6 +78,20 @@ def test_names(storage) -> None:
     assert storage.free_bytes() > 0
 
 
+def test_a_file_in_the_place_of_a_directory_and_the_reverse(storage) -> None:
+    storage.open("file", create=True).write(0, b"1")
+    storage.make_dir("directory/inner")
+    storage.open("directory/inner/one", create=True)
+    assert storage.list("file") == []
+    for create in (False, True):
+        with pytest.raises(HorologError, match="Is a directory") as error:
+            storage.open("directory", create=create)
+        assert error.value.code is ErrorCode.DISK_FAILED
+    storage.remove_dir("file")
+    storage.remove("directory")
+    assert storage.list("") == []
+
+
 def test_replace_file_is_whole(storage) -> None:
     storage.make_dir("c")
     replace_file(storage, "c", "x", b"first")

@@ -331,9 +331,7 @@ class KeyIndex:
         found = []
         for name in self._storage.list(self._directory):
             path = f"{self._directory}/{name}"
-            file = self._storage.open(path)
-            header = decode_header(read_around(file, 0, HEADER_BYTES))
-            file.close()
+            header = self._header_of(path)
             if (
                 header is None
                 or header.log_id != self._log_id
@@ -344,6 +342,18 @@ class KeyIndex:
             else:
                 found.append(Chunk(self._storage, self._directory, header))
         return found
+
+    def _header_of(self, path: str) -> ChunkHeader | None:
+        """None if it is not intact, or the file cannot be opened: a directory is in its place."""
+        try:
+            file = self._storage.open(path)
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+            return None
+        header = decode_header(read_around(file, 0, HEADER_BYTES))
+        file.close()
+        return header
 
     def clear(self) -> None:
         """Remove everything: it is rebuilt."""

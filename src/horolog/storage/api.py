@@ -6,6 +6,7 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 * `write` puts all bytes in place or raises; they are durable only after `sync` of the same file.
 * a created, renamed or removed name is durable only after `sync_dir` of its directory.
 * bytes between the old end and a write past it read as zeros.
+* what has the name of a file and is a directory cannot be opened (DISK_FAILED); both can be removed by that name.
 * any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space, or
   TOO_MANY_FILES when there is no descriptor for a file: it was not opened, and nothing is changed.
 * a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
@@ -68,7 +69,7 @@ class Storage(Protocol):
         ...
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory; empty if there is no such directory."""
+        """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -80,11 +81,11 @@ class Storage(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file, or with everything in it the directory in its place; a missing one is fine."""
         ...
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it; a missing one is fine."""
+        """Remove a directory with everything in it, or the file in its place; a missing one is fine."""
         ...
 
     def sync_dir(self, path: str) -> None:

@@ -170,11 +170,11 @@ class Disk:
         return self._at(path).exists()
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory; empty if there is no such directory."""
+        """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
         with _translated("list", self._at(path)):
             try:
                 return sorted(opened(lambda: os.listdir(self._at(path))))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
 
     def make_dir(self, path: str) -> None:
@@ -188,15 +188,20 @@ class Disk:
             os.replace(self._at(source), self._at(target))
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file, or the directory in its place; a missing one is fine."""
         with _translated("remove", self._at(path)):
-            self._at(path).unlink(missing_ok=True)
+            try:
+                self._at(path).unlink(missing_ok=True)
+            except IsADirectoryError:
+                self.remove_dir(path)
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it; a missing one is fine."""
+        """Remove a directory with everything in it, or the file in its place; a missing one is fine."""
         with _translated("remove", self._at(path)):
-            if self._at(path).exists():
+            if self._at(path).is_dir():
                 opened(lambda: shutil.rmtree(self._at(path)))
+            else:
+                self._at(path).unlink(missing_ok=True)
 
     def sync_dir(self, path: str) -> None:
         """Return when the names in that directory are durable."""

@@ -240,6 +240,8 @@ class FaultyDisk:
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         """Open for reading and writing."""
+        if path in self._dirs:
+            raise HorologError(ErrorCode.DISK_FAILED, f"open {path}: Is a directory", field=path)
         inode = self._names.get(path)
         if inode is None:
             parent = path.rpartition("/")[0]
@@ -277,13 +279,17 @@ class FaultyDisk:
         self._names[target] = self._names.pop(source)
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file, or the directory in its place."""
+        if path in self._dirs:
+            self.remove_dir(path)
         if path in self._names:
             self.effect("remove", path)
             del self._names[path]
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it."""
+        """Remove a directory with everything in it, or the file in its place."""
+        if path in self._names:
+            self.remove(path)
         inside = [name for name in self._names if name.startswith(f"{path}/")]
         if inside or path in self._dirs:
             self.effect("remove", path)
