@@ -234,6 +234,25 @@ def test_a_disk_without_space_for_a_log(tmp_path: Path) -> None:
     assert pending_after_start(tmp_path / "data") == 0
 
 
+@pytest.mark.parametrize("files", [12, 20, 127])
+def test_a_process_that_may_open_too_few_files(tmp_path: Path, files: int) -> None:
+    """A sentence before anything is made; the least that is taken is enough to start, send and stop."""
+    limited = ["sh", "-c", 'ulimit -n "$0"; exec "$@"', str(files), *installed_command()]
+    error = refused(BrokerProcess(tmp_path / "data", command=limited))
+    assert error.exit_code == 1
+    assert error.stderr.splitlines()[-1] == (
+        f"horolog: ulimit -n: this process may open {files} files, and a broker needs 128: raise the hard "
+        "limit (ulimit -Hn, LimitNOFILE= of a unit)"
+    )
+    assert "Traceback" not in error.stderr
+    assert not (tmp_path / "data").exists()
+    limited[3] = "128"
+    with BrokerProcess(tmp_path / "data", command=limited) as broker:
+        broker.create_topic("reminders")
+        broker.admin.post("/v1/messages", {"topic": "reminders", "body": "x", "in_ms": 60_000})
+        assert broker.stop() == 0
+
+
 def test_a_disk_that_fails_ends_the_broker_and_loses_nothing(tmp_path: Path) -> None:
     """The send that could not be written is not acknowledged; exit code 1; all before it is there."""
     message = {"topic": "reminders", "body": "x" * 300_000, "in_ms": 60_000}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -343,18 +344,21 @@ def serve(
 
 def _run(settings: Settings) -> int:
     """The broker, from its start to its end."""
-    import uvloop
-
-    from horolog.cli.pipeline_offload import promote_late
-    from horolog.server import main as server
     from horolog.server.logs import configure_logs
-    from horolog.server.parts import real_parts
+    from horolog.storage.descriptors import check_hard_limit
 
     configure_logs(settings.log_level, settings.log_format)
     try:
+        check_hard_limit()  # before the imports below, which open files as well
+        import uvloop
+
+        from horolog.cli.pipeline_offload import promote_late
+        from horolog.server import main as server
+        from horolog.server.parts import real_parts
+
         return uvloop.run(server.serve(settings, real_parts(promote_late)))
     except HorologError as error:
         if settings.log_format == "plain":
             raise  # told as a sentence
-        server.log.critical("%s", error.message)
+        logging.getLogger("horolog.server").critical("%s", error.message)
         return exit_of(error)

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN
+from horolog.errors import ErrorCode, refused
+from horolog.limits import FILES_MIN, FILES_RESERVE_MAX, FILES_RESERVE_MIN
 
 _Result = TypeVar("_Result")
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
@@ -34,6 +35,19 @@ def hard_limit() -> int:
     """How many descriptors the process may have at all."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return _INFINITE if hard == resource.RLIM_INFINITY else hard
+
+
+def check_hard_limit() -> None:
+    """TOO_MANY_FILES unless a broker can run with that many descriptors."""
+    hard = hard_limit()
+    if hard < FILES_MIN:
+        raise refused(
+            "ulimit -n",
+            f"this process may open {hard} files, and a broker needs {FILES_MIN}: raise the hard limit "
+            "(ulimit -Hn, LimitNOFILE= of a unit)",
+            str(FILES_MIN),
+            code=ErrorCode.TOO_MANY_FILES,
+        )
 
 
 def room_for(connections: int) -> int:
