@@ -153,7 +153,7 @@ INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # calls of one connection at a time: the usual limit of HTTP/2 servers
 CONNECTIONS_MAX = 20_000  # of all doors for clients: one of an idle client takes some 8 kB
-FILES_MIN = 128  # that the process may open, or no start: the reserve below, and some thirty clients
+FILES_MIN = 128  # that the process may open, or no start: the reserve, and some thirty clients
 FILES_RESERVE_MIN = 64  # descriptors that connections leave: log, hours, queues, runs, keys
 FILES_RESERVE_MAX = 4_096  # of a large broker; it may use what connections do not
 ADDRESS_SHARE = 75  # percent of connections, polls and bytes that clients of one address may take

@@ -55,9 +55,10 @@ class MoveWords:
             "topic": self._name(words[0]),
             "from_ms": self._at(options["from"]),
             "to_ms": self._at(options["before"]),
-            "tag": options.get("tag", ""),
             "dry_run": "dry" in options,
         }
+        if "tag" in options:
+            wanted["tag"] = options["tag"]
         path = "/v1/reschedule/window"
         if "by" in options:
             sign = -1 if options["by"].startswith("-") else 1

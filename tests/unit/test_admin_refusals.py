@@ -67,6 +67,20 @@ def test_the_system_clock_is_not_moved() -> None:
         ("POST", "/v1/recall/key", {"topic": "a b", "key": "k"}, "topic"),
         ("POST", "/v1/recall/window", {"topic": "a", "from_ms": -1, "to_ms": 1}, "from_ms"),
         ("POST", "/v1/recall/window", {"topic": "a", "from_ms": 1}, "to_ms"),
+        ("POST", "/v1/recall/window", {"topic": "a", "from_ms": 1, "to_ms": 2, "tag": ""}, "tag"),
+        (
+            "POST",
+            "/v1/hand-over/window",
+            {"topic": "a", "from_ms": 1, "to_ms": 2, "tag": ""},
+            "tag",
+        ),
+        (
+            "POST",
+            "/v1/reschedule/window",
+            {"topic": "a", "from_ms": 1, "to_ms": 2, "tag": "", "new_deliver_at_ms": 9},
+            "tag",
+        ),
+        ("POST", "/v1/messages", {"topic": "a", "body": "x", "tag": ""}, "tag"),
         ("POST", "/v1/reschedule", {"in_ms": 1}, "handle"),
         (
             "POST",

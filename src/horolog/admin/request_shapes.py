@@ -101,7 +101,7 @@ class WindowBody(Body):
     topic: str
     from_ms: int = Field(ge=0, le=TIME_MAX_MS)
     to_ms: int = Field(ge=1, le=TIME_MAX_MS)
-    tag: str = ""
+    tag: str = Field("", min_length=1)  # a variable that is not set must not mean all of them
     dry_run: bool = False
 
 

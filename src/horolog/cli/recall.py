@@ -127,7 +127,7 @@ def window_fields(
         "topic": needed(topic, "--topic"),
         "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
         "to_ms": parse_time_ms(needed(to, to_flag), field=to_flag),
-        "tag": tag,
+        **({"tag": tag} if tag else {}),
     }
 
 

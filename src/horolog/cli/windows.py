@@ -97,8 +97,8 @@ def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool)
         return _post(client, deed, window, dry_run=False)
     act = deed.path.split("/")[2]
     matched = int(_post(client, deed, window, dry_run=True)["matched"])
-    meant = {name: window[name] for name in ("topic", "from_ms", "to_ms", "tag")}
-    meant |= {"act": act.replace("-", "_"), "dry_run": False}
+    meant = {name: window[name] for name in ("topic", "from_ms", "to_ms")}
+    meant |= {"tag": window.get("tag", ""), "act": act.replace("-", "_"), "dry_run": False}
     with progress(act, counts="messages") as report:
 
         def look() -> None:
