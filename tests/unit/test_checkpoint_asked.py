@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.jobs import Jobs
 from horolog.server.loop import Engine
@@ -74,6 +74,40 @@ def test_who_waits_is_told_when_the_engine_ends(tmp_path: Path) -> None:
         assert refusal.value.code is ErrorCode.INTERNAL
 
     with_engine(tmp_path, story)
+
+
+def test_a_stop_ends_with_a_checkpoint_of_all_while_messages_are_due(tmp_path: Path) -> None:
+    """What is due is handed over after the next start, which finds no tail."""
+    count = 400
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", segment_bytes=1 << 22)
+        await engine.submit(CreateTopic("t", TopicType.DELAY, 1))
+        begin = engine.clock.wall_ms() + 50
+        messages = [
+            encode(
+                topic="t",
+                body=b"x",
+                message_id=f"m{number}",
+                type=MessageType.DELAY,
+                due_ms=begin + number,
+            )
+            for number in range(count)
+        ]
+        await engine.submit(SendMessages("t", messages))
+        while not engine.broker.shard.handed_over:
+            await asyncio.sleep(0)
+        await engine.stop()
+        shard = engine.broker.shard
+        assert 0 < shard.handed_over < count
+        assert shard.checkpoint_position == shard.log.end
+        engine = await open_engine(tmp_path / "data")
+        assert "recovery row 1: as left" in " ".join(engine.report)
+        while engine.broker.shard.handed_over < count:
+            await asyncio.sleep(0)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
 def test_jobs_run_in_order_and_tell_how_they_ended() -> None:

@@ -60,10 +60,14 @@ _ASK_NOT_WHAT_WAITS = frozenset(
 
 
 class Broker:
-    """One shard's core.  Made by `broker.life.opening`."""
+    """One shard's core.  Made by `broker.life.opening`.
+
+    is_ending  the process stops: nothing is appended that nobody asks for, so that a checkpoint can cover all of the log
+    """
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard
+        self.is_ending = False
         shard.counters.begin(shard.topics.by_id)  # what a replay has counted is forgotten
         self.disk = DiskPressure(shard)
         self.checkpoints = Checkpoints(shard)
@@ -97,7 +101,8 @@ class Broker:
         decisions.recalls.look_on()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.do_bulk(now, effects)
-        decisions.transactions.look(now, effects)
+        if not self.is_ending:
+            decisions.transactions.look(now, effects)
         self._append_controls(now)
         effects.replies += decisions.transactions.flush(now)
         effects.replies += decisions.adoptions.flush(wall_ms)
@@ -107,17 +112,16 @@ class Broker:
         ]
         self._append_records(decisions.send_backs.take_buried(), now)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
-        if not decisions.waits(HandOver()):
-            hand_over(self.shard, decisions.late, wall_ms)
-        decisions.schedules.planner.work(now)
-        self.checkpoints.mark(now)
+        if not self.is_ending:
+            self._append_due(now)
+            self.checkpoints.mark(now)
         self.checkpoints.begin(now)
         if self.shard.log.end != end_before:
             self.checkpoints.written(mono_ms)
         effects.writes = self.shard.log.take_writes()
         effects.end = self.shard.log.end
         effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
-        if not self.shard.is_log_full:
+        if not (self.shard.is_log_full or self.is_ending):
             effects.due_in_ms = self._due_in(wall_ms)
         self._tell_problems(effects)
         return effects
@@ -192,7 +196,8 @@ class Broker:
     # --- 2 polls and leases ---------------------------------------------------------------------
 
     def _serve(self, now: Now, effects: Effects) -> None:
-        self._receives.renewals.renew(now)
+        if not self.is_ending:
+            self._receives.renewals.renew(now)
         for reply in self._decisions.waiting.serve(now):
             effects.answer_poll(reply)
         effects.prompt += self._decisions.waiting.time_out(now)
@@ -222,12 +227,19 @@ class Broker:
         for batch in log.in_frames(records, len):
             log.append(b"".join(batch), len(batch), now.wall_ms)
 
+    def _append_due(self, now: Now) -> None:
+        """What is due, and the firings of recurring schedules."""
+        if not self._decisions.waits(HandOver()):
+            hand_over(self.shard, self._decisions.late, now.wall_ms)
+        self._decisions.schedules.planner.work(now)
+
     # --- 5 sleep --------------------------------------------------------------------------------
 
     def _wake_in(self, now: Now) -> int | None:
         shard = self.shard
         waits = self.checkpoints.wake_in(now)
-        for at in (shard.ready.polls.next_at(), self._receives.renewals.next_at()):
+        renew_at = None if self.is_ending else self._receives.renewals.next_at()
+        for at in (shard.ready.polls.next_at(), renew_at):
             if at is not None:
                 waits.append(max(0, at - now.mono_ms))
         if shard.delay.far.compaction.wants_flush:  # a job has failed, and is tried again

@@ -323,7 +323,9 @@ class Engine:
         if self.backups is not None:
             await self.backups.close()
         if not self.failed.done():
-            self.broker.checkpoints.want()
+            self.broker.is_ending = True
+            await self.until_quiet()
+            self.broker.checkpoints.want()  # of all that is in the log: nothing more is begun
             await self.until_quiet()
         self._stopping = True
         self.checkpointing.refuse()
