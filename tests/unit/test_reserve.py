@@ -18,9 +18,11 @@ from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB
 from horolog.protocol.commands import (
+    CountBy,
     CountPending,
     CreateTopic,
     DescribeBroker,
+    DescribeTopic,
     MessageType,
     SendMessages,
     TopicType,
@@ -137,7 +139,18 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
                 SendMessages("t", [encode(topic="t", body=b"x", message_id=f"n{hour}")])
             )
         engine.broker.checkpoints.want()
-        await engine.submit(DescribeBroker())
+        assert (await engine.submit(DescribeBroker())).pending == 5
+        assert engine.broker.shard.stalled
+        assert (await engine.submit(DescribeTopic("t"))).pending == 5
+        for asked in (
+            CountPending(),
+            CountPending("t"),
+            CountPending(by=CountBy.DAY),
+            CountPending(by=CountBy.TOPIC),
+        ):
+            assert (await engine.submit(asked)).total == 5, asked
+        seconds = await engine.submit(CountPending(hour=due // HOUR_MS + 2))
+        assert seconds.rows == [((due + 2 * HOUR_MS) // 1000 * 1000, 1)]
         assert not engine.failed.done()
         disk.on_effect = None
         await engine.checkpoint()

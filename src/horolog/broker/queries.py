@@ -93,7 +93,7 @@ def answer(shard: Shard, query: Query) -> object:
 
 def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:
     """A topic as operators see it."""
-    waiting = pending.by_topic(shard.delay).get(topic.id, 0) if with_pending else NOT_COUNTED
+    waiting = _by_topic(shard).get(topic.id, 0) if with_pending else NOT_COUNTED
     return _view(shard, topic, waiting)
 
 
@@ -102,8 +102,12 @@ def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
     topics = shard.topics.page(after, TURN_TOPICS_MAX)
     if not with_pending:
         return [_view(shard, topic, NOT_COUNTED) for topic in topics]
-    waiting = pending.by_topic(shard.delay)
+    waiting = _by_topic(shard)
     return [_view(shard, topic, waiting.get(topic.id, 0)) for topic in topics]
+
+
+def _by_topic(shard: Shard) -> dict[int, int]:
+    return pending.by_topic(shard.delay, stalled=shard.stalled)
 
 
 def _view(shard: Shard, topic: Topic, waiting: int) -> TopicView:
@@ -156,14 +160,20 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
         in_tier = shard.tier.in_hour(query.hour, topic)
         if in_tier and not query.partly:
             raise _in_tier(shard, in_tier)
-        rows = [(s * 1000, n) for s, n in pending.by_second(shard.delay, query.hour, topic)]
+        seconds = pending.by_second(shard.delay, query.hour, topic, stalled=shard.stalled)
+        rows = [(s * 1000, n) for s, n in seconds]
         return PendingCounts(sum(n for _, n in rows), rows, in_tier=in_tier)
     match query.by:
         case CountBy.DAY:
-            rows = [(d * DAY_MS, n) for d, n in pending.by_day(shard.delay, topic)]
+            days = pending.by_day(shard.delay, topic, stalled=shard.stalled)
+            rows = [(d * DAY_MS, n) for d, n in days]
         case CountBy.HOUR:
             hours = pending.by_hour(
-                shard.delay, topic, -(-query.from_ms // HOUR_MS), -(-query.to_ms // HOUR_MS)
+                shard.delay,
+                topic,
+                -(-query.from_ms // HOUR_MS),
+                -(-query.to_ms // HOUR_MS),
+                stalled=shard.stalled,
             )
             rows = [(h * HOUR_MS, n) for h, n in hours]
         case CountBy.TOPIC:
@@ -182,7 +192,7 @@ def _in_tier(shard: Shard, n: int) -> HorologError:
 
 
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
-    counts = pending.by_topic(shard.delay)
+    counts = _by_topic(shard)
     topics = sorted(
         (shard.topics.by_id[topic_id].name, n)
         for topic_id, n in counts.items()
