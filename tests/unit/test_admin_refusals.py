@@ -130,6 +130,20 @@ def test_bad_input_names_its_field_and_reaches_nobody(
     assert engine.asked == []
 
 
+@pytest.mark.parametrize(
+    ("field", "given", "limit"),
+    [
+        ("invisible_ms", 10**12, "less than or equal to 43200000 ms (12h)"),
+        ("invisible_ms", 1, "greater than or equal to 10000 ms (10s)"),
+        ("poll_ms", -1, "greater than or equal to 0 ms"),
+        ("limit", 99, "less than or equal to 32"),
+    ],
+)
+def test_a_limit_of_a_duration_is_told_with_its_unit(field: str, given: int, limit: str) -> None:
+    _, answer, _ = exchange("POST", "/v1/receive", {"topic": "a", "group": "g", field: given})
+    assert answer["error"]["message"] == f"{field}: input should be {limit}"
+
+
 def test_what_is_not_json_is_refused() -> None:
     """Also a form, which any web page could send to 127.0.0.1."""
 

@@ -14,6 +14,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.endpoints import declared_by
 from horolog.admin.request_shapes import Body
 from horolog.errors import HorologError, refused
+from horolog.units import DURATION_MAX_MS, format_duration_ms
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -56,7 +57,16 @@ def explain(error: ValidationError) -> HorologError:
         if name in context
     ]
     why = first["msg"]
+    exceeded = {"less_than_equal": "le", "greater_than_equal": "ge"}.get(first["type"], "")
+    if exceeded and field.endswith("_ms"):
+        why += f" ms{_as_duration(context[exceeded])}"
     return refused(field, why[:1].lower() + why[1:], ", ".join(bounds))
+
+
+def _as_duration(bound_ms: int) -> str:
+    """As people type it; "" of a point in time, and of what is as short in milliseconds."""
+    is_long = limits.SECOND_MS <= bound_ms <= DURATION_MAX_MS
+    return f" ({format_duration_ms(bound_ms)})" if is_long else ""
 
 
 def query(request: Request, *allowed: str) -> dict[str, str]:
