@@ -108,6 +108,7 @@ def test_routes_without_a_key_are_told_if_the_file_says_so(tmp_path: Path) -> No
     with remoting_door(tmp_path, guard=guard) as door, door.client() as client:
         door.create("orders", queues=1)
         assert client.call(route, orders).code == Status.SUCCESS
+        assert client.call(route, orders | {"OnsChannel": "ALIYUN"}).code == Status.SUCCESS
         assert client.call(route, {"topic": "unknown"}).code == Status.TOPIC_NOT_EXIST
         assert client.call(310, send("orders"), b"x").code == Status.NO_PERMISSION
         assert client.call(11, pull("orders", "app-1")).code == Status.NO_PERMISSION
@@ -116,6 +117,9 @@ def test_routes_without_a_key_are_told_if_the_file_says_so(tmp_path: Path) -> No
         access_file(tmp_path)
         guard.reload()
         assert client.call(route, orders).code == Status.NO_PERMISSION
+        keyless = client.call(route, orders | {"OnsChannel": "ALIYUN"})
+        assert keyless.code == Status.NO_PERMISSION
+        assert "AccessKey: missing" in keyless.remark
 
 
 def test_who_is_not_known_is_refused(door: RemotingDoor) -> None:
