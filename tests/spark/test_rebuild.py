@@ -20,6 +20,8 @@ from audited import (
     open_directory,
 )
 
+from horolog.broker.life.opening import ShardMeta
+from horolog.broker.life.salvage import salvage, survey
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
@@ -49,6 +51,7 @@ from horolog.protocol.transaction_commands import (
     SendHalf,
 )
 from horolog.storage.disk import Disk
+from horolog.storage.meta import parse_meta
 from horolog.verify.directory import verify_directory
 
 
@@ -165,10 +168,30 @@ def test_what_cannot_be_rebuilt_is_refused(spark, made, tmp_path):
     assert "--out" in refused.value.message
     with Surgery(path, tmp_path / "bad") as log:
         log.flip(log.records(Kind.SCHEDULED)[20].position + 40)
-    with pytest.raises(HorologError) as refused:
-        rebuild(spark, tmp_path / "bad", tmp_path / "new")
+    _refused_as_damaged(spark, tmp_path / "bad", tmp_path / "new")
+    _salvage(tmp_path / "bad")
+    _refused_as_damaged(spark, tmp_path / "bad", tmp_path / "new")
+
+
+def _refused_as_damaged(spark, source: Path, out: Path) -> None:
+    """And it is said what to do instead."""
+    with pytest.raises(
+        HorologError, match="start a broker on it, which serves the rest"
+    ) as refused:
+        rebuild(spark, source, out)
     assert refused.value.code is ErrorCode.DAMAGED
-    assert not (tmp_path / "new").exists()
+    assert not out.exists()
+
+
+def _salvage(path: Path) -> None:
+    """Of a log of which no checkpoint is intact."""
+    for checkpoint in (path / "shard-00" / "checkpoint").glob("*.ckpt"):
+        checkpoint.write_bytes(b"")  # its name still says how far the log was durable
+    written = parse_meta((path / "meta").read_bytes())
+    meta = ShardMeta(written.log_id, 0, written.segment_bytes)
+    found = survey(Disk(path), "shard-00", meta)
+    assert len(found.lost) == 1
+    salvage(Disk(path), "shard-00", meta, found)
 
 
 # --- adopted runs and offloads --------------------------------------------------------------------

@@ -148,7 +148,11 @@ class _Rebuild:
         gaps = [(row["a"], row["b"]) for row in self._sums.of("gap")]
         if gaps or plan.damaged:
             first, stop = gaps[0] if gaps else (plan.end, plan.end)
-            raise _refused(f"its commit log is damaged at log positions {first} to {stop}")
+            raise _refused(
+                f"its commit log is damaged, or was salvaged, at log positions {first} to {stop}, and a"
+                " rebuild needs all of it: start a broker on it, which serves the rest (`horolog salvage`,"
+                " if it refuses), or restore a backup"
+            )
         self._check_adopted()
 
     def _check_adopted(self) -> None:
