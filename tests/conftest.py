@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from horolog.clock import SimulatedClock
+from horolog.testing.broker import BrokerProcess
 from horolog.testing.disk import FaultyDisk, PlainDisk
 from horolog.testing.sim_broker import SimBroker
 
@@ -40,6 +42,23 @@ LEFT_OPEN_MAX = 32
 # A broker preallocates 512 MiB of log; some tests start several, and Spark writes beside them.
 FREE_BYTES_MIN = 6 << 30
 LONG_ONES = ("tests/spark/", "tests/process/", "tests/sim/", "tests/model/", "examples/")
+
+
+def pytest_configure() -> None:
+    """Brokers are forks of a process that has imported all; see tests/support/forked.py."""
+    from forked import Forked
+
+    if not os.environ.get("HOROLOG_STARTED_ANEW"):
+        BrokerProcess._popen = Forked
+
+
+@pytest.fixture(scope="module")
+def started_anew() -> Iterator[None]:
+    """Brokers of this module are started by the installed script, as users start them."""
+    before = BrokerProcess._popen
+    BrokerProcess._popen = subprocess.Popen
+    yield
+    BrokerProcess._popen = before
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
+import forked
 import pytest
 from tests.process.test_docs_commands import blocks, commands
 
@@ -22,7 +22,7 @@ PAGE = "guides/access.md"
 
 
 def run(broker: BrokerProcess, words: list[str], **environment: str) -> tuple[int, str, str]:
-    ended = subprocess.run(
+    ended = forked.run(
         [*installed_command(), *words],
         capture_output=True,
         text=True,

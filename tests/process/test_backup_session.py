@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from horolog.admin.client import AdminClient
@@ -21,7 +22,7 @@ SEGMENT = 1 << 20
 
 
 def horolog(*arguments: str, admin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [*installed_command(), *arguments],
         capture_output=True,
         text=True,

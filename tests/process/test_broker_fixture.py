@@ -15,7 +15,7 @@ import pytest
 from horolog.admin.status import UnreachableError
 from horolog.testing.broker import BrokerProcess, BrokerStartError
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
 
 
 def alive(pid: int) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 import pytest
 
 from horolog.testing.broker import BrokerProcess, installed_command
@@ -26,7 +27,7 @@ def commands(broker: BrokerProcess) -> Run:
     """Runs `horolog` against that broker."""
 
     def run_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return forked.run(
             [*installed_command(), *arguments],
             input=stdin,
             capture_output=True,
@@ -269,12 +270,12 @@ def test_the_figures_of_a_broker_and_its_holes() -> None:
 def test_the_system_clock_is_shown_and_not_moved() -> None:
     """403 there, 4 here."""
     with BrokerProcess(clock="system") as broker:
-        show = subprocess.run(
+        show = forked.run(
             [*installed_command(), "clock", "show", "--admin", broker.admin_url],
             capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
         assert show.stdout.endswith("(system)\n")
-        advance = subprocess.run(
+        advance = forked.run(
             [*installed_command(), "clock", "advance", "1s", "--admin", broker.admin_url],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
@@ -289,7 +290,7 @@ def test_inspect_reads_every_file_of_a_data_directory(tmp_path: Path) -> None:
     """
 
     def inspect(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return forked.run(
             [*installed_command(), "inspect", *map(str, arguments)],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip

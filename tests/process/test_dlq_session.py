@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 
+import forked
 import pytest
 from scenario_grpc import GrpcSide
 
@@ -23,7 +24,7 @@ def run(horolog_broker: BrokerProcess) -> Run:
 
     def dlq(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*installed_command(), "dlq", *arguments, "--admin", horolog_broker.admin_url]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return forked.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     return dlq
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 
 from horolog.testing.broker import BrokerProcess, installed_command
@@ -32,7 +32,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def run(broker: BrokerProcess, words: list[str]) -> str:
-    ended = subprocess.run(
+    ended = forked.run(
         [*installed_command(), *words],
         capture_output=True,
         text=True,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from urllib.request import urlopen
 
+import forked
 import numpy as np
 import pytest
 from many_pending import load
@@ -57,7 +57,7 @@ def test_a_kill_in_the_middle_of_a_window() -> None:
 
         def ask() -> None:
             command = [*installed_command(), *words, "--yes", "--admin", broker.admin_url]
-            ended = subprocess.run(
+            ended = forked.run(
                 command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
             )
             errors.append(ended.stderr)

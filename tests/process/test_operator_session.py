@@ -15,6 +15,7 @@ import termios
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 from horolog.testing.broker import BrokerProcess, installed_command
@@ -25,7 +26,7 @@ DEADLINE_S = 60.0
 
 
 def run(words: list[str], admin: str = "http://127.0.0.1:1") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [*installed_command(), *words],
         capture_output=True,
         text=True,

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from forked import Forked, run
 
 from horolog.cli.progress import watched
 from horolog.testing.broker import BrokerProcess, installed_command
@@ -39,7 +40,7 @@ def test_an_error_is_the_callers() -> None:
 def on_terminal(words: list[str]) -> tuple[str, str]:
     """What a command writes to stdout, and to a stderr that is a terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = Forked(
         [*installed_command(), *words], stdout=subprocess.PIPE, stderr=theirs, text=True
     )
     os.close(theirs)
@@ -76,7 +77,5 @@ def test_a_bar_on_a_terminal_and_nothing_elsewhere(tmp_path: Path) -> None:
     restore = ["restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "again")]
     assert "restoring" in on_terminal(restore)[1]
     words = ["verify", str(tmp_path / "again")]
-    done = subprocess.run(
-        [*installed_command(), *words], capture_output=True, text=True, check=True
-    )
+    done = run([*installed_command(), *words], capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -15,7 +15,7 @@ import pytest
 
 from horolog.testing.broker import BrokerProcess
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
 
 ROOT = Path(__file__).parents[2]
 SHAPES = (

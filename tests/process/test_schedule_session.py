@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 
+import forked
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
@@ -33,7 +34,7 @@ def broker(horolog_broker: BrokerProcess) -> BrokerProcess:
 
 
 def horolog(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [*installed_command(), *words],
         capture_output=True,
         text=True,

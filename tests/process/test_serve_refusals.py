@@ -10,9 +10,9 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 
 from horolog.admin.status import UnreachableError
@@ -157,7 +157,7 @@ def test_a_port_of_another_broker(horolog_broker: BrokerProcess, tmp_path: Path)
 )
 def test_a_flag_that_is_no_good(tmp_path: Path, arguments: list[str], message: str) -> None:
     """Exit code 2; not even the directory is made."""
-    ended = subprocess.run(
+    ended = forked.run(
         [*installed_command(), "serve", "--data-dir", str(tmp_path / "data"), *arguments],
         capture_output=True,
         text=True,

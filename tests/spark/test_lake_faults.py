@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from admin_proxy import AdminProxy
 from adopted_runs import stage
+from forked import Forked
 from lake_world import fill, now_ms, receive_all, total
 
 from horolog.admin.client import AdminClient
@@ -173,7 +174,7 @@ def test_whoever_promotes_is_killed_at_one_request_after_the_other(broker, tmp_p
             seen.clear()
             command = [*installed_command(), "pipeline", "promote", "--ahead", "400h"]
             command += ["--admin", proxy.url]
-            job.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            job.append(Forked(command, stdout=subprocess.PIPE, text=True))
             job[-1].communicate(timeout=120)
             kills += job[-1].returncode == -signal.SIGKILL
             assert total(broker) == len(made)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
 
+import forked
 from adopted_runs import stage
 
 from horolog.admin.client import path_of
@@ -68,7 +68,7 @@ class StoreWords:
             admin = ["--admin", self._broker.admin_url]
             restore = ["restore", str(kept), "--data-dir", str(again)]
             for command in (["backup", str(kept), *admin], restore):
-                subprocess.run([*installed_command(), *command], check=True, capture_output=True)
+                forked.run([*installed_command(), *command], check=True, capture_output=True)
             with BrokerProcess(again) as restored:
                 found = restored.admin.get(path_of("pending"), {"topic": self._name(words[0])})
         return [f"{found['total']} pending in the backup"]

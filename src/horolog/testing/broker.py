@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 from horolog.admin.client import AdminClient, path_of
 from horolog.units import parse_duration_ms
@@ -67,6 +67,8 @@ class BrokerProcess:
     environment  added to the process's environment
     ports      0: free ones, which a restart keeps, so that clients find the broker again
     """
+
+    _popen: ClassVar[type[subprocess.Popen[str]]] = subprocess.Popen  # horolog's own tests fork
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class BrokerProcess:
         assert not self.running, "this broker runs already"
         self._close_stderr()
         self._stderr = tempfile.TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115 - lives on
-        process = subprocess.Popen(
+        process = self._popen(
             self._command_line(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
