@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from cluster import Cluster
 
 from horolog.spark.session import make_session
 from horolog.testing.broker import BrokerProcess
 
+START = Path(__file__).parents[1] / "support" / "spark_start"
+
 
 @pytest.fixture(scope="session")
 def spark():
     """A session on two cores in which a failed task is tried again."""
-    session = make_session(
-        "horolog tests",
-        master="local[2,3]",
-        conf={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
-            "spark.driver.memory": "1g",
-            # Compiling to the end pays for itself after hours, not after a hundred small jobs.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.streaming.stopTimeout": "60s",
-        },
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "PYTHONPATH", str(START), prepend=os.pathsep
+        )  # of the JVM, and so of its workers
+        session = make_session(
+            "horolog tests",
+            master="local[2,3]",
+            conf={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.default.parallelism": "2",
+                "spark.driver.memory": "1g",
+                # Compiling to the end pays for itself after hours, not after a hundred small jobs.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.sql.streaming.stopTimeout": "60s",
+            },
+        )
     yield session
     session.stop()
 
