@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     again = "--rot --seed" if options.rot else "--seed"
     seeds = range(options.first, options.first + options.seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
-        for seed, failure in zip(seeds, pool.map(run, seeds, chunksize=8), strict=True):
+        for seed, failure in zip(seeds, pool.map(run, seeds), strict=True):
             done += 1
             if failure:
                 failed += 1
