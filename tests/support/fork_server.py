@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pkgutil
+import runpy
 import socket
 import sys
 import threading
@@ -65,12 +66,12 @@ def become(wanted: dict[str, Any], files: list[int]) -> None:
     sys.argv = wanted["argv"]
 
 
-def serve(asked: socket.socket) -> bool:
-    """Fork for whoever asks; True in a child, False at the end."""
+def serve(asked: socket.socket) -> dict[str, Any] | None:
+    """Fork for whoever asks; in a child, what was asked for; None at the end."""
     while True:
         message, files, _, _ = socket.recv_fds(asked, 1 << 20, len(FILES))
         if not message:
-            return False
+            return None
         middle = os.fork()
         if middle:
             os.waitpid(middle, 0)
@@ -84,8 +85,9 @@ def serve(asked: socket.socket) -> bool:
             os.sched_yield()
         asked.send(b"%d" % os.getpid())
         asked.close()
-        become(json.loads(message), files)
-        return True
+        wanted = json.loads(message)
+        become(wanted, files)
+        return dict(wanted)
 
 
 def leave(code: Any) -> NoReturn:
@@ -111,12 +113,16 @@ def main() -> None:
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as asked:
         asked.send(b"ready")
-        if not serve(asked):
-            return
+        wanted = serve(asked)
+    if wanted is None:
+        return
     from horolog.cli.main import main as start
 
     try:
-        start()
+        if wanted["script"]:
+            runpy.run_path(wanted["script"], run_name="__main__")
+        else:
+            start()
     except SystemExit as ended:
         leave(ended.code)
 

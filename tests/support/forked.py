@@ -87,6 +87,16 @@ def server() -> ForkServer:
         return _servers[os.getpid()]
 
 
+def program_of(command: list[str]) -> tuple[str, list[str]] | None:
+    """A script, "" for the installed one, and its `sys.argv`; None: it is neither that nor a file beside this one."""
+    own = installed_command()
+    if command[: len(own)] == own:
+        return "", [own[0], *command[len(own) :]]
+    if command[0] == sys.executable and Path(command[1]).parent == PROGRAM.parent:
+        return command[1], command[1:]
+    return None
+
+
 class Forked(subprocess.Popen[str]):
     """A process of `horolog`; what is no plain start of it is started as ever."""
 
@@ -94,19 +104,14 @@ class Forked(subprocess.Popen[str]):
         # The names are those of CPython 3.11 to 3.14.
         names = subprocess.Popen._execute_child.__code__.co_varnames[3 : 3 + len(given)]
         named = dict(zip(names, given, strict=True))
-        own = installed_command()
-        is_plain = (
-            isinstance(args, list)
-            and args[: len(own)] == own
-            and executable is None
-            and all(named[name] == nothing for name, nothing in NOTHING_ELSE.items())
-        )
-        if not is_plain:
+        program = program_of(args) if isinstance(args, list) and executable is None else None
+        if program is None or any(named[name] != none for name, none in NOTHING_ELSE.items()):
             super()._execute_child(args, executable, *given)
             return
         env = os.environ if named["env"] is None else named["env"]
         wanted = {
-            "argv": [own[0], *args[len(own) :]],
+            "script": program[0],
+            "argv": program[1],
             "env": dict(env),
             "cwd": os.fspath(named["cwd"] or os.getcwd()),
             "session": bool(named["start_new_session"]),
