@@ -109,6 +109,8 @@ class SimBroker:
         self._job: CheckpointJob | None = None
         self._far_job: FarJob | None = None
         self._next_in: int | None = 0
+        self._checked: tuple[int, ...] = ()  # what the last step had heard that was looked at
+        self._jobs_done = 0
         self.watch.new_life(
             opened.broker.shard.log.last_frame, self._head_at
         )  # the first of this life
@@ -161,7 +163,8 @@ class SimBroker:
             durable=self._durable,
         )
         self.watch.see(effects.writes, wall)
-        self.check_invariants(rows=self.checks.random() < self.rows_share)
+        is_busy = bool(answers or effects.writes or effects.replies or effects.prompt)
+        self._check_after(is_busy, (wall, self._commit, self._durable, self._jobs_done))
         self.problems += effects.problems
         self.checks_due += effects.checks
         self.given_up += effects.given_up
@@ -183,6 +186,13 @@ class SimBroker:
             self._far_job = effects.job
         if self._far_job is not None and self._random.random() < 0.5:
             self._make_runs()
+
+    def _check_after(self, is_busy: bool, heard: tuple[int, ...]) -> None:
+        """What must hold after a step; after some of those in which nothing came, went out or was heard."""
+        rows = self.checks.random() < self.rows_share
+        if rows or is_busy or heard != self._checked:
+            self.check_invariants(rows=rows)
+            self._checked = heard
 
     def check_invariants(self, *, rows: bool) -> None:
         """What must hold between two steps; with `rows` of every message too."""
@@ -211,6 +221,7 @@ class SimBroker:
         assert self._job is not None
         job, self._job = self._job, None
         self._next_in = 0  # the end of a job is told by a turn
+        self._jobs_done += 1
         try:
             job.carry_out(self._disk)
         except HorologError as error:
@@ -225,6 +236,7 @@ class SimBroker:
         assert self._far_job is not None
         job, self._far_job = self._far_job, None
         self._next_in = 0
+        self._jobs_done += 1
         try:
             job.carry_out(self._disk)
         except HorologError as error:
