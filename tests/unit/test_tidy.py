@@ -96,7 +96,7 @@ def tree(path: Path) -> ast.Module:
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, and what it takes from them; not to be changed."""
     found: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -142,6 +142,14 @@ def test_nobody_but_the_lake_knows_its_name() -> None:
             assert (says is not None) <= (str(path.relative_to(SRC)) in SAY_LAKE), path
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All that are in it, at any depth; what they are made of is left out, as no function is defined there."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield part
+            yield from statements(part)
+
+
 def faults_of_shape(path: Path) -> Iterator[str]:
     text = path.read_text()
     if (lines := len(text.splitlines())) > 500:
@@ -151,7 +159,7 @@ def faults_of_shape(path: Path) -> Iterator[str]:
         yield "no module docstring"
     if path.stem in FORBIDDEN_NAMES:
         yield "its name says nothing"
-    for node in ast.walk(module):
+    for node in statements(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             # Options of a command are declarations, not length: counted from the first statement.
