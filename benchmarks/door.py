@@ -27,7 +27,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, HEADER_BYTES, Type
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess
 
 AT_A_TIME = 250

@@ -14,7 +14,7 @@ from http2_frames import Http2Connection
 
 from horolog.admin.client import AdminClient
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess, installed_command
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]

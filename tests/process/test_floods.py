@@ -17,7 +17,7 @@ from http2_frames import Http2Connection
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2.faults import Code
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]

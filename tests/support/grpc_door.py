@@ -14,7 +14,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import SERVICE
 from horolog.server.open_broker import open_engine
 from horolog.server.transaction_checks import TransactionChecks
 

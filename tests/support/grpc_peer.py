@@ -20,7 +20,8 @@ from horolog.protocol.http2.frames import (
     Type,
 )
 from horolog.server.door import Door
-from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import SERVICE
 from horolog.server.http2_link import Http2Link
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine

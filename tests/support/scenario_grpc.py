@@ -13,7 +13,7 @@ from scenario import SQL, Half, Refused, Sent, Shown
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.rocketmq import properties
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess
 
 INVISIBLE_S = 30

@@ -16,7 +16,8 @@ from horolog.access.guard import Guard
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.server.grpc_access import NEEDS
-from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import SERVICE
 
 APP = grpc_headers("app")
 

@@ -17,7 +17,7 @@ from horolog.admin.app import make_app
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.remoting.codes import Code
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 
 async def ask(engine: Any, front: Any, path: str) -> Any:

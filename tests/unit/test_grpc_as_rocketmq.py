@@ -12,7 +12,7 @@ from tests.support.grpc_door import ENDPOINTS, HEADERS, Door, message, sending, 
 
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 
 def test_an_empty_text_is_none(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,
     encode_recall_handle,
 )
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 DIGEST = pb.Digest(type=pb.MD5, checksum=hashlib.md5(b"another").hexdigest().upper())
 REFUSED = [

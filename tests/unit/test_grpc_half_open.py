@@ -21,7 +21,8 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.rocketmq.message import encode
-from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import SERVICE
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
 

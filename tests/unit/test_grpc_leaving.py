@@ -35,7 +35,8 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
-from horolog.server.grpc_front import SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import SERVICE
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
 

@@ -9,7 +9,7 @@ from grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
 from horolog.protocol.commands import ChangeTopic, CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.queue_commands import GroupSettings, PutGroup
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 ORDERLY = GroupSettings(orderly=True)
 

@@ -13,7 +13,7 @@ from grpc_door import HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.commands import DescribeBroker
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 OTHER = [("x-mq-client-id", "other"), ("x-mq-language", "JAVA")]
 AWAIT = Duration(nanos=300_000_000)

@@ -10,7 +10,8 @@ from horolog import limits
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, RECALL_CODES
 from horolog.protocol.http2.events import Limits
-from horolog.server.grpc_front import NOT_IMPLEMENTED, SERVICE, GrpcFront
+from horolog.server.grpc_front import GrpcFront
+from horolog.server.grpc_unary import NOT_IMPLEMENTED, SERVICE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "grpc.md").read_text(encoding="utf-8")
 

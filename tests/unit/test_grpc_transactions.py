@@ -12,7 +12,7 @@ from grpc_door import HEADERS, Door, message, sending, with_door
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.transaction_commands import CheckDue
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 TRANSACTION = {"message_type": pb.TRANSACTION}
 DEADLINE_S = 10

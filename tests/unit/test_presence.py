@@ -14,7 +14,7 @@ from tests.support.remoting_client import RemotingClient
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.transaction_commands import CheckDue
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.presence import version_ordinal

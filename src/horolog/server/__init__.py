@@ -10,6 +10,7 @@ running                             what doors and admin API need of all this
 door, link                          a listening port and its connections; `ports`, `tls`, `shares`, `untaken` guard them
 store_host                          the address that messages name as their store
 grpc_front, http2_link, call        the door of 5.x clients, and one call
+grpc_unary                          calls with one message each, and who handles them
 grpc_produce, grpc_consume          its handlers: sends, recalls; receives, acks
 grpc_session, grpc_transactions     its handlers: Telemetry, routes; half messages
 grpc_access, grpc_clients           who may call what, and who is there

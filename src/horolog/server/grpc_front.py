@@ -12,64 +12,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
 from horolog.access.guard import Guard
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
-from horolog.protocol.grpc.quick_sends import QuickSend, read_send
-from horolog.protocol.grpc.status import status_of
-from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
+from horolog.protocol.http2.calls import INVALID_ARGUMENT
 from horolog.protocol.http2.events import Limits
-from horolog.protocol.http2.request_head import RequestHead
 from horolog.protocol.remoting.heartbeat import Subscription
-from horolog.server.call import Call, expected
+from horolog.server.call import Call
 from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
-from horolog.server.grpc_session import Conversation, SessionCalls, client_id_of
+from horolog.server.grpc_session import Conversation, SessionCalls
 from horolog.server.grpc_transactions import GrpcProducers, TransactionCalls
+from horolog.server.grpc_unary import SERVICE, UnaryCalls
 from horolog.server.http2_link import Http2Link
 from horolog.server.loop import Engine
 from horolog.server.ports import bind, port_in_use
 from horolog.server.tls import Certificate
 
-NOT_IMPLEMENTED = (
-    "UpdateOffset",
-    "GetOffset",
-    "QueryOffset",
-    "SyncLiteSubscription",
-    "PullMessage",
-)
-"""Calls that are answered with that status."""
 _log = logging.getLogger("horolog.grpc")
-SERVICE = "apache.rocketmq.v2.MessagingService"
 _TELEMETRY = f"/{SERVICE}/Telemetry".encode()
-_READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {
-    "SendMessage": read_send,
-    "AckMessage": read_ack,
-}
-Handler = Callable[[Any, Call], Awaitable[Any] | None]
-
-
-class _Method(NamedTuple):
-    """How a call is read, handled, and refused.
-
-    handle  answers by itself, now or later (None), or gives what will be the answer
-    """
-
-    name: str
-    read: Callable[[bytes], Any]
-    answer: Any
-    handle: Handler
 
 
 class GrpcFront:
@@ -101,30 +71,15 @@ class GrpcFront:
             engine, broker_name, clients, self.producers, self._access
         )
         transactions = TransactionCalls(engine, self.producers)
-        producers = self._producers = ProducerCalls(engine, broker_name, transactions)
-        consumers = self._consumers = ConsumerCalls(engine, clients)
+        self._unary = UnaryCalls(
+            ProducerCalls(engine, broker_name, transactions),
+            ConsumerCalls(engine, clients),
+            transactions,
+            sessions,
+            self._access,
+        )
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
-        self._tasks: set[asyncio.Task[None]] = set()
-        handlers: dict[str, Handler] = {
-            "SendMessage": producers.send,
-            "ReceiveMessage": consumers.receive,
-            "AckMessage": consumers.ack,
-            "ChangeInvisibleDuration": consumers.change_invisible_duration,
-            "ForwardMessageToDeadLetterQueue": consumers.forward_to_dead_letters,
-            "RecallMessage": producers.recall,
-            "EndTransaction": transactions.end,
-            "QueryRoute": sessions.query_route,
-            "QueryAssignment": sessions.query_assignment,
-            "Heartbeat": sessions.heartbeat,
-            "NotifyClientTermination": sessions.notify_client_termination,
-        }
-        handlers |= {name: _not_implemented(name) for name in NOT_IMPLEMENTED}
-        self._methods = {
-            f"/{SERVICE}/{name}".encode(): _method(name, handle)
-            for name, handle in handlers.items()
-        }
-        self._send = self._methods[f"/{SERVICE}/SendMessage".encode()]
         self._host, self._port = host, port
         self._certificate = certificate
         self._intake = intake or Intake()
@@ -180,8 +135,7 @@ class GrpcFront:
         """Refuse new calls, give those under way `grace_s` seconds, close."""
         self._sweeper.cancel()
         await self._door.stop(grace_s)
-        for task in list(self._tasks):
-            task.cancel()
+        self._unary.stop()
 
     # --- who is there -----------------------------------------------------------------------------
 
@@ -220,85 +174,11 @@ class GrpcFront:
     @property
     def paths(self) -> set[bytes]:
         """Of the calls that are answered."""
-        return {*self._methods, *self.streaming}
-
-    # --- calls with one message -------------------------------------------------------------------
+        return {*self._unary.paths, *self.streaming}
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message each, which came together; sends of one message, and acks, are one command each time.
-
-        The others come after them, in their order.
-        """
-        sends: list[tuple[QuickSend, Call]] = []
-        acks: list[tuple[QuickAck, Call]] = []
-        others: list[tuple[_Method, Any, Call]] = []
-        named: RequestHead | None = None  # whose client is known
-        for call, message in asked:
-            method = self._methods.get(call.head.path)
-            if method is None:
-                path = call.head.path.decode("latin-1")[:200]
-                call.fail(UNIMPLEMENTED, f"{path}: no such method")
-                continue
-            try:
-                request = method.read(message)
-            except DecodeError as error:
-                call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
-                continue
-            if call.head is not named or self._access is not None:
-                if not self._may(method, request, call):
-                    continue
-                named = call.head
-            if type(request) is QuickSend and len(request.messages) == 1:
-                sends.append((request, call))
-            elif type(request) is QuickAck:
-                acks.append((request, call))
-            else:
-                others.append((method, request, call))
-        if len(sends) == 1:
-            self._handle(self._send, *sends[0])
-        elif sends:
-            self._store(sends)
-        if acks:
-            self._consumers.ack_all(acks)
-        for each in others:
-            self._handle(*each)
-
-    def _may(self, method: _Method, request: Any, call: Call) -> bool:
-        """Whether the call may be made; it is answered if not."""
-        try:
-            client_id_of(call)
-            if self._access is not None:
-                self._access.check(method.name, request, call)
-        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
-            call.answer(_refusal(method, error))
-            return False
-        return True
-
-    def _store(self, sends: list[tuple[QuickSend, Call]]) -> None:
-        try:
-            self._producers.send_all(sends)
-        except Exception as error:  # noqa: BLE001 - as in `_may`
-            for _, call in sends:
-                call.answer(_refusal(self._send, error))
-
-    def _handle(self, method: _Method, request: Any, call: Call) -> None:
-        try:
-            pending = method.handle(request, call)
-        except Exception as error:  # noqa: BLE001 - as in `_may`
-            call.answer(_refusal(method, error))
-            return
-        if pending is not None:
-            task = asyncio.ensure_future(self._finish(method, call, pending))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    @staticmethod
-    async def _finish(method: _Method, call: Call, pending: Awaitable[Any]) -> None:
-        try:
-            content = framed((await pending).SerializeToString())
-        except Exception as error:  # noqa: BLE001 - as in `asked`
-            content = _refusal(method, error)
-        call.answer(content)
+        """Calls with one message each, which came together."""
+        self._unary.asked(asked)
 
     # --- Telemetry --------------------------------------------------------------------------------
 
@@ -343,20 +223,3 @@ class GrpcFront:
         if conversation is not None:
             conversation.left()
         self._refused.pop(call, None)
-
-
-def _method(name: str, handle: Handler) -> _Method:
-    read = _READ_QUICKLY.get(name) or getattr(pb, f"{name}Request").FromString
-    return _Method(name, read, getattr(pb, f"{name}Response"), handle)
-
-
-def _refusal(method: _Method, error: Exception) -> bytes:
-    """The answer that says what was wrong, framed."""
-    return framed(method.answer(status=status_of(expected(error))).SerializeToString())
-
-
-def _not_implemented(name: str) -> Handler:
-    def refuse(request: Any, call: Call) -> None:
-        raise HorologError(ErrorCode.NOT_IMPLEMENTED, f"{name} is not supported yet", field=name)
-
-    return refuse

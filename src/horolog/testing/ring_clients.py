@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.grpc_front import SERVICE
+from horolog.server.grpc_unary import SERVICE
 
 TOPIC = "ring"
 FAR_TOPIC = "ring-far"

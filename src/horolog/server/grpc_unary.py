@@ -1,0 +1,189 @@
+"""Calls of 5.x clients with one message each: read, handled, and refused; those that came together, together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
+from horolog.protocol.grpc.quick_sends import QuickSend, read_send
+from horolog.protocol.grpc.status import status_of
+from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
+from horolog.protocol.http2.request_head import RequestHead
+from horolog.server.call import Call, expected
+from horolog.server.grpc_access import GrpcAccess
+from horolog.server.grpc_consume import ConsumerCalls
+from horolog.server.grpc_produce import ProducerCalls
+from horolog.server.grpc_session import SessionCalls, client_id_of
+from horolog.server.grpc_transactions import TransactionCalls
+
+NOT_IMPLEMENTED = (
+    "UpdateOffset",
+    "GetOffset",
+    "QueryOffset",
+    "SyncLiteSubscription",
+    "PullMessage",
+)
+"""Calls that are answered with that status."""
+SERVICE = "apache.rocketmq.v2.MessagingService"
+_READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {
+    "SendMessage": read_send,
+    "AckMessage": read_ack,
+}
+Handler = Callable[[Any, Call], Awaitable[Any] | None]
+
+
+class _Method(NamedTuple):
+    """How a call is read, handled, and refused.
+
+    handle  answers by itself, now or later (None), or gives what will be the answer
+    """
+
+    name: str
+    read: Callable[[bytes], Any]
+    answer: Any
+    handle: Handler
+
+
+class UnaryCalls:
+    """Those of every connection of a front."""
+
+    def __init__(
+        self,
+        producers: ProducerCalls,
+        consumers: ConsumerCalls,
+        transactions: TransactionCalls,
+        sessions: SessionCalls,
+        access: GrpcAccess | None,
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._access = access
+        self._tasks: set[asyncio.Task[None]] = set()
+        handlers: dict[str, Handler] = {
+            "SendMessage": producers.send,
+            "ReceiveMessage": consumers.receive,
+            "AckMessage": consumers.ack,
+            "ChangeInvisibleDuration": consumers.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": consumers.forward_to_dead_letters,
+            "RecallMessage": producers.recall,
+            "EndTransaction": transactions.end,
+            "QueryRoute": sessions.query_route,
+            "QueryAssignment": sessions.query_assignment,
+            "Heartbeat": sessions.heartbeat,
+            "NotifyClientTermination": sessions.notify_client_termination,
+        }
+        handlers |= {name: _not_implemented(name) for name in NOT_IMPLEMENTED}
+        self._methods = {
+            f"/{SERVICE}/{name}".encode(): _method(name, handle)
+            for name, handle in handlers.items()
+        }
+        self._send = self._methods[f"/{SERVICE}/SendMessage".encode()]
+
+    @property
+    def paths(self) -> set[bytes]:
+        """Of the calls that are answered."""
+        return set(self._methods)
+
+    def stop(self) -> None:
+        """Give those up that are under way in tasks."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+        """Calls with one message each, which came together; sends of one message, and acks, are one command each time.
+
+        The others come after them, in their order.
+        """
+        sends: list[tuple[QuickSend, Call]] = []
+        acks: list[tuple[QuickAck, Call]] = []
+        others: list[tuple[_Method, Any, Call]] = []
+        named: RequestHead | None = None  # whose client is known
+        for call, message in asked:
+            method = self._methods.get(call.head.path)
+            if method is None:
+                path = call.head.path.decode("latin-1")[:200]
+                call.fail(UNIMPLEMENTED, f"{path}: no such method")
+                continue
+            try:
+                request = method.read(message)
+            except DecodeError as error:
+                call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
+                continue
+            if call.head is not named or self._access is not None:
+                if not self._may(method, request, call):
+                    continue
+                named = call.head
+            if type(request) is QuickSend and len(request.messages) == 1:
+                sends.append((request, call))
+            elif type(request) is QuickAck:
+                acks.append((request, call))
+            else:
+                others.append((method, request, call))
+        if len(sends) == 1:
+            self._handle(self._send, *sends[0])
+        elif sends:
+            self._store(sends)
+        if acks:
+            self._consumers.ack_all(acks)
+        for each in others:
+            self._handle(*each)
+
+    def _may(self, method: _Method, request: Any, call: Call) -> bool:
+        """Whether the call may be made; it is answered if not."""
+        try:
+            client_id_of(call)
+            if self._access is not None:
+                self._access.check(method.name, request, call)
+        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
+            call.answer(_refusal(method, error))
+            return False
+        return True
+
+    def _store(self, sends: list[tuple[QuickSend, Call]]) -> None:
+        try:
+            self._producers.send_all(sends)
+        except Exception as error:  # noqa: BLE001 - as in `_may`
+            for _, call in sends:
+                call.answer(_refusal(self._send, error))
+
+    def _handle(self, method: _Method, request: Any, call: Call) -> None:
+        try:
+            pending = method.handle(request, call)
+        except Exception as error:  # noqa: BLE001 - as in `_may`
+            call.answer(_refusal(method, error))
+            return
+        if pending is not None:
+            task = asyncio.ensure_future(self._finish(method, call, pending))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _finish(method: _Method, call: Call, pending: Awaitable[Any]) -> None:
+        try:
+            content = framed((await pending).SerializeToString())
+        except Exception as error:  # noqa: BLE001 - as in `asked`
+            content = _refusal(method, error)
+        call.answer(content)
+
+
+def _method(name: str, handle: Handler) -> _Method:
+    read = _READ_QUICKLY.get(name) or getattr(pb, f"{name}Request").FromString
+    return _Method(name, read, getattr(pb, f"{name}Response"), handle)
+
+
+def _refusal(method: _Method, error: Exception) -> bytes:
+    """The answer that says what was wrong, framed."""
+    return framed(method.answer(status=status_of(expected(error))).SerializeToString())
+
+
+def _not_implemented(name: str) -> Handler:
+    def refuse(request: Any, call: Call) -> None:
+        raise HorologError(ErrorCode.NOT_IMPLEMENTED, f"{name} is not supported yet", field=name)
+
+    return refuse
