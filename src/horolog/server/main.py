@@ -20,6 +20,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy.ma  # noqa: F401 - np.unique imports it when it is first called, and that is in a turn
+
 from horolog.access.guard import Guard
 from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
