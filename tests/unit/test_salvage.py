@@ -31,6 +31,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import CheckTransactions, SendHalf
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -211,6 +212,20 @@ def test_a_recall_of_what_is_lost_is_passed_over(sent) -> None:
     sent.clock.advance(60_001)
     sent.broker.settle()
     assert take_all(sent) == ["b"]
+
+
+def test_checks_of_a_transaction_after_what_is_lost_are_counted(sent) -> None:
+    send(sent, ["lost"])
+    half = encode(topic="t", body=b"x", message_id="half", type=MessageType.TRANSACTION)
+    (position,) = sent.broker.ask(SendHalf("t", [half])).origins
+    sent.broker.ask(CheckTransactions((position, position)))  # one record that has it twice
+    quiet(sent)
+    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + HEADER_BYTES + 100, 3)
+    assert "recovery row 4" in refused(sent).message
+    salvaged(sent)
+    assert sent.broker.shard.halves.open[position].checks == 2
+    (check,) = sent.broker.ask(CheckTransactions((position,)))
+    assert check.checks == 3
 
 
 def test_the_end_of_the_log_may_be_lost(sent) -> None:

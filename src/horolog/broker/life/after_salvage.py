@@ -207,7 +207,8 @@ class AfterSalvage:
         return True
 
     def _half_check(self, control: Control) -> bool:
-        for position, _, checks in control.content.tolist():
+        # The first row of each counts: a record may have a transaction twice.
+        for position, _, checks in reversed(control.content.tolist()):
             half = self._shard.halves.open.get(position)
             if half is not None:
                 half.checks = checks - 1
