@@ -195,3 +195,24 @@ def test_a_refusal_of_the_command_is_the_answer_to_each(tmp_path: Path) -> None:
             assert answer.status.code == pb.TOO_MANY_REQUESTS
 
     run(tmp_path, story)
+
+
+def test_a_mistake_of_ours_is_the_answer_to_each_and_the_connection_goes_on(tmp_path: Path) -> None:
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        one, _ = await prepare(door, front)
+        ask = engine.ask
+
+        def broken(command: Any, then: Callable[[object], None]) -> Ticket:
+            raise RuntimeError("broken")
+
+        engine.ask = broken  # type: ignore[method-assign]
+        peer = Peer(door, front)
+        peer.say(b"".join([peer.call(*ack("one", given)) for given in one[:3]]))
+        for _, _, answer in without_handles(await peer.answers(3)):
+            assert answer.status.code == pb.INTERNAL_SERVER_ERROR
+        engine.ask = ask  # type: ignore[method-assign]
+        peer.say(peer.call(*ack("one", one[3])))
+        *_, (_, _, answer) = without_handles(await peer.answers(4))
+        assert answer.status.code == pb.OK
+
+    run(tmp_path, story)

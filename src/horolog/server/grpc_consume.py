@@ -131,10 +131,9 @@ class ConsumerCalls:
             handles = [handle for request, _ in those for handle in request.receipt_handles]
             try:
                 command = Ack(check_group(group), check_topic(topic), handles)
-            except HorologError as error:
-                _acked_all(those, error)
-            else:
                 self._engine.ask(command, partial(_acked_all, those))
+            except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told to each of them
+                _acked_all(those, error)
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
