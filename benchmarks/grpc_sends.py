@@ -1,4 +1,4 @@
-"""Measure what a single send of a 5.x client costs without sockets: `python -m benchmarks.grpc_sends --messages 64000`.
+"""Measure what a send of a 5.x client costs without sockets: `python -m benchmarks.grpc_sends --messages 64000`.
 
 Frames as clients write them, in chunks as they come from sockets under load, go through the gRPC door and the core (`Core`
 of `benchmarks.recall`: real files, no syncs) and back to frames.  µs of CPU time of the one thread, for each message,
@@ -81,7 +81,12 @@ def _stamp(at_ms: int) -> Timestamp:
     return Timestamp(seconds=at_ms // 1_000, nanos=at_ms % 1_000 * 1_000_000)
 
 
-def _request(number: int) -> bytes:
+def _request(first: int, batch: int) -> bytes:
+    messages = [_message(number) for number in range(first, first + batch)]
+    return pb.SendMessageRequest(messages=messages).SerializeToString()
+
+
+def _message(number: int) -> pb.Message:
     system = pb.SystemProperties(
         message_id=f"01AABBCCDDEEFF0001{number:016X}",
         body_encoding=pb.IDENTITY,
@@ -90,12 +95,11 @@ def _request(number: int) -> bytes:
         born_host="benchmarks",
         delivery_timestamp=_stamp(NOW_MS + 10 * HOUR_MS + 100 + number * 7 % 900),
     )
-    message = pb.Message(topic=pb.Resource(name=TOPIC), body=BODY, system_properties=system)
-    return pb.SendMessageRequest(messages=[message]).SerializeToString()
+    return pb.Message(topic=pb.Resource(name=TOPIC), body=BODY, system_properties=system)
 
 
-def grpc_single(n: int, chunk: int, connections: int) -> dict[str, float]:
-    """µs a message of each part; a turn is a chunk of each connection."""
+def grpc_sends(n: int, chunk: int, batch: int, connections: int) -> dict[str, float]:
+    """µs a message of each part; a turn is a chunk of requests of `batch` messages of each connection."""
     core, later = Core(dedup_ms=120_000), _Later()
     core.ask(CreateTopic(TOPIC, TopicType.MIXED, 4))
     front = GrpcFront(cast(Engine, later))
@@ -115,13 +119,15 @@ def grpc_single(n: int, chunk: int, connections: int) -> dict[str, float]:
     head = block("SendMessage", "client")
     turns: list[tuple[float, float, float]] = []
     stream = -1
-    for first in range(0, n, chunk * connections):
+    share = chunk * connections * batch
+    for first in range(0, n, share):
         stream += 2
         streams = range(stream, stream + 2 * chunk, 2)
         stream = streams[-1]
         chunks = [
             b"".join(
-                call(head, each, _request(first + k * chunk + i)) for i, each in enumerate(streams)
+                call(head, each, _request(first + (k * chunk + i) * batch, batch))
+                for i, each in enumerate(streams)
             )
             for k in range(connections)
         ]
@@ -138,7 +144,6 @@ def grpc_single(n: int, chunk: int, connections: int) -> dict[str, float]:
         ended = time.thread_time()
         turns.append((taken - began, decided - taken, ended - decided))
         assert all(link.is_idle for link in links)
-    share = chunk * connections
     parts = [statistics.median(column) / share * 1e6 for column in zip(*turns, strict=True)]
     shown = dict(zip(("door", "core", "answer"), (round(part, 2) for part in parts), strict=True))
     return {**shown, "total": round(sum(parts), 2), "per_second": round(1e6 / sum(parts))}
@@ -149,12 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grpc_sends")
     parser.add_argument("--messages", type=int, default=64_000)
     parser.add_argument("--chunks", type=int, nargs="*", default=[1, 8, 64])
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--connections", type=int, default=2)
     options = parser.parse_args()
     for chunk in options.chunks:
-        share = chunk * options.connections
+        share = chunk * options.batch * options.connections
         n = min(options.messages, 2_000 * share) // share * share
-        row = grpc_single(n, chunk, options.connections)
+        row = grpc_sends(n, chunk, options.batch, options.connections)
         print(json.dumps({"chunk": chunk, **row}), flush=True)
 
 

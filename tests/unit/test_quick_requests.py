@@ -135,22 +135,23 @@ ONE = st.one_of(GOOD_MESSAGES, GOOD_MESSAGES, MESSAGES)
 
 
 @settings(max_examples=200)
-@given(st.lists(ONE, min_size=1, max_size=40))
-def test_sends_that_are_gathered_have_the_records_that_each_has_alone(messages) -> None:
-    raws = [pb.SendMessageRequest(messages=[each]).SerializeToString() for each in messages]
+@given(st.lists(st.lists(ONE, min_size=1, max_size=4), min_size=1, max_size=20))
+def test_sends_that_are_gathered_have_the_records_that_each_has_alone(batches) -> None:
+    raws = [pb.SendMessageRequest(messages=each).SerializeToString() for each in batches]
     requests = [each for each in map(read_send, raws) if isinstance(each, QuickSend)]
     found, alone = gather(requests, PEER)
     assert len({gathered.command.topic for gathered in found}) == len(found)
     places = [*alone]
-    for command, ids, own in found:
-        columns, at = command.columns(), 0
-        for place, name, size in zip(own, ids, columns.sizes, strict=True):
+    for command, ids, own, ends in found:
+        columns, at, first = command.columns(), 0, 0
+        for place, end in zip(own, ends, strict=True):
             single, refused = to_send_quickly(requests[place], PEER)
             assert not refused
-            assert single.columns() == (columns.records[at : at + size], [size])
-            assert requests[place].ids == [name.decode()]
-            at += size
-        assert at == len(columns.records)
+            sizes = columns.sizes[first:end]
+            assert single.columns() == (columns.records[at : at + sum(sizes)], sizes)
+            assert requests[place].ids == [name.decode() for name in ids[first:end]]
+            at, first = at + sum(sizes), end
+        assert (at, first) == (len(columns.records), len(ids))
         places += own
     assert sorted(places) == list(range(len(requests)))
     for place in alone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from itertools import pairwise
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -114,7 +115,10 @@ def test_stored_messages(entries) -> None:
     )
     given = [(name, offset, handle.encode()) for name, offset, handle in entries]
     assert all_stored(given) == framed(wanted.SerializeToString())
-    assert each_stored(given) == [all_stored([entry]) for entry in given]
+    assert each_stored(given, range(1, len(given) + 1)) == [all_stored([entry]) for entry in given]
+    ends = [end for end in range(1, len(given)) if end % 3] + [len(given)] * bool(given)
+    parts = [given[start:end] for start, end in pairwise([0, *ends])]
+    assert each_stored(given, ends) == list(map(all_stored, parts))
 
 
 @given(st.lists(st.tuples(st.one_of(st.just(""), TEXT), TEXT), max_size=5))

@@ -26,7 +26,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from horolog.errors import HorologError
 
@@ -125,13 +125,20 @@ class Sent:
     first_due_ms: dict[int, int] = field(default_factory=dict)
     due_ms: list[int] = field(default_factory=list)  # when each is due; past or 0: visible at once
 
-    def only(self, row: int) -> Sent:
-        """What became of one of the messages."""
+    def part(self, start: int, end: int) -> Sent:
+        """What became of some of the messages, those from `start` up to `end`."""
         return Sent(
-            [self.origins[row]],
-            [self.queue_ids[row]],
-            [self.queue_offsets[row]],
-            {0: self.refused[row]} if row in self.refused else {},
-            {0: self.first_due_ms[row]} if row in self.first_due_ms else {},
-            [self.due_ms[row]],
+            self.origins[start:end],
+            self.queue_ids[start:end],
+            self.queue_offsets[start:end],
+            _part(self.refused, start, end),
+            _part(self.first_due_ms, start, end),
+            self.due_ms[start:end],
         )
+
+
+_Value = TypeVar("_Value")
+
+
+def _part(rows: dict[int, _Value], start: int, end: int) -> dict[int, _Value]:
+    return {row - start: value for row, value in rows.items() if start <= row < end}

@@ -67,7 +67,7 @@ class ProducerCalls:
         self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
 
     def send_all(self, sends: Sequence[tuple[QuickSend, Call]]) -> None:
-        """Store the messages of requests of one message each that came together by one connection."""
+        """Store the messages of requests that came together by one connection."""
         found, alone = gather([request for request, _ in sends], sends[0][1].peer)
         for place in alone:
             self.send(*sends[place])
@@ -79,16 +79,18 @@ class ProducerCalls:
         topic, ids = gathered.command.topic, [name.decode() for name in gathered.ids]
         if isinstance(sent, Sent) and not sent.refused:
             try:
-                answers = each_stored(self._stored(topic, ids, sent))
+                answers = each_stored(self._stored(topic, ids, sent), gathered.ends)
             except Exception as error:  # noqa: BLE001 - as in `answer_with`
                 sent = error
             else:
                 answer_all(calls, answers)
                 return
         why = None if isinstance(sent, Sent) else expected(sent)
-        for row, (call, name) in enumerate(zip(calls, ids, strict=True)):
-            result = sent.only(row) if isinstance(sent, Sent) else why
-            self._sent(call, topic, [name], {}, result)
+        start = 0
+        for call, end in zip(calls, gathered.ends, strict=True):
+            result = sent.part(start, end) if isinstance(sent, Sent) else why
+            self._sent(call, topic, ids[start:end], {}, result)
+            start = end
 
     def _sent(
         self,

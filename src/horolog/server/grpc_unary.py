@@ -96,7 +96,7 @@ class UnaryCalls:
             task.cancel()
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message each, which came together; sends of one message, and acks, are one command each time.
+        """Calls with one message each, which came together; sends to one topic, and acks, are one command each time.
 
         The others come after them, in their order.
         """
@@ -119,13 +119,13 @@ class UnaryCalls:
                 if not self._may(method, request, call):
                     continue
                 named = call.head
-            if type(request) is QuickSend and len(request.messages) == 1:
+            if type(request) is QuickSend:
                 sends.append((request, call))
             elif type(request) is QuickAck:
                 acks.append((request, call))
             else:
                 others.append((method, request, call))
-        if len(sends) == 1:
+        if len(sends) == 1 and len(sends[0][0].messages) == 1:
             self._handle(self._send, *sends[0])
         elif sends:
             self._store(sends)

@@ -1,14 +1,14 @@
 """Commands of sends that were read without protobuf's objects (`quick_sends`).
 
-A request is a command of its own (`to_send_quickly`); requests of one message each that came together are one command
-for each topic (`gather`), so what a command costs is shared by them, and each call has its own answer.  A message that
-breaks a limit is for protobuf's way, for the words of its refusal.
+A request is a command of its own (`to_send_quickly`); requests that came together are one command for each topic
+(`gather`), so what a command costs is shared by them, and each call has its own answer.  A message that breaks a limit
+is for protobuf's way, for the words of its refusal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX, PROPERTIES_MAX, STORED_PROPERTIES_MAX
@@ -75,16 +75,18 @@ class Gathered(NamedTuple):
     """Sends to one topic as a command.
 
     ids     of its messages
-    places  of the request of each, among those that were gathered
+    places  of its requests, among those that were gathered
+    ends    where in `ids` the messages of each request end
     """
 
     command: SendMessages
     ids: list[bytes]
     places: list[int]
+    ends: list[int]
 
 
 def gather(requests: Sequence[QuickSend], peer: Peer) -> tuple[list[Gathered], list[int]]:
-    """Commands for requests of one message each, and the places of those that must go alone."""
+    """Commands for requests, and the places of those that must go alone."""
     of_topics: dict[str, list[int]] = {}
     for place, request in enumerate(requests):
         of_topics.setdefault(request.topic, []).append(place)
@@ -96,28 +98,28 @@ def gather(requests: Sequence[QuickSend], peer: Peer) -> tuple[list[Gathered], l
         except HorologError:
             alone += places
             continue
-        gathered = _gather(topic, [(place, requests[place].messages[0]) for place in places], peer)
-        taken = set(gathered.places)
-        alone += [place for place in places if place not in taken]
-        if taken:
-            found.append(gathered)
+        rows: list[tuple[Any, ...]] = []
+        taken: list[int] = []
+        ends: list[int] = []
+        for place in places:
+            made = _rows(topic, requests[place].messages)
+            if made is None:
+                alone.append(place)
+                continue
+            rows += made
+            taken.append(place)
+            ends.append(len(rows))
+        if rows:
+            messages = Messages(*zip(*rows, strict=True))
+            records = records_of(topic.encode(), peer, messages)
+            found.append(Gathered(SendMessages(topic, records), list(messages.ids), taken, ends))
     return found, alone
 
 
-def _gather(topic: str, cuts: list[tuple[int, Cut]], peer: Peer) -> Gathered:
-    """Those of the messages that break no limit."""
-    bodies: list[bytes] = []
-    texts: list[bytes] = []
-    ids: list[bytes] = []
-    keyed: list[bool] = []
-    sys_flags: list[int] = []
-    born: list[int] = []
-    codes: list[int] = []
-    groups: list[int] = []
-    due: list[int] = []
-    places: list[int] = []
-    for place, cut in cuts:
-        message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ = cut
+def _rows(topic: str, cuts: Sequence[Cut]) -> list[tuple[Any, ...]] | None:
+    """Messages as rows of `Messages`; None if one of them breaks a limit."""
+    rows: list[tuple[Any, ...]] = []
+    for message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ in cuts:
         (untimed, timed), sys_flag, code, has_keys, host, marks, group, trace, marks_size = shape
         kind = timed if due_ms else untimed
         if (
@@ -125,32 +127,18 @@ def _gather(topic: str, cuts: list[tuple[int, Cut]], peer: Peer) -> Gathered:
             or not 0 < len(body) <= BODY_MAX
             or user_size + marks_size > PROPERTIES_MAX
         ):
-            continue
+            return None
         try:
             born_ms, made = of_producer(topic, seconds, nanos, host)
         except HorologError:
-            continue
+            return None
         timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
         text = b"".join((user, made, trace, _UNIQ_KEY, message_id, b"\x02", marks, timer))
         if len(text) > STORED_PROPERTIES_MAX:
-            continue
-        places.append(place)
-        ids.append(message_id)
-        bodies.append(body)
-        texts.append(text)
-        sys_flags.append(sys_flag)
-        born.append(born_ms)
-        keyed.append(has_keys)
-        codes.append(code)
-        groups.append(group)
-        due.append(due_ms)
-    zeros = [0] * len(ids)
-    messages = Messages(
-        bodies, zeros, [ANY_QUEUE] * len(ids), sys_flags, zeros, born, texts, ids, keyed, codes,
-        groups, due, zeros,
-    )  # fmt: skip
-    records = records_of(topic.encode(), peer, messages) if ids else NewRecords(b"", [])
-    return Gathered(SendMessages(topic, records), ids, places)
+            return None
+        head = has_keys, code, group, due_ms, 0
+        rows.append((body, 0, ANY_QUEUE, sys_flag, 0, born_ms, text, message_id, *head))
+    return rows
 
 
 def _kind(group: int, due_ms: int) -> MessageType:

@@ -65,39 +65,51 @@ def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
         name = message_id.encode()
+        if handle and not offset:
+            front, between, after = _scheduled_entry(len(name), len(handle))
+            parts += (front, name, between, name, after, handle)
+            continue
         front, between = _stored_front(len(name))
-        after = _HANDLE_AT_5 + varint(len(handle))
-        if offset:
-            after = b"".join((_OFFSET_AT_4, varint(offset), after if handle else b""))
-        elif not handle:
-            after = b""
+        after = _OFFSET_AT_4 + varint(offset) if offset else b""
+        if handle:
+            after = b"".join((after, _HANDLE_AT_5, varint(len(handle))))
         size = len(front) + len(between) + 2 * len(name) + len(after) + len(handle)
         parts += (_ENTRY_AT_2, varint(size), front, name, between, name, after, handle)
     return framed(b"".join(parts))
 
 
-def each_stored(entries: Iterable[tuple[str, int, bytes]]) -> list[bytes]:
-    """For each entry the framed SendMessageResponse in which it is the only one."""
+def each_stored(entries: Sequence[tuple[str, int, bytes]], ends: Sequence[int]) -> list[bytes]:
+    """The framed SendMessageResponse of each request, whose entries end in `entries` where `ends` says."""
     found = []
-    for message_id, offset, handle in entries:
-        if offset or not handle:
-            found.append(all_stored(((message_id, offset, handle),)))
-            continue
-        name = message_id.encode()
-        front, between, after = _scheduled_front(len(name), len(handle))
-        found.append(b"".join((front, name, between, name, after, handle)))
+    start = 0
+    for end in ends:
+        message_id, offset, handle = entries[start]
+        if end > start + 1 or offset or not handle:
+            found.append(all_stored(entries[start:end]))
+        else:
+            name = message_id.encode()
+            front, between, after = _scheduled_front(len(name), len(handle))
+            found.append(b"".join((front, name, between, name, after, handle)))
+        start = end
     return found
 
 
 @lru_cache(maxsize=256)
 def _scheduled_front(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
     """The framed answer to a scheduled message, up to its id, the second one, and the handle that it ends with."""
+    front, between, after = _scheduled_entry(name_bytes, handle_bytes)
+    front = _OK_AT_1 + front
+    whole = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
+    return whole.to_bytes(PREFIX_BYTES, "big") + front, between, after
+
+
+@lru_cache(maxsize=256)
+def _scheduled_entry(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
+    """The entry of a scheduled message, up to its id, the second one, and the handle that it ends with."""
     front, between = _stored_front(name_bytes)
     after = _HANDLE_AT_5 + varint(handle_bytes)
     size = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
-    front = b"".join((_OK_AT_1, _ENTRY_AT_2, varint(size), front))
-    whole = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
-    return whole.to_bytes(PREFIX_BYTES, "big") + front, between, after
+    return b"".join((_ENTRY_AT_2, varint(size), front)), between, after
 
 
 @lru_cache(maxsize=256)
