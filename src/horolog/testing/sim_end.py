@@ -48,7 +48,7 @@ def drain(sim: Simulation) -> None:
     sim.late.finish(lost_allowed=sim.rot is not None)
     rotten = () if sim.rot is None else sim.rot.keys
     sim.movers.finish(lost_allowed=sim.rot is not None, rotten=rotten)
-    sim.schedules.finish(sim.clock.wall_ms(), lost_allowed=sim.rot is not None)
+    sim.schedules.finish(lost_allowed=sim.rot is not None)
     sim.back_offs.finish(lambda: _crash(sim), lost_allowed=sim.rot is not None)
     sim.history.final(
         delivered, lost_allowed=False, dropped=lambda topic, name: _dropped(sim, topic, name)

@@ -78,6 +78,7 @@ class Schedules:
         self._newest: dict[str, object] = {}  # the last change of each that was asked for
         self._cancelled: set[str] = set()  # message ids, as answered
         self._latest_ms = 0  # that the clock has shown
+        self._removed_ms = 0  # when those that were left were removed
 
     def begin(self) -> None:
         """Make the topic."""
@@ -159,6 +160,7 @@ class Schedules:
 
     def remove_all(self, wall_ms: int) -> None:
         """Everything that is due is handed over: remove what is left, so that nothing waits."""
+        self._removed_ms = wall_ms
         self._latest_ms = max(self._latest_ms, wall_ms)
         while page := self._broker.ask(ListSchedules()):
             for view in page:
@@ -167,8 +169,8 @@ class Schedules:
                 self._broker.ask(RemoveSchedule(view.name))
         self._broker.settle()
 
-    def finish(self, wall_ms: int, *, lost_allowed: bool) -> None:
-        """Compare."""
+    def finish(self, *, lost_allowed: bool) -> None:
+        """Compare; after `remove_all`."""
         found = self._consume()
         for of in ("number", "nominal_ms", "message_id"):
             times = Counter((each.schedule, getattr(each, of)) for each in found)
@@ -182,7 +184,7 @@ class Schedules:
             return
         for name, view in self._made.items():
             if name not in self._touched:
-                self._check_whole(view, [each for each in found if each.schedule == name], wall_ms)
+                self._check_whole(view, [each for each in found if each.schedule == name])
 
     def _check(self, fired: _Fired) -> None:
         if fired.schedule not in self._asked:
@@ -197,22 +199,21 @@ class Schedules:
                 f"P8: {fired}, and the schedule was paused or removed at {ended_ms}"
             )
 
-    def _check_whole(self, view: ScheduleView, found: list[_Fired], wall_ms: int) -> None:
+    def _check_whole(self, view: ScheduleView, found: list[_Fired]) -> None:
         """Of a schedule that nobody touched: what fired is of the rule, and if it makes up for all, nothing is missing."""
         rule, cursor, calendar = view.rule.since(view.created_ms), Cursor(view.created_ms), Zones()
-        latest_ms = max(self._latest_ms, wall_ms)
         times = {each.nominal_ms: each for each in found}
         for at_ms, each in times.items():
             given = calendar.after(rule, Cursor(at_ms - 1))
             if given is None or given.at_ms != at_ms or at_ms <= view.created_ms:
                 raise PromiseBroken(f"P2: {each} is for a time that {rule} does not give")
-            if each.due_ms != due_of(view.name, rule, at_ms) or each.due_ms > latest_ms:
+            if each.due_ms != due_of(view.name, rule, at_ms) or each.due_ms > self._latest_ms:
                 raise PromiseBroken(f"P1: {each} is due at a time that {rule} does not give")
         if rule.missed is not Missed.ALL:
             return
         for number in range(1, rule.times + 1):
             later = calendar.after(rule, cursor)
-            if later is None or due_of(view.name, rule, later.at_ms) > wall_ms:
+            if later is None or due_of(view.name, rule, later.at_ms) > self._removed_ms:
                 return
             cursor = later
             if cursor.at_ms not in times or times[cursor.at_ms].number != number:
