@@ -126,7 +126,10 @@ def test_a_poll_after_its_clients_good_bye_does_not_wait(tmp_path) -> None:
     async def story(door: Door) -> None:
         await door.call("NotifyClientTermination", BYE)
         assert await waits(door, long_polling_timeout=LONG) < 10
-        await door.call("Heartbeat", pb.HeartbeatRequest(client_type=pb.SIMPLE_CONSUMER))
+        await door.call(
+            "Heartbeat",
+            pb.HeartbeatRequest(client_type=pb.SIMPLE_CONSUMER, group=pb.Resource(name="g")),
+        )
         again = asyncio.ensure_future(door.receive(timeout_s=30, long_polling_timeout=LONG))
         await parked(door, 1)
         await door.call("SendMessage", sending(message()))

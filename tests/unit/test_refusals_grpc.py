@@ -92,6 +92,16 @@ CASES = [
         HEADERS[1:],
     ),
     Case("Heartbeat", "a client that has said nothing of itself", lambda _: pb.HeartbeatRequest()),
+    Case(
+        "Heartbeat",
+        "a consumer without a group",
+        lambda _: pb.HeartbeatRequest(client_type=pb.SIMPLE_CONSUMER),
+    ),
+    Case(
+        "Heartbeat",
+        "a group with a blank",
+        lambda _: pb.HeartbeatRequest(client_type=pb.PUSH_CONSUMER, group=resource("a b")),
+    ),
     route("no endpoints", "mixed", pb.Endpoints()),
     route("a blank topic", " "),
     route("a topic of 128 characters", LONG_TOPIC),
@@ -161,6 +171,7 @@ CASES = [
     receive(
         "an invisible time of more than 12 h", invisible_duration=Duration(seconds=12 * HOUR_S + 1)
     ),
+    receive("a negative number of messages", batch_size=-1),
     receive("a negative polling time", long_polling_timeout=Duration(seconds=-1)),
     ack("no entry"),
     ack("a blank group", "?", group=""),

@@ -117,7 +117,7 @@ class Clients:
         return self._gone.get(client_id) is not None
 
 
-_CONSUMES = {
+CONSUMERS = {
     pb.PUSH_CONSUMER: PUSH,
     pb.SIMPLE_CONSUMER: SIMPLE,
     pb.PULL_CONSUMER: PULL,
@@ -206,7 +206,7 @@ class Streams:
         if settings.HasField("subscription"):
             group = name_of(settings.subscription.group)
             topics = [entry.topic for entry in settings.subscription.subscriptions]
-            consumes = _CONSUMES.get(settings.client_type, PUSH)
+            consumes = CONSUMERS.get(settings.client_type, PUSH)
             self._of_group.setdefault(group, {})[stream] = None
             self.wanted.put(group, settings.subscription)
         self._of_client[stream.client_id] = stream

@@ -240,6 +240,8 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
             f"unknown type {request.filter_expression.type}; use TAG or SQL",
             code=ErrorCode.ILLEGAL_FILTER,
         )
+    if request.batch_size < 0:
+        raise refused("batch_size", f"{request.batch_size}; 0 or more messages are allowed")
     invisible = 0
     if not request.auto_renew:
         invisible = check_invisible(

@@ -23,7 +23,7 @@ from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call
 from horolog.server.connected import Origin
 from horolog.server.grpc_access import GrpcAccess
-from horolog.server.grpc_clients import Clients, ClientSettings, Streams
+from horolog.server.grpc_clients import CONSUMERS, Clients, ClientSettings, Streams
 from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.loop import Engine
@@ -190,6 +190,8 @@ class SessionCalls:
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         """The client lives."""
         client_id = client_id_of(call)
+        if request.client_type in CONSUMERS or request.HasField("group"):
+            check_group(name_of(request.group))
         if not self._clients.beat(client_id, request.client_type):
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
