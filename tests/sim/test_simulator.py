@@ -52,6 +52,13 @@ def test_promises_hold_for_10000_seeds(capsys) -> None:
     seeds(capsys, "--seeds", "10000", "--first", "1000")
 
 
+@pytest.mark.parametrize("seed", [100_630, 104_398])
+def test_seeds_that_a_check_was_wrong_about(seed) -> None:
+    """What fires after its schedule has gone; what is taken back after a message that became a dead letter."""
+    failure = run_seed(seed)
+    assert not failure, failure
+
+
 @pytest.mark.parametrize("seed", [0, 7, 8, 33, 36, 55, 81, 91, 108, 196])
 def test_only_those_whose_bits_flipped_are_missing(seed) -> None:
     """Each seed has found something: reads that ended the broker, garbled bodies, a tail that was none."""

@@ -196,11 +196,26 @@ class InOrder:
             key = self._keys[place] = known[properties.SHARDING_KEY]
             if first.setdefault(key, place) == place:
                 until, who = self._until.get(place, (0, ""))
-                if until > mono_ms and not (who and who == receive):
+                is_had = until > mono_ms and not (who and who == receive)
+                if is_had and not self._one_failed_before(place, key, mono_ms):
                     self._breaches.append(f"{place} was given out, and somebody had it")
                 self._revoke_after(place, key)
             self._held[place] = each.receipt_handle
             self._until[place] = until_ms, receive
+
+    def _one_failed_before(self, place: _Place, key: str, mono_ms: int) -> bool:
+        """Whether one before it in its group is nobody's and not done: a receive that finds it takes this one back.
+
+        It need not be given out itself: at its last attempt it goes to the dead letters.
+        """
+        return any(
+            at.queue == place.queue
+            and at.offset < place.offset
+            and name == key
+            and at not in self._done
+            and self._until.get(at, (0, ""))[0] <= mono_ms
+            for at, name in self._keys.items()
+        )
 
     def _revoke_after(self, first: _Place, key: str) -> None:
         """A message was given out: later ones of its group are nobody's."""
