@@ -180,7 +180,7 @@ def searching(total: int, span_ms: int) -> None:
             parts = [Part(run, 0, run.rows) for run in runs]
             merge(disk, RUNS, parts, [START_MS], ["one"], log_id=LOG_ID)
             rows.append(search(disk))
-    columns = ["rows", "open", "`row_at`", "second: rows", "load", "`find_key` first", "again"]
+    columns = ["rows", "open", "`row_at`", "second: rows", "load", "`rows_of_key` first", "again"]
     table("Searching one run", [*columns, "`find` of 4 000, each", "`second_counts`"], rows)
 
 
@@ -189,9 +189,10 @@ def search(disk: Disk) -> list[object]:
     opened = best(lambda: Run.open(disk, RUNS, "one", LOG_ID))
     run = Run.open(disk, RUNS, "one", LOG_ID)
     middle = int(run.slice(run.rows // 2, run.rows // 2 + 1)["due_ms"][0])
-    first, stop = run.rows_of_second(middle // 1000)
+    second = middle // 1000 * 1000
+    first, stop = run.row_at(second), run.row_at(second + 1000)
     key = int(run.slice(run.rows // 3, run.rows // 3 + 1)["key"][0])
-    cold = best(lambda: run.find_key(key), 1)
+    cold = best(lambda: run.rows_of_key(key), 1)
     sample = run.entries(np.arange(0, run.rows, max(1, run.rows // 4_000)))
     found = best(lambda: run.find(sample["due_ms"], sample["origin"]))
     return [
@@ -199,9 +200,9 @@ def search(disk: Disk) -> list[object]:
         f"{opened * 1e3:.2f} ms",
         f"{best(lambda: run.row_at(middle), 50) * 1e6:.0f} µs",
         stop - first,
-        f"{best(lambda: run.readable(*run.rows_of_second(middle // 1000)), 50) * 1e6:.0f} µs",
+        f"{best(lambda: run.readable(run.row_at(second), run.row_at(second + 1000)), 50) * 1e6:.0f} µs",
         f"{cold * 1e3:.1f} ms",
-        f"{best(lambda: run.find_key(key)) * 1e6:.0f} µs",
+        f"{best(lambda: run.rows_of_key(key)) * 1e6:.0f} µs",
         f"{found / len(sample) * 1e6:.2f} µs",
         f"{best(lambda: run.second_counts(middle // 3_600_000, 0, run.rows)) * 1e3:.1f} ms",
     ]
@@ -220,8 +221,8 @@ def probe(runs: list[Run], span_ms: int) -> list[str]:
         moved.append(between - began)
         loaded.append(time.perf_counter() - began)
     for run in runs:
-        run.find_key(5)  # compares the CRCs
-    key = best(lambda: [run.find_key(5) for run in runs])
+        run.rows_of_key(5)  # compares the CRCs
+    key = best(lambda: [run.rows_of_key(5) for run in runs])
     times = [float(np.median(moved)), float(np.median(loaded)), key]
     return [f"{each * 1e6:.0f} µs" for each in times]
 
@@ -233,7 +234,7 @@ def probing(total: int, span_ms: int) -> None:
         with fresh() as disk:
             runs, *_ = make(disk, total // count * (RECORD_BYTES + ENTRY.itemsize), total, span_ms)
             rows.append([len(runs), runs[0].rows, *probe(runs, span_ms)])
-    columns = ["runs", "rows of each", "cursors moved 10 s on", "10 s loaded", "`find_key`"]
+    columns = ["runs", "rows of each", "cursors moved 10 s on", "10 s loaded", "`rows_of_key`"]
     table("Probing all runs", columns, rows)
 
 

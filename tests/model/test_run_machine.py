@@ -175,7 +175,7 @@ class RunMachine(RuleBasedStateMachine):
         for each in self.open.values():
             at = int(each.run.find(due, origin)[0])
             if each.first <= at < each.stop and at not in each.gone:
-                assert at in each.run.find_key(row.key, each.first, each.stop).tolist()
+                assert at in each.run.rows_of_key(row.key)
                 each.gone.add(at)
                 holders += 1
         assert holders == 1
@@ -201,10 +201,11 @@ class RunMachine(RuleBasedStateMachine):
         by_key, by_second = [], []
         second += self.now_ms // 1000
         for each in self.open.values():
-            live = [i for i in each.run.find_key(key, each.first, each.stop) if i not in each.gone]
+            found = each.run.rows_of_key(key)
+            live = [i for i in found if each.first <= i < each.stop and i not in each.gone]
             by_key += [int(origin) for origin in each.run.entries(np.array(live, int))["origin"]]
-            first, stop = each.run.rows_of_second(second)
-            first, stop = max(first, each.first), min(stop, each.stop)
+            first = max(each.first, each.run.row_at(second * 1000))
+            stop = min(each.stop, each.run.row_at(second * 1000 + 1000))
             rows = rows_of(each.run, first, max(first, stop))
             by_second += [row.origin for i, row in enumerate(rows, first) if i not in each.gone]
             counts = each.run.second_counts(second // 3_600, each.first, each.stop)

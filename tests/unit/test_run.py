@@ -62,7 +62,7 @@ def test_searches_by_time(n: int) -> None:
         for at in (moment - 1, moment, moment + 1):
             assert run.row_at(at) == due.searchsorted(at)
     second = int(due[n // 2]) // 1000
-    first, stop = run.rows_of_second(second)
+    first, stop = run.row_at(second * 1000), run.row_at(second * 1000 + 1000)
     assert due[first:stop].tolist() == [each for each in due.tolist() if each // 1000 == second]
     for hour in (0, 1, 2, 900):
         inside = due[2 : n - 3][due[2 : n - 3] // HOUR_MS == hour] // 1000 % 3_600
@@ -104,18 +104,21 @@ def test_finds_keys_over_several_groups() -> None:
     n = 2 * GROUP_ROWS + 500
     run = made(new_disk(), source := many(n, keys=20_000, size=1))
     keys = run.slice(0, n)["key"]
-    for key in (0, 5, 19_999, 20_000):
-        expected = np.flatnonzero(keys == key)
-        assert run.find_key(key).tolist() == expected.tolist()
-        inside = expected[(expected >= 1_000) & (expected < n - 9_000)]
-        assert run.find_key(key, 1_000, n - 9_000).tolist() == inside.tolist()
-    assert run.find_key(5, 10, 10).tolist() == []
-    wanted = np.array([9, 1 << 63, 7, 9, 20_000], np.uint64)
-    pairs = list(zip(*(each.tolist() for each in run.find_keys(wanted)), strict=True))
-    assert pairs == [
-        (i, row) for i, key in enumerate(wanted) for row in np.flatnonzero(keys == key)
-    ]
+    for key in (0, 5, 9, 19_999, 20_000, 1 << 63):
+        assert run.rows_of_key(key) == np.flatnonzero(keys == key).tolist()
     assert len(source.entries) == n
+
+
+def test_finds_keys_of_a_millisecond_that_has_most_rows() -> None:
+    n = 3 * FENCE_ROWS
+    source = Source([HOUR_MS + (500 if i % 9 else i) for i in range(n)], keys=50, size=1)
+    run = made(new_disk(), source)
+    entries = run.slice(0, n)
+    for due in (HOUR_MS + 9, HOUR_MS + 500):
+        expected = np.flatnonzero((entries["key"] == 7) & (entries["due_ms"] == due))
+        found = run.rows_of_key(7, due)
+        assert set(expected.tolist()) <= set(found)
+        assert (run.entries(np.array(found, np.int64))["key"] == 7).all()
 
 
 def test_the_directory_counts_every_topic_of_every_hour() -> None:

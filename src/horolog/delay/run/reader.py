@@ -30,7 +30,7 @@ from horolog.delay.run.format import (
     is_adopted,
     run_path,
 )
-from horolog.delay.run.keys import KeyGroups, Rows, spread
+from horolog.delay.run.keys import KeyGroups, Rows
 from horolog.delay.run.search import RowSearch
 from horolog.errors import Problem
 from horolog.limits import HOUR_MS, MIB
@@ -70,9 +70,8 @@ class Run:
         fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at)
         self._search = RowSearch(self._index, fences, self.readable)
         groups = -(-rows // GROUP_ROWS)
-        self._keys = KeyGroups(
-            view, np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at)
-        )
+        key_directory = np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at)
+        self._keys = KeyGroups(view, key_directory, self._say)
         self._directory: npt.NDArray[Any] | None = None
         self._damaged: set[int] = set()
 
@@ -186,10 +185,6 @@ class Run:
         """The first row due at or after a moment; `rows` if there is none.  Looks into one block of 1 024 rows."""
         return self._search.row_at(due_ms)
 
-    def rows_of_second(self, second: int) -> tuple[int, int]:
-        """The rows [first, stop) due in a UTC epoch second."""
-        return self.row_at(second * 1000), self.row_at(second * 1000 + 1000)
-
     def second_counts(self, hour: int, first: int, stop: int) -> Rows:
         """How many rows of [first, stop) are due in each second of an hour: 3 600 counts, by search."""
         due = hour * HOUR_MS + 1000 * np.arange(_SECONDS + 1)
@@ -214,11 +209,6 @@ class Run:
 
     # --- search by key --------------------------------------------------------------------------
 
-    def find_key(self, key: int, first: int = 0, stop: int | None = None) -> Rows:
-        """The readable rows of [first, stop) with this key hash, ascending."""
-        _, rows = self._find_keys(np.array([key], np.uint64), first, stop)
-        return np.sort(rows)
-
     def rows_of_key(self, key: int, due_ms: int | None = None) -> list[int]:
         """Rows that have this key hash, ascending; with `due_ms` only those that may be due then.
 
@@ -231,60 +221,17 @@ class Run:
                 return self._search.having_key(first, stop, key)
         found: list[int] = []
         for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
+            base = group * GROUP_ROWS
             if self._keys.is_intact(group):
-                base = group * GROUP_ROWS
                 found += [base + row for row in self._keys.find_one(group, key)]
             else:
-                _, rows = self._find_in_group(np.array([key], np.uint64), group)
-                found += rows.tolist()
+                entries, rows, _ = self.readable(base, min(self.rows, base + GROUP_ROWS))
+                found += rows[entries["key"] == key].tolist()
         return sorted(row for row in found if first <= row < stop)
-
-    def find_keys(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Pairs (place in `keys`, readable row with that key hash), ascending."""
-        order = np.argsort(keys)
-        place, rows = self._find_keys(keys[order], 0, None)
-        place = order[place]
-        ascending = np.lexsort((rows, place))
-        return place[ascending], rows[ascending]
-
-    def _find_keys(
-        self, keys: npt.NDArray[np.uint64], first: int, stop: int | None
-    ) -> tuple[Rows, Rows]:
-        """The same for keys that ascend, in any order."""
-        stop = self.rows if stop is None else min(stop, self.rows)
-        none = np.empty(0, np.int64)
-        places, found = [none], [none]
-        for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
-            place, rows = self._find_in_group(keys, group)
-            if len(place):
-                places.append(place)
-                found.append(rows)
-        place, rows = np.concatenate(places), np.concatenate(found)
-        inside = (rows >= first) & (rows < stop)
-        place, rows = place[inside], rows[inside]
-        good = is_readable(self._index[rows])
-        if not good.all():
-            self._report(rows[~good])
-        return place[good], rows[good]
-
-    def _find_in_group(self, keys: npt.NDArray[np.uint64], group: int) -> tuple[Rows, Rows]:
-        first = group * GROUP_ROWS
-        is_new = self._keys.is_new(group)
-        if self._keys.is_intact(group):
-            place, within = self._keys.search(group, keys)
-            return place, first + within
-        if is_new:
-            self._say(f"key group {group} is damaged; its rows are scanned instead")
-        entries, rows, _ = self.readable(first, min(self.rows, first + GROUP_ROWS))
-        low = keys.searchsorted(entries["key"])
-        length = keys.searchsorted(entries["key"], side="right") - low
-        hit = np.flatnonzero(length)
-        again, place = spread(rows[hit], low[hit], length[hit])
-        return place, again
 
     def close(self) -> None:
         """Give the mapping back; arrays and records that were handed out keep it until they are dropped."""
         self.view = memoryview(b"")
         self._index, self._directory = np.empty(0, ENTRY), None
         self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)
-        self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP))
+        self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP), self._say)

@@ -123,13 +123,5 @@ class BlankRun(Run):
         """Nothing is found."""
         return []
 
-    def find_key(self, key: int, first: int = 0, stop: int | None = None) -> Rows:
-        """Nothing is found."""
-        return _NO_ROWS
-
-    def find_keys(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Nothing is found."""
-        return _NO_ROWS, _NO_ROWS
-
     def close(self) -> None:
         """Nothing is open."""
