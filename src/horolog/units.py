@@ -113,12 +113,12 @@ def _parse_iso_ms(text: str, field: str) -> int:
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
-def parse_hour(text: str, *, field: str = "hour") -> int:
+def parse_hour(text: str) -> int:
     """An hour number (epoch ms // 3 600 000): as such a number, or as any time inside that hour."""
     stripped = text.strip()
     if _HOUR_NUMBER.match(stripped):
         return int(stripped)
-    return parse_time_ms(stripped, field=field) // HOUR_MS
+    return parse_time_ms(stripped, field="hour") // HOUR_MS
 
 
 def format_time_ms(epoch_ms: int) -> str:

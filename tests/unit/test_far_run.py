@@ -105,7 +105,7 @@ def test_verify_counts_rows_passed_over(disk, late) -> None:
         log=LogBytes(reading, "log", 1 << 16),
         start=start,
         balance=balance,
-        adoptions=AdoptionCheck(start),
+        adoptions=AdoptionCheck(),
     )
     kept = [finding.what for finding in findings.kept]
     assert kept == []

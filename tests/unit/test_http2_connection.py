@@ -55,7 +55,7 @@ def test_a_request_and_its_answer() -> None:
         (Type.DATA, 0, 1, b"world"),
         (Type.HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS),
     ]
-    assert connection.open_streams == 0
+    assert not connection.is_open(1)
     connection.check_invariants()
 
 
@@ -127,7 +127,7 @@ def test_frames_after_an_early_answer_are_passed_over() -> None:
     connection.receive(headers(1), 0)
     connection.out.end(1, HEAD)
     assert resets(connection) == []
-    assert connection.open_streams == 0
+    assert not connection.is_open(1)
     assert connection.receive(body_frame(1, b"late") + body_frame(1, b"later", END_STREAM), 0) == []
     assert not connection.closed
     connection.check_invariants()

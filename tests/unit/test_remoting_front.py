@@ -195,7 +195,7 @@ def test_a_client_that_says_nothing_any_more_is_forgotten(tmp_path: Path) -> Non
         (member,) = door.within(lambda: registry.members("g"))
         assert door.within(lambda: registry.expire(member.seen_ms + 120_000)) == set()
         assert door.within(lambda: registry.expire(member.seen_ms + 120_001)) == {"g"}
-        assert door.within(lambda: (registry.consumer_groups, registry.producer_groups)) == ([], [])
+        assert door.within(lambda: list(registry.connected())) == []
 
 
 def test_a_heartbeat_of_the_cpp_client(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_heartbeat_that_is_none_changes_nothing(tmp_path: Path, body: bytes, w
     with remoting_door(tmp_path) as door, door.client() as client:
         answer = client.call(Code.HEART_BEAT, body=body)
         assert (answer.code, answer.remark) == (29, why)
-        assert door.within(lambda: door.front.node.registry.consumer_groups) == []
+        assert door.within(lambda: list(door.front.node.registry.connected())) == []
 
 
 def test_a_filter_that_the_broker_has_not_is_refused_beforehand(tmp_path: Path) -> None:

@@ -55,14 +55,12 @@ def text(
     return Parameter(name, schema, meaning, required)
 
 
-def whole(
-    name: str, low: int, high: int, default: int | None = None, meaning: str = ""
-) -> Parameter:
+def whole(name: str, low: int, high: int, default: int | None = None) -> Parameter:
     """A whole number."""
     schema: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": high}
     if default is not None:
         schema["default"] = default
-    return Parameter(name, schema, meaning)
+    return Parameter(name, schema, "")
 
 
 def flag(name: str, meaning: str = "") -> Parameter:

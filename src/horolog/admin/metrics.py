@@ -13,12 +13,6 @@ from horolog.errors import ErrorCode, refused
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
-    from horolog.metrics.figures import Figures
-
-
-def figures_of(request: Request) -> Figures:
-    """What reads present values; NOT_FOUND where there is no running broker."""
-    return _exposition_of(request).figures
 
 
 def _exposition_of(request: Request) -> Exposition:

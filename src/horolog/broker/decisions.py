@@ -178,9 +178,9 @@ class Decisions:
                 effects.replies.append(Reply(item.token, result))
         self.offsets.seal()
 
-    def waits(self, command: object, token: object = None) -> bool:
+    def waits(self, command: object) -> bool:
         """Whether it has to wait for something that is not over."""
-        return waits_for(command, self._under_way, token) is not None
+        return waits_for(command, self._under_way) is not None
 
     def _waits_for(self, item: Input) -> Wait | None:
         """What an input has to wait for, if it is not refused before it waits."""

@@ -149,7 +149,6 @@ def bars(
     labels: Sequence[str],
     *,
     pale: Sequence[float] = (),
-    unit: str = "",
     hot: int = -1,
     titles: Sequence[str] = (),
 ) -> str:
@@ -162,7 +161,7 @@ def bars(
     if not values:
         return '<p class="note">nothing to show</p>'
     drawn = [
-        f'<div class="{kind}">{_chart(width, values, labels, pale, unit, hot, titles)}</div>'
+        f'<div class="{kind}">{_chart(width, values, labels, pale, hot, titles)}</div>'
         for kind, width in (("wide", _WIDE), ("narrow", _NARROW))
     ]
     return "".join(drawn)
@@ -173,7 +172,6 @@ def _chart(
     values: Sequence[float],
     labels: Sequence[str],
     pale: Sequence[float],
-    unit: str,
     hot: int,
     titles: Sequence[str],
 ) -> str:
@@ -187,7 +185,7 @@ def _chart(
         y = _TOP + high * (1 - line / ceiling)
         parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{width - 8}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(line)}{unit}</text>'
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(line)}</text>'
         )
         line += step
     gap = max(wide * 0.15, wide - _BAR_WIDEST) if wide > 3 else 0.0

@@ -40,7 +40,6 @@ class Supervisor:
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog_s = watchdog_s
-        self._status = ""
         self._beating: asyncio.Task[None] | None = None
         self._deaf = False
 

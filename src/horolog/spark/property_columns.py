@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 
 from horolog.protocol.rocketmq import properties as names
 
-_STRINGS = pa.list_(pa.string())
-
 
 class Pairs(NamedTuple):
     """All pairs of all rows."""

@@ -104,7 +104,7 @@ class SimBroker:
         self.reports += opened.report
         self._commit = self._durable = opened.broker.shard.log.end
         self._unwritten: list[Write] = []
-        self._unsynced_end = self._end = self._commit
+        self._end = self._commit
         self._held: list[tuple[int, Reply]] = []
         self._job: CheckpointJob | None = None
         self._far_job: FarJob | None = None

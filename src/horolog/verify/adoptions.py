@@ -42,10 +42,9 @@ def sum_of(rows: npt.NDArray[np.int64]) -> int:
 
 
 class AdoptionCheck:
-    """Follows the log; `start`: where it begins.  Adoptions before that cannot be compared."""
+    """Follows the log.  Adoptions before its beginning cannot be compared."""
 
-    def __init__(self, start: int) -> None:
-        self._start = start
+    def __init__(self) -> None:
         self._adopted: dict[int, list[_File]] = {}  # by log position
 
     def take(self, adoptions: list[Adoption]) -> None:

@@ -147,7 +147,7 @@ class _Verification:
         self._log_id = log_id
         self._segment_bytes = segment_bytes
         self._balance = Balance(0)
-        self._adoptions = AdoptionCheck(0)
+        self._adoptions = AdoptionCheck()
         self._holes = Holes()
         self._queues: QueueCheck | None = None
         self._keys: KeyIndexCheck | None = None
@@ -214,7 +214,7 @@ class _Verification:
         verdict.log_start = max(walk.start, start_of(newest) or 0)
         self._balance = Balance(verdict.log_start)
         self._lake = LakeCheck({})
-        self._adoptions = AdoptionCheck(verdict.log_start)
+        self._adoptions = AdoptionCheck()
         self._holes = walk.holes
         if newest is not None:
             self._followers(newest, walk.start)

@@ -61,8 +61,6 @@ class Records(NamedTuple):
 class _Frame:
     """A frame, and what its control records say."""
 
-    body: bytes
-    offsets: npt.NDArray[np.int64]  # of its records
     kinds: npt.NDArray[np.uint8]
     settled: list[Settled] = field(default_factory=list)
     adoptions: list[Adoption] = field(default_factory=list)
@@ -110,7 +108,7 @@ class RecordCheck:
         raw = np.frombuffer(body, np.uint8)
         self._check_envelopes(raw, base, offsets, kinds)
         is_message = IS_MESSAGE[kinds]
-        frame = _Frame(body, offsets, kinds)
+        frame = _Frame(kinds)
         for row in np.flatnonzero(~is_message & np.isin(kinds, _KINDS)).tolist():
             self._control(frame, row, control_at(header, body, int(offsets[row])))
         at = offsets[is_message]

@@ -29,7 +29,6 @@ from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, ki
 from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
-_OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
 _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
 _VISIBLE_KINDS = np.zeros(256, np.bool_)
 _VISIBLE_KINDS[list(_VISIBLE)] = True

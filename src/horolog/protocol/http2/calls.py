@@ -29,13 +29,11 @@ from horolog.protocol.http2.request_head import RequestHead
 
 OK = 0
 CANCELLED = 1
-UNKNOWN = 2
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
 RESOURCE_EXHAUSTED = 8
 UNIMPLEMENTED = 12
 INTERNAL = 13
-UNAVAILABLE = 14
 """gRPC status codes that this server uses."""
 
 PREFIX_BYTES = 5  # in front of a message

@@ -388,11 +388,6 @@ class Connection:
         """Bytes of answers that wait for the peer's windows."""
         return self.out.queued
 
-    @property
-    def open_streams(self) -> int:
-        """Requests without a whole answer."""
-        return len(self._streams)
-
     def is_open(self, stream: int) -> bool:
         """Whether somebody waits for an answer on it."""
         return stream in self._streams

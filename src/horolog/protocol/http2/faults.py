@@ -40,7 +40,6 @@ class StreamFault(Exception):
         super().__init__(why)
         self.stream = stream
         self.code = code
-        self.why = why
 
 
 class HpackFault(Exception):

@@ -67,24 +67,24 @@ class Due(NamedTuple):
     text: bytes  # a separator, and the properties
 
 
-def parse_levels(text: str, field: str = "message_delay_level") -> Levels:
+def parse_levels(text: str) -> Levels:
     """Read a table like `1s 5s 1m 2h 1d`; CONFIG, naming the word, if it is none."""
     delays = []
     for word in text.split(" "):
         number, unit = word[:-1], word[-1:]
         if unit not in _UNITS_MS or not number.isascii() or not number.isdigit():
-            raise _no_levels(field, f"{word[:40]!r} is no delay; write it like 10s, 5m, 2h or 1d")
+            raise _no_levels(f"{word[:40]!r} is no delay; write it like 10s, 5m, 2h or 1d")
         delay_ms = int(number[:_DIGITS]) * _UNITS_MS[unit]
         if not 0 < delay_ms <= LEVEL_DELAY_MAX_MS:
-            raise _no_levels(field, f"{word[:40]!r} is not between 1s and 3653d")
+            raise _no_levels(f"{word[:40]!r} is not between 1s and 3653d")
         delays.append(delay_ms)
     if len(delays) > LEVELS_MAX:
-        raise _no_levels(field, f"{len(delays)} levels; at most {LEVELS_MAX} are allowed")
+        raise _no_levels(f"{len(delays)} levels; at most {LEVELS_MAX} are allowed")
     return Levels(text, tuple(delays))
 
 
-def _no_levels(field: str, why: str) -> HorologError:
-    return refused(field, why, code=ErrorCode.CONFIG)
+def _no_levels(why: str) -> HorologError:
+    return refused("message_delay_level", why, code=ErrorCode.CONFIG)
 
 
 def due_of(text: bytes, levels: Levels, real: bytes) -> Due:

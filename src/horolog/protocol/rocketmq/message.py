@@ -150,10 +150,8 @@ def encode(
     system_properties: bytes = b"",
     message_group: str | None = None,
     sys_flag: int = 0,
-    flag: int = 0,
     born_ms: int = 0,
     born_host: tuple[bytes, int] = (_NO_HOST, 0),
-    queue_id: int = ANY_QUEUE,
 ) -> NewMessage:
     """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
 
@@ -189,10 +187,10 @@ def encode(
         body,
         b"".join((of_user, system_properties, stored.encode())),
         sys_flag,
-        flag,
+        0,
         born_ms,
         born_host,
-        queue_id,
+        ANY_QUEUE,
     )
     code, hashed = tags_code(tag or ""), key_hash(topic, message_id)
     size = RECORD_HEAD_BYTES + len(packed)

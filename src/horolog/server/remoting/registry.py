@@ -203,11 +203,6 @@ class Registry:
         return max(clients, key=lambda client: client.seen_ms, default=None)
 
     @property
-    def consumer_groups(self) -> list[str]:
-        """That have a member."""
-        return sorted(self._groups)
-
-    @property
     def producer_groups(self) -> list[str]:
         """That have a member."""
         return sorted(self._producers)
