@@ -140,7 +140,7 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
             )
         engine.broker.checkpoints.want()
         assert (await engine.submit(DescribeBroker())).pending == 5
-        assert engine.broker.shard.stalled
+        assert engine.broker.shard.delay.stalled
         assert (await engine.submit(DescribeTopic("t"))).pending == 5
         for asked in (
             CountPending(),

@@ -170,7 +170,7 @@ def test_no_turn_follows_the_other_while_messages_cannot_be_filed(world) -> None
     broker.step([late])
     world.disk.capacity_bytes = used
     broker.settle()
-    assert broker.shard.stalled
+    assert broker.shard.delay.stalled
     broker.want_checkpoint()
     for topic in ("t", "other"):
         gone = Answer(DeleteTopic(topic), 0)

@@ -170,7 +170,7 @@ class Broker:
         shard.applied = max(shard.applied, min(commit, self._unapplied_from()))
         shard.counters.visible(shard.applied, now.wall_ms)
         self.checkpoints.capture(now, effects)
-        if shard.stalled:
+        if shard.delay.stalled:
             shard.file_stalled()
 
     def _make_runs(self, now: Now, effects: Effects) -> None:

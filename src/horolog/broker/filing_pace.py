@@ -34,7 +34,7 @@ class FilingPace:
             or gathered.size >= FILED_TOGETHER_BYTES
             or gathered.first_ms < now.wall_ms + _WINDOW_MS
             or now.mono_ms - self._since_ms >= FILED_TOGETHER_MS
-            or shard.stalled
+            or shard.delay.stalled
         ):
             shard.file_gathered()
         if not gathered:

@@ -91,9 +91,9 @@ def answer(shard: Shard, query: Query) -> object:
             return state_of(shard, app)
 
 
-def view_topic(shard: Shard, topic: Topic, *, with_pending: bool = True) -> TopicView:
+def view_topic(shard: Shard, topic: Topic, *, with_pending: bool) -> TopicView:
     """A topic as operators see it."""
-    waiting = _by_topic(shard).get(topic.id, 0) if with_pending else NOT_COUNTED
+    waiting = pending.by_topic(shard.delay).get(topic.id, 0) if with_pending else NOT_COUNTED
     return _view(shard, topic, waiting)
 
 
@@ -102,12 +102,8 @@ def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
     topics = shard.topics.page(after, TURN_TOPICS_MAX)
     if not with_pending:
         return [_view(shard, topic, NOT_COUNTED) for topic in topics]
-    waiting = _by_topic(shard)
+    waiting = pending.by_topic(shard.delay)
     return [_view(shard, topic, waiting.get(topic.id, 0)) for topic in topics]
-
-
-def _by_topic(shard: Shard) -> dict[int, int]:
-    return pending.by_topic(shard.delay, stalled=shard.stalled)
 
 
 def _view(shard: Shard, topic: Topic, waiting: int) -> TopicView:
@@ -160,12 +156,12 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
         in_tier = shard.tier.in_hour(query.hour, topic)
         if in_tier and not query.partly:
             raise _in_tier(shard, in_tier)
-        seconds = pending.by_second(shard.delay, query.hour, topic, stalled=shard.stalled)
+        seconds = pending.by_second(shard.delay, query.hour, topic)
         rows = [(s * 1000, n) for s, n in seconds]
         return PendingCounts(sum(n for _, n in rows), rows, in_tier=in_tier)
     match query.by:
         case CountBy.DAY:
-            days = pending.by_day(shard.delay, topic, stalled=shard.stalled)
+            days = pending.by_day(shard.delay, topic)
             rows = [(d * DAY_MS, n) for d, n in days]
         case CountBy.HOUR:
             hours = pending.by_hour(
@@ -173,7 +169,6 @@ def _counts(shard: Shard, query: CountPending) -> PendingCounts:
                 topic,
                 -(-query.from_ms // HOUR_MS),
                 -(-query.to_ms // HOUR_MS),
-                stalled=shard.stalled,
             )
             rows = [(h * HOUR_MS, n) for h, n in hours]
         case CountBy.TOPIC:
@@ -192,7 +187,7 @@ def _in_tier(shard: Shard, n: int) -> HorologError:
 
 
 def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
-    counts = _by_topic(shard)
+    counts = pending.by_topic(shard.delay)
     topics = sorted(
         (shard.topics.by_id[topic_id].name, n)
         for topic_id, n in counts.items()
@@ -272,7 +267,7 @@ def _broker(shard: Shard) -> BrokerView:
         commit_position=log.commit_position,
         durable_position=log.durable_position,
         checkpoint_position=shard.checkpoint_position,
-        pending=shard.delay.waiting + sum(len(u.heads) for u in shard.stalled),
+        pending=shard.delay.waiting + sum(len(u.heads) for u in shard.delay.stalled),
         handed_over=shard.handed_over,
         recalled=shard.recalled,
         expired=shard.expired,

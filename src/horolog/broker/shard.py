@@ -21,7 +21,7 @@ from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.filing import Gathered, Unfiled
+from horolog.delay.filing import Gathered
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
@@ -84,7 +84,6 @@ class Shard:
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted = Uncommitted()
         self.gathered = Gathered()  # committed, and to be filed with what comes next
-        self.stalled: list[Unfiled] = []  # committed, but the disk had no space for their hours
         self.visible: set[tuple[int, int]] = set()  # (topic id, queue) that have grown
         self.handed_over = 0
         self.recalled = 0
@@ -129,7 +128,7 @@ class Shard:
         if change.adopted is not None:
             self._adopt(change.adopted)
         if change.step is not None:
-            is_whole = not self.stalled
+            is_whole = not self.delay.stalled
             there = self.tier.apply(self.delay, change.step, change.end, is_whole=is_whole)
             self.recalled += there
             self.counters.settled_in_tier(there)
@@ -167,7 +166,7 @@ class Shard:
     @property
     def is_stalled(self) -> bool:
         """Whether committed messages cannot be filed, for want of space."""
-        return bool(self.stalled)
+        return bool(self.delay.stalled)
 
     def topic_name(self, topic_id: int) -> str:
         """Of a topic that there is."""
@@ -230,18 +229,18 @@ class Shard:
     def file_gathered(self) -> None:
         """File what was gathered, after what waits for the disk."""
         if self.gathered:
-            self.stalled += self.gathered.take()
+            self.delay.stalled += self.gathered.take()
             self.file_stalled()
 
     def file_stalled(self) -> bool:
         """File what waits for it, in log order; False if the disk is full."""
-        while self.stalled:
-            filed, rest = self.delay.file(self.stalled[0])
+        while self.delay.stalled:
+            filed, rest = self.delay.file(self.delay.stalled[0])
             self.wheel.insert(*filed)
             if rest is not None:
-                self.stalled[0] = rest
+                self.delay.stalled[0] = rest
                 return False
-            self.stalled.pop(0)
+            self.delay.stalled.pop(0)
         return True
 
     def switch_far(self) -> None:
@@ -266,7 +265,7 @@ class Shard:
 
     def is_in_flight(self, key: int) -> bool:
         """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""
-        if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.stalled):
+        if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
                 ErrorCode.DISK_FULL,
                 "disk: full; this message cannot be filed, nor recalled, just now",

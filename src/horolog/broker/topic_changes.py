@@ -87,7 +87,7 @@ class TopicChanges:
                 f"topic {topic.name!r} cannot be deleted: schedule {schedule!r} sends to it; remove it first",
                 field="topic",
             )
-        if self._shard.stalled:
+        if self._shard.delay.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL,
                 f"disk: full; messages cannot be filed, so topic {topic.name!r} cannot be deleted just now",

@@ -2,19 +2,18 @@
 
 What is in the tier is counted by hour and topic; seconds and messages of it the broker does not know.
 
-`stalled`: committed messages that cannot be filed just now, for want of space or of file descriptors.  They wait like the
-others, so they are counted; listed they are when they are filed.
+Messages that cannot be filed just now (`DelayStore.stalled`) wait like the others, so they are counted; listed they are
+when they are filed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.filing import Unfiled
 from horolog.delay.near.hour import topic_counts
 from horolog.delay.state import SECONDS, EntryState
 from horolog.delay.store import DelayStore
@@ -25,12 +24,7 @@ _NO_HOUR = 1 << 62  # after every hour
 
 
 def by_hour(
-    store: DelayStore,
-    topic: int | None,
-    first: int = 0,
-    stop: int = _NO_HOUR,
-    *,
-    stalled: Sequence[Unfiled] = (),
+    store: DelayStore, topic: int | None, first: int = 0, stop: int = _NO_HOUR
 ) -> list[tuple[int, int]]:
     """(hour, count) with count > 0 of the hours in [first, stop), in order."""
     counts: dict[int, int] = {}
@@ -45,48 +39,44 @@ def by_hour(
     for hour_id, n in store.far.tier.by_hour(topic).items():
         if first <= hour_id < stop:
             counts[hour_id] = counts.get(hour_id, 0) + n
-    for hour_id in (_dues_of(stalled, topic) // HOUR_MS).tolist():
+    for hour_id in (_stalled_dues(store, topic) // HOUR_MS).tolist():
         if first <= hour_id < stop:
             counts[hour_id] = counts.get(hour_id, 0) + 1
     return [(hour_id, n) for hour_id, n in sorted(counts.items()) if n > 0]
 
 
-def _dues_of(stalled: Sequence[Unfiled], topic: int | None) -> npt.NDArray[np.int64]:
+def _stalled_dues(store: DelayStore, topic: int | None) -> npt.NDArray[np.int64]:
     """Due times of what is not filed, of one topic or of all."""
     parts = [
         unfiled.heads["due_ms"][slice(None) if topic is None else unfiled.heads["topic"] == topic]
-        for unfiled in stalled
+        for unfiled in store.stalled
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def by_day(
-    store: DelayStore, topic: int | None, *, stalled: Sequence[Unfiled] = ()
-) -> list[tuple[int, int]]:
+def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
     """(day of the epoch, UTC, count) with count > 0, in order."""
     counts: dict[int, int] = {}
-    for hour, n in by_hour(store, topic, stalled=stalled):
+    for hour, n in by_hour(store, topic):
         counts[hour // 24] = counts.get(hour // 24, 0) + n
     return list(counts.items())
 
 
-def by_topic(store: DelayStore, *, stalled: Sequence[Unfiled] = ()) -> dict[int, int]:
+def by_topic(store: DelayStore) -> dict[int, int]:
     """Topic id → count."""
     counts: dict[int, int] = {}
     for of_one in [
         *(hour.by_topic for hour in store.hours.values()),
         *(source.waiting_by_topic() for source in store.far.sources()),
         store.far.tier.by_topic(),
-        *(topic_counts(unfiled.heads["topic"]) for unfiled in stalled),
+        *(topic_counts(unfiled.heads["topic"]) for unfiled in store.stalled),
     ]:
         for topic, n in of_one.items():
             counts[topic] = counts.get(topic, 0) + n
     return counts
 
 
-def by_second(
-    store: DelayStore, hour_id: int, topic: int | None, *, stalled: Sequence[Unfiled] = ()
-) -> list[tuple[int, int]]:
+def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[int, int]]:
     """(second of the epoch, count) with count > 0 of one hour, in order."""
     counts = np.zeros(SECONDS, np.int64)
     hour = store.hours.get(hour_id)
@@ -100,7 +90,7 @@ def by_second(
             counts += np.bincount(seconds, minlength=SECONDS)
     for source in store.far.sources():
         counts += source.waiting_by_second(hour_id, topic)
-    seconds = _dues_of(stalled, topic) // SECOND_MS - hour_id * SECONDS
+    seconds = _stalled_dues(store, topic) // SECOND_MS - hour_id * SECONDS
     counts += np.bincount(seconds[(seconds >= 0) & (seconds < SECONDS)], minlength=SECONDS)
     return [(hour_id * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
 

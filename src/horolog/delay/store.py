@@ -60,6 +60,7 @@ class DelayStore:
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
         self.read_log: ReadLog | None = None  # what is damaged is repaired from there
+        self.stalled: list[Unfiled] = []  # committed, but the disk had no space for them
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._last_source_id = 0
         self.near = NearStore(storage, directory, self._take_source_id)

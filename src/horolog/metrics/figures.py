@@ -103,9 +103,7 @@ class Figures:
         self._marks = Marks()
         shard = engine.broker.shard
         no_topics: dict[int, int] = {}
-        self._pending = Seldom(
-            lambda: pending.by_topic(shard.delay, stalled=shard.stalled), no_topics
-        )
+        self._pending = Seldom(lambda: pending.by_topic(shard.delay), no_topics)
         no_groups: list[GroupFigures] = []
         self._groups = Seldom(
             lambda: group_figures(shard, self._marks, groups_max, engine.clock.wall_ms()),

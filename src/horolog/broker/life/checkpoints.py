@@ -98,7 +98,7 @@ class Checkpoints:
     def _may_capture(self) -> bool:
         """Whether one waits for nothing but the next turn, which applies what lies before it."""
         waiting, shard = self._waiting, self._shard
-        if waiting is None or shard.stalled:
+        if waiting is None or shard.delay.stalled:
             return False
         return shard.log.commit_position >= waiting.position
 

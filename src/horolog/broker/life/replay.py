@@ -115,7 +115,7 @@ class Replay:
         shard.apply(
             Applied(header.end, units, unfiled, frame.settled, keyed, frame.adopted, frame.step)
         )
-        if shard.stalled:
+        if shard.delay.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
             )

@@ -63,7 +63,7 @@ def _segments_held(log: CommitLog) -> int:
 
 def _check_unneeded(shard: Shard, start: int) -> None:
     """Nothing that waits to be applied or filed lies below (P9)."""
-    assert not shard.stalled
+    assert not shard.delay.stalled
     assert all(change.end > start for change in shard.uncommitted)
 
 

@@ -79,7 +79,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
     """
     checkpoint, position = decided.checkpoint, decided.position
     assert shard.applied <= position <= shard.log.commit_position, (shard.applied, position)
-    assert not shard.stalled, "what waits to be filed would be missing"
+    assert not shard.delay.stalled, "what waits to be filed would be missing"
     assert all(change.end > position for change in shard.uncommitted), position
     size = shard.log.segment_bytes
     first = shard.checkpoint_position - shard.checkpoint_position % size

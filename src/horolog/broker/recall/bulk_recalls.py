@@ -178,7 +178,7 @@ class BulkRecalls:
         shard = self._shard
         if task.begun:
             return
-        if shard.stalled:
+        if shard.delay.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL, "disk: full; some messages cannot be filed, nor recalled, now"
             )

@@ -148,7 +148,7 @@ def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
     at = np.flatnonzero((entries["origin"] == record.position) & (entries["row"] == 0))
     if len(at):
         return _settled(shard, refs[at[:1]])
-    if any(record.position in unfiled.origins for unfiled in shard.stalled):
+    if any(record.position in unfiled.origins for unfiled in shard.delay.stalled):
         return MessageState.PENDING
     if shard.tier.holds(topic.id, record.due_ms, record.position):
         return MessageState.IN_TIER
