@@ -21,6 +21,7 @@ import numpy as np
 
 from horolog.delay.entry_keys import KeyRuns
 from horolog.log.key_index import KeyIndex
+from horolog.log.key_merge import equal_ranges
 from horolog.storage.disk import Disk
 
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "key-index"
@@ -64,10 +65,23 @@ class RunIndex:
     def find_many(self, keys: Any, from_position: int = 0) -> Any:
         """(Index in `keys`, log position)."""
         self.flush()
-        at, rows = self._runs.find_many(keys)
+        at, rows = self._rows_of(keys)
         positions = np.frombuffer(self._file.view(), PAIR)["position"][rows]
         kept = positions >= from_position
         return at[kept], positions[kept]
+
+    def _rows_of(self, keys: Any) -> tuple[Any, Any]:
+        """(Index in `keys`, row), by one search of all keys in every run."""
+        order = np.argsort(keys, kind="stable")
+        found = [
+            (order[at], run.columns.rows[row].astype(np.int64) + run.first)
+            for run in self._runs._runs
+            for at, row in [equal_ranges(run.columns.keys, keys[order])]
+        ]
+        buffered = self._runs._buffered
+        row, at = equal_ranges(keys[order], self._runs._buffer[:buffered])  # it is not sorted
+        found.append((order[at], row + (self._runs.count - buffered)))
+        return tuple(np.concatenate(column) for column in zip(*found, strict=True))
 
     def open(self, count: int) -> None:
         """Go on with so many rows."""

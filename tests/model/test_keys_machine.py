@@ -73,13 +73,6 @@ class KeysMachine(RuleBasedStateMachine):
     def find(self, key: int) -> None:
         assert self.runs.find(key) == self.where.get(key, [])
 
-    @rule(keys=st.lists(KEYS, max_size=8), sample=st.integers(1, 50))
-    def find_many(self, keys: list[int], sample: int) -> None:
-        wanted = keys + self.keys[::sample]
-        position, index = self.runs.find_many(np.array(wanted, np.uint64))
-        expected = [(at, i) for at, key in enumerate(wanted) for i in self.where.get(key, [])]
-        assert list(zip(position.tolist(), index.tolist(), strict=True)) == expected
-
     @rule()
     def checkpoint(self) -> None:
         """A checkpoint syncs the directory before it names a length."""

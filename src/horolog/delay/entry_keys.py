@@ -43,7 +43,7 @@ from horolog.delay.key_run import (
 )
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import CONTROL_RESERVE_BYTES
-from horolog.log.key_merge import equal_ranges, sorted_columns
+from horolog.log.key_merge import sorted_columns
 from horolog.storage.api import Storage
 
 __all__ = ["HEADER_BYTES", "MAGIC", "KeyRuns", "encode_run", "run_name"]
@@ -256,27 +256,6 @@ class KeyRuns:
         # scanning a full buffer takes 14 µs; sorting it first would take 300 µs after each `add`
         buffered = np.flatnonzero(self._buffer[: self._buffered] == wanted)
         return found + (buffered + (self.count - self._buffered)).tolist()
-
-    def find_many(self, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Pairs (position in `keys`, global index) of all entries with any of these keys, in order.
-
-        A key that is given twice is found twice.
-        """
-        order = np.argsort(keys, kind="stable")
-        wanted = keys[order]
-        positions, indexes = [], []
-        for run in self._runs:
-            self._check(run)
-            at, row = equal_ranges(run.columns.keys, wanted)
-            positions.append(order[at])
-            indexes.append(run.columns.rows[row].astype(np.int64) + run.first)
-        # the other way round, since the buffer is not sorted
-        row, at = equal_ranges(wanted, self._buffer[: self._buffered])
-        positions.append(order[at])
-        indexes.append(row + (self.count - self._buffered))
-        position, index = np.concatenate(positions), np.concatenate(indexes)
-        ordered = np.lexsort((index, position))
-        return position[ordered], index[ordered]
 
     def close(self) -> None:
         """Drop the views; keys in memory and a merge under way are rebuilt by the next `open`."""
