@@ -25,9 +25,8 @@ UNIT_MS = {
     "d": DAY_MS,
     "w": 7 * DAY_MS,
 }
-DURATION_MAX_MS = (
-    36_525 * DAY_MS
-)  # a century: more is a typing error, and stays far from int64's end
+# A century: more is a typing error, and stays far from int64's end
+DURATION_MAX_MS = 36_525 * DAY_MS
 TIME_MAX_MS = (
     253_402_300_799_999  # the last millisecond of the year 9999, the end of ISO 8601's range
 )

@@ -30,9 +30,8 @@ START_MS = 1_700_000_000_000
 NOW_MS = START_MS + 1_200_000
 V2 = json.loads((HERE / "data_v2.json").read_text(encoding="utf-8"))
 WAITING = [tuple(row) for row in V2["waiting"]]  # id, topic, due ms; by due ms
-KEPT = sorted(
-    each for each in V2["visible"] if not each.startswith("old-")
-)  # by the consume queues
+# Messages that the consume queues name
+KEPT = sorted(each for each in V2["visible"] if not each.startswith("old-"))
 V2_KINDS = {
     "commit log segment", "checkpoint", "consume queue", "delay index", "delay log", "hour state",
     "key index chunk", "meta", "run", "run state",

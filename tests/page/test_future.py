@@ -72,10 +72,8 @@ def test_from_all_years_down_to_a_message_by_keys_and_the_totals_add_up(
     expect(page.locator(".heat-total")).to_contain_text(TOTAL)
     assert cells(page) == 1_000_000
     page.locator(".heat").focus()
-    for step, more in (
-        ("minute", 0),
-        ("second", 1),
-    ):  # a day's cell is a minute, and opens its hour
+    # A day's cell is a minute, and opens its hour
+    for step, more in (("minute", 0), ("second", 1)):
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
         tip = page.locator(".heat-tip").text_content() or ""

@@ -39,9 +39,8 @@ def test_it_asks_what_the_script_says() -> None:
 def work(broker: BrokerProcess, prometheus: Prometheus) -> None:
     """Some of everything: sent, scheduled, handed over, recalled, received, acknowledged."""
     broker.create_topic("t", type="mixed")
-    prometheus.until(
-        'horolog_messages_sent_total{topic="t"}'
-    )  # what it counts from here on is a rate
+    # Only what is counted after this is a rate
+    prometheus.until('horolog_messages_sent_total{topic="t"}')
     admin = broker.admin
     for _ in range(5):
         admin.post("/v1/messages", {"topic": "t", "body": "now"})

@@ -428,9 +428,8 @@ def test_it_fits_a_phone(chromium: Browser, still: BrokerProcess) -> None:
         expect(page.get_by_role("heading").first).to_be_visible()
         expect(page.get_by_text("Loading")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
-        if path.startswith(
-            "messages"
-        ):  # a long name does not leave its value a column of one letter
+        # A long name does not leave its value a column of one letter
+        if path.startswith("messages"):
             box = page.locator(".properties td").first.bounding_box()
             assert box is not None
             assert box["width"] > 200

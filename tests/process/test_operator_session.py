@@ -135,9 +135,8 @@ def test_top_in_a_terminal() -> None:
         broker.create_topic("orders")
         terminal = Terminal(broker.admin_url)
         terminal.until("0 pending")
-        assert (
-            "\x1b[?1049h" in terminal.screen
-        )  # a screen of its own, so that the shell's comes back
+        # A screen of its own, so that the shell's comes back
+        assert "\x1b[?1049h" in terminal.screen
         terminal.until("q quit")
         run(["send", "orders", "x", "--in", "1h"], broker.admin_url)
         terminal.until("1 pending")

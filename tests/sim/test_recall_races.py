@@ -188,9 +188,8 @@ class Races:
         ).messages:
             for m in messages:
                 decoded = properties.decode(layout.decode(m.layout).properties)
-                message = self.messages[
-                    decoded["UNIQ_KEY"]
-                ]  # what is of a former round came too late
+                # KeyError: a message of a former round came too late
+                message = self.messages[decoded["UNIQ_KEY"]]
                 message.seen.append(int(decoded["TIMER_DELIVER_MS"]))
             self.broker.ask(Ack("g", "t", [m.receipt_handle for m in messages]))
 

@@ -18,9 +18,8 @@ START = Path(__file__).parents[1] / "support" / "spark_start"
 def spark():
     """A session on two cores in which a failed task is tried again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "PYTHONPATH", str(START), prepend=os.pathsep
-        )  # of the JVM, and so of its workers
+        # For the JVM, and so for its workers
+        patch.setenv("PYTHONPATH", str(START), prepend=os.pathsep)
         session = make_session(
             "horolog tests",
             master="local[2,3]",

@@ -180,9 +180,8 @@ class RemotingSide:
                     raise Refused(answer.remark)
                 for message in _layouts(answer.body):
                     shown = self._shown(message, place)
-                    if (
-                        is_sql or filter == "*" or shown.tag in wanted
-                    ):  # as clients do: the broker compares hashes
+                    # Compare tags as clients do: the broker compares hashes
+                    if is_sql or filter == "*" or shown.tag in wanted:
                         found.append(shown)
                         self._open.setdefault(place, set()).add(message.queue_offset)
             self._next[place] = offset

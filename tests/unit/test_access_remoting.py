@@ -83,9 +83,8 @@ def test_checks_count_only_for_those_who_may_send(tmp_path: Path) -> None:
             claim_group(claims, "reader", "reader-secret")
             due = CheckDue(0, "orders", "pg")
             while door.within(lambda: door.front.producers.has(due)):
-                claim_group(
-                    claims, "reader", "reader-secret"
-                )  # until the sender is known to be gone
+                # Until the sender is known to be gone
+                claim_group(claims, "reader", "reader-secret")
             for _ in range(20):  # more often than a transaction is checked
                 door.advance(300_000)
             claim_group(sends, "app", "app-secret")

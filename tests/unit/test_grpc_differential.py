@@ -155,11 +155,8 @@ async def answer_to(channel: grpc.aio.Channel, step: Step, waits: Waits) -> tupl
         await run(channel, step, more, seen)
     except grpc.aio.AioRpcError as error:
         code = error.code()
-        by_server = step.method in (
-            "Fail",
-            "Many",
-            "Talk",
-        )  # else the client or the server's library writes it
+        # Else the client or the server's library writes it
+        by_server = step.method in ("Fail", "Many", "Talk")
         return (step.method, code, error.details() if by_server else None, *seen)
     except asyncio.CancelledError:
         return (step.method, "cancelled", *seen)

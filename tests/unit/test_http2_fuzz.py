@@ -38,9 +38,8 @@ class Peer:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.calls = Calls(frozenset({b"/toy.Toy/Talk"}), LIMITS)
-        self.open: set[int] = (
-            set()
-        )  # calls that were asked, until their answer has gone out in whole
+        # Calls that were asked, until their answer has gone out in whole
+        self.open: set[int] = set()
         self.dropped: set[int] = set()
         self.may_owe = OWED_ANYWAY  # bytes, from the beginning
         self.owed = 0

@@ -178,9 +178,8 @@ def test_a_producer_is_found_as_long_as_one_of_its_groups_is_there(tmp_path: Pat
         leave = {"clientID": ASKER, "producerGroup": "askers", "consumerGroup": ""}
         asker.done(Code.UNREGISTER_CLIENT, leave)
         assert door.within(lambda: registry.producer(ASKER)) is not None
-        produces(
-            again, ASKER, "others"
-        )  # over a new connection, before the end of the old one is known
+        # Over a new connection, before the end of the old one is known
+        produces(again, ASKER, "others")
         asker.close()
         again.done(Code.GET_BROKER_CLUSTER_INFO)
         found = door.within(lambda: registry.producer(ASKER))

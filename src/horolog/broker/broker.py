@@ -178,9 +178,8 @@ class Broker:
         shard = self.shard
         if self._job_done and not self._decisions.waits(TakeRuns()):
             shard.switch_far()
-            self._job_done = (
-                shard.delay.far.compaction.job is not None
-            )  # it waits for what is in flight
+            # The job is done, and waits for what is in flight
+            self._job_done = shard.delay.far.compaction.job is not None
         if self._job_failed:
             self._job_failed = False
             self._job_hold = now.mono_ms + CHECKPOINT_INTERVAL_MS

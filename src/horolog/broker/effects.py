@@ -56,9 +56,8 @@ class Effects:
     due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
     checks: list[CheckDue] = field(default_factory=list)  # producers that are to be asked
     given_up: list[str] = field(default_factory=list)  # transactions, for the log of the process
-    problems: list[str] = field(
-        default_factory=list
-    )  # new ones and repairs, for the log of the process
+    # New problems, and repairs, for the log of the process
+    problems: list[str] = field(default_factory=list)
 
     def answer_poll(self, reply: Reply) -> None:
         """The answer to a poll: at once, unless it has to wait."""

@@ -12,9 +12,8 @@ from horolog.limits import (
     WINDOW_SECONDS,
 )
 
-_WINDOW_MS = (
-    2 * WINDOW_SECONDS * SECOND_MS
-)  # what is due sooner belongs into the window, or will soon
+# What is due sooner belongs into the window, or will soon
+_WINDOW_MS = 2 * WINDOW_SECONDS * SECOND_MS
 
 
 class FilingPace:

@@ -101,9 +101,8 @@ class LateMessages:
     @staticmethod
     def _own(record: bytes) -> LatePolicy:
         topic, of_message = layout.topic_and_properties(record[HEAD_BYTES:])
-        if topic.startswith(
-            retry.RETRY_PREFIX
-        ):  # another attempt, with the properties of the first
+        # A retry: it has the properties of the first attempt
+        if topic.startswith(retry.RETRY_PREFIX):
             return LatePolicy()
         try:
             return parse_policy(properties.value_of(of_message, PROPERTY) or Late.HAND_OVER)

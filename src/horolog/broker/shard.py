@@ -248,9 +248,8 @@ class Shard:
         before = self.delay.far.waiting
         self._moved(self.delay.switch())
         after = self.delay.far.waiting
-        assert after <= before, (
-            f"a job has made {after} messages of {before}"
-        )  # fewer: damaged ones
+        # There are fewer if some were damaged
+        assert after <= before, f"a job has made {after} messages of {before}"
 
     def _moved(self, moved_ms: int | None) -> None:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:

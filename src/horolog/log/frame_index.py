@@ -74,9 +74,8 @@ class FrameIndex:
         self._on_gap = on_gap
         self._segments: OrderedDict[int, _Segment] = OrderedDict()
         self._written = -1  # base of the segment that this process writes
-        self._own: OrderedDict[int, array[int]] = (
-            OrderedDict()
-        )  # where a block begins → frames of this process
+        # Where a block begins → frames of this process
+        self._own: OrderedDict[int, array[int]] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, bool], array[int]] = OrderedDict()
 
     # --- what this process writes -----------------------------------------------------------------
@@ -179,9 +178,8 @@ class FrameIndex:
             at = header.end
         while at in segment.gaps:
             at = segment.gaps[at]
-        segment.walked = max(
-            at, stop
-        )  # in the rest of a segment, too small for a header, none begins
+        # No frame begins in the rest of a segment that is too small for a header
+        segment.walked = max(at, stop)
 
     def _headers(self, segment: _Segment, at: int, stop: int, end: int) -> Iterator[FrameHeader]:
         """Intact headers from `at` on that begin before `stop`; what is damaged is passed over, up to `end`."""

@@ -112,9 +112,8 @@ class FrameReader:
         last = self._last
         if last is not None and last.start <= position < last.end:
             return last
-        base = (
-            position - HEADER_BYTES
-        )  # where small frames follow each other, it is their first record
+        # Where small frames follow each other, the record is the first of its frame
+        base = position - HEADER_BYTES
         frame = self._open.get(base)
         if frame is None:
             base = self.index.find(position, end)

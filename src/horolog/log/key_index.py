@@ -72,9 +72,8 @@ class KeyIndex:
         self._directory = directory
         self._log_id = log_id
         self._chunk_rows = chunk_rows
-        self._chunks: list[
-            Chunk
-        ] = []  # without gaps; the last is open, others are sealed or become so
+        # Without gaps; the last one is open, the others are sealed or about to be
+        self._chunks: list[Chunk] = []
         self._keys = np.empty(_TAIL_ROWS, np.uint64)
         self._positions = np.empty(_TAIL_ROWS, np.uint64)
         self._waiting = 0  # rows in these two that are not written

@@ -75,9 +75,8 @@ _64_BITS = (1 << 64) - 1
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Positions: TypeAlias = npt.NDArray[np.uint64]
-Words: TypeAlias = npt.NDArray[
-    np.uint64
-]  # rows as three words: key, position, previous | sum << 32
+# Rows as three words: key, position, previous | sum << 32
+Words: TypeAlias = npt.NDArray[np.uint64]
 Pairs: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]
 
 

@@ -136,9 +136,8 @@ class SalvageScan:
         self._identity = identity
         self._start = start
         self._stop = stop
-        self.gaps: list[
-            tuple[int, int]
-        ] = []  # log positions [from, to) that do not verify, or were given up
+        # Log positions [from, to) that do not verify, or were given up
+        self.gaps: list[tuple[int, int]] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
         """Valid frames in order, padding and marks included."""

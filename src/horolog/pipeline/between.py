@@ -28,9 +28,8 @@ def between_steps(job: str, out: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=prefix, dir=out, ignore_cleanup_errors=True) as work:
         descriptor = os.open(Path(work, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            with suppress(
-                OSError
-            ):  # without locks there nobody takes another's, and left-overs stay
+            # Where there are no locks nobody takes another's directory, and left-overs stay
+            with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.write(descriptor, _host())
             yield Path(work)

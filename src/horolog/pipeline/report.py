@@ -58,10 +58,8 @@ tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
 footer { color: var(--soft); font-size: 13px; }
 """
 _HEIGHT, _LEFT, _BOTTOM, _TOP = 240, 64, 34, 16
-_WIDE, _NARROW = (
-    960,
-    340,
-)  # a chart is drawn for a desk and for a phone, and the page shows one of them
+# Widths of a chart: it is drawn for a desk and for a phone, and the page shows one of them
+_WIDE, _NARROW = 960, 340
 _BAR_WIDEST, _LABEL = 72, 84
 _COLUMNS_MAX = 3  # a table of more is a list of rows on a phone
 

@@ -54,9 +54,8 @@ class OffsetRuns:
         stop = stop or first + 1
         assert 0 <= first < stop, (first, stop)
         low = bisect_left(self._stops, first)  # the first run that ends at `first` or after it
-        high = bisect_right(
-            self._firsts, stop
-        )  # after the last one that begins at `stop` or before
+        # After the last one that begins at `stop` or before
+        high = bisect_right(self._firsts, stop)
         if low < high:
             first = min(first, self._firsts[low])
             stop = max(stop, self._stops[high - 1])

@@ -62,9 +62,8 @@ class QueueOrder:
         self._members: dict[int, list[int]] = {}
         self._group_of: dict[int, int] = {}  # of offsets that were leased
         self._unknown = dict.fromkeys(leased)  # leased, and their messages were not read
-        self._able: list[
-            tuple[int, int]
-        ] = []  # heap of (first member, group); some are out of date
+        # Heap of (first member, group); some are out of date
+        self._able: list[tuple[int, int]] = []
         self._listed: set[int] = set()  # groups in it
         self._attempts: dict[int, dict[int, None]] = {}  # receive → queue offsets that it was given
         self._attempt_of: dict[int, int] = {}

@@ -109,9 +109,8 @@ class Polls:
         self._deadlines: Deadlines[object] = Deadlines()  # of tokens
         self._ends: Deadlines[Place] = Deadlines()  # of a group → its first lease's
         self._news: set[Place] = set()  # of groups
-        self._later: dict[
-            Place, None
-        ] = {}  # of groups whose news has to wait for a turn, the first one first
+        # Places of groups whose news waits for another turn, the oldest first
+        self._later: dict[Place, None] = {}
         self._grown: set[Place] = set()  # of pulls
 
     def __len__(self) -> int:

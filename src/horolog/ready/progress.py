@@ -51,9 +51,8 @@ class QueueProgress:
         self.leases = Leases()
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
         self.free: list[int] = []  # heap of offsets whose lease is over, and of these
-        self._taken: set[int] = (
-            set()
-        )  # that were taken out of it, and stay until they come to its top
+        # Offsets that were taken out of the heap, and stay in it until they come to its top
+        self._taken: set[int] = set()
         self.order: QueueOrder | None = None  # while the group consumes in order
         self._tally = tally or Tally()
 

@@ -27,9 +27,8 @@ def spark_failures(what: str) -> Iterator[None]:
         raise HorologError(ErrorCode.SPARK_FAILED, f"{what}: {sentence_of(error)}") from error
 
 
-_LIBRARIES = frozenset(
-    {"pyspark", "py4j", "pyarrow", "deltalake", "_internal"}
-)  # `_internal` is Delta's
+# `_internal` is Delta's
+_LIBRARIES = frozenset({"pyspark", "py4j", "pyarrow", "deltalake", "_internal"})
 _AGAIN = "; a job may be run again, nothing is done twice"
 
 

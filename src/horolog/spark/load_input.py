@@ -160,9 +160,8 @@ def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
     """As a timestamp; null where a text is no time, and where it is a number without a unit."""
     if kind in ("timestamp", "date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
-    if kind in _WHOLE or re.fullmatch(
-        r"decimal\(\d+,0\)", kind
-    ):  # such decimals are what databases give
+    # Databases give whole numbers as such decimals
+    if kind in _WHOLE or re.fullmatch(r"decimal\(\d+,0\)", kind):
         if unit is None:
             raise unit_missing("deliver_at", kind)
         return _counted(column.cast("bigint"), unit)

@@ -178,9 +178,8 @@ def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
     )
     # By content and place: a task that runs again deals every row to the same slice.  An input that has changed
     # since the histogram, and rows that will be refused, are spread over all.
-    hashed = [
-        name for name, kind in df.dtypes if not kind.startswith("map")
-    ]  # Spark hashes no maps
+    # Spark hashes no maps
+    hashed = [name for name, kind in df.dtypes if not kind.startswith("map")]
     dealt = sql.xxhash64(*hashed, sql.spark_partition_id())
     first, salts = sql.col("first"), sql.col("salts")
     place = (

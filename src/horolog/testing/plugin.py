@@ -39,9 +39,8 @@ def horolog_broker(horolog_broker_options: dict[str, Any]) -> Iterator[BrokerPro
 
     It ends with the test.
     """
-    from horolog.testing.broker import (
-        BrokerProcess,
-    )  # not for every pytest run that has us installed
+    # Imported here, because pytest loads this plugin wherever horolog is installed
+    from horolog.testing.broker import BrokerProcess
 
     with BrokerProcess(**horolog_broker_options) as broker:
         yield broker

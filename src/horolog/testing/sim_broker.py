@@ -111,9 +111,8 @@ class SimBroker:
         self._next_in: int | None = 0
         self._checked: tuple[int, ...] = ()  # what the last step had heard that was looked at
         self._jobs_done = 0
-        self.watch.new_life(
-            opened.broker.shard.log.last_frame, self._head_at
-        )  # the first of this life
+        # The first frame of this life
+        self.watch.new_life(opened.broker.shard.log.last_frame, self._head_at)
 
     def _head_at(self, position: int) -> bytes:
         reader = SegmentReader(self._disk, f"{DIRECTORY}/log", self._meta.segment_bytes)

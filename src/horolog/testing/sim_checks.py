@@ -59,9 +59,8 @@ class History:
         self.seen: dict[tuple[str, int, int], str] = {}
         self.places: dict[str, tuple[str, int, int]] = {}
         self.acked: set[tuple[str, str, int, int]] = set()
-        self.excused: set[str] = (
-            set()
-        )  # what bit rot may have taken: it may be missing, or not be found
+        # What bit rot may have taken: it may be missing, or not be found
+        self.excused: set[str] = set()
         self.lost_keys = (
             False  # rot may have taken ways to find a message: NOT_FOUND says nothing any more
         )

@@ -69,9 +69,8 @@ class InOrder:
         self._sent = 0
         self._events = 0
         self._given: list[_Given] = []
-        self._done: dict[
-            _Place, int
-        ] = {}  # event at which somebody may first have been done with it
+        # Number of the event at which somebody may first have been done with it
+        self._done: dict[_Place, int] = {}
         self._held: dict[_Place, str] = {}  # the newest handle
         self._until: dict[_Place, tuple[int, str]] = {}  # monotonic ms, and who surely has it
         self._steps = 0  # how often leases may have become shorter than they were asked for

@@ -72,9 +72,8 @@ class Schedules:
         self._made: dict[str, ScheduleView] = {}  # as answered when it was created
         self._asked: set[str] = set()  # names of all that somebody wanted to create
         self._touched: set[str] = set()  # names of those that somebody has changed, or tried to
-        self._ended: dict[
-            str, int
-        ] = {}  # name → wall clock when it was removed, or is paused since
+        # Name → wall clock when it was removed, or is paused since
+        self._ended: dict[str, int] = {}
         self._newest: dict[str, object] = {}  # the last change of each that was asked for
         self._cancelled: set[str] = set()  # message ids, as answered
         self._latest_ms = 0  # that the clock has shown

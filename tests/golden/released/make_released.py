@@ -92,9 +92,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         with BrokerProcess(data) as broker:
-            broker.advance(
-                "3650d"
-            )  # a clock that is behind the machine's would be set when it is opened
+            # A clock that is behind the machine's would be set when it is opened
+            broker.advance("3650d")
             story = Story(broker)
             for name, (kind, queues) in TOPICS.items():
                 broker.create_topic(name, kind, queues)

@@ -145,9 +145,8 @@ def space_for(command: BeginAdoption | Adopt) -> int:
     if isinstance(command, BeginAdoption):
         return 0
     inlined = sum(map(len, command.records))
-    return inlined + -(
-        -command.soon_bytes // COPIES
-    )  # files are there, and want their hand-over only
+    # Files are on the disk already: only their hand-over takes space
+    return inlined + -(-command.soon_bytes // COPIES)
 
 
 class Adoptions:

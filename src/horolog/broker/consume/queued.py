@@ -53,9 +53,8 @@ class QueuedMessages:
         self._log = log
         self._place = -1, -1  # topic and queue of the message that was read last
         self._run: QueueRun | None = None  # its frame's messages of that queue
-        self._found: dict[
-            _Place, tuple[int, int]
-        ] = {}  # units that were searched for; size 0: lost
+        # Units that were searched for, as (position, size); size 0: lost
+        self._found: dict[_Place, tuple[int, int]] = {}
         self._reported: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []

@@ -47,9 +47,8 @@ from horolog.ready.receipt import (
 
 class _Leased(NamedTuple):
     messages: list[Delivered]
-    unseen: list[
-        int
-    ]  # queues that were not looked at to their end, because this turn has done its part
+    # Queues that this turn has not looked at to their end, because it has done its part
+    unseen: list[int]
 
 
 class Receives:

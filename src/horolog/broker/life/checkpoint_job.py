@@ -41,9 +41,8 @@ class CheckpointJob:
     not_removed: str = ""  # why not
     written: int = 0  # bytes
     delay_offsets: bytes = b""  # for people; empty while no level was used
-    gone: list[str] = field(
-        default_factory=list
-    )  # hours, buffers, runs, files of queues that no kept checkpoint names
+    # Hours, buffers, runs and queue files that no kept checkpoint names
+    gone: list[str] = field(default_factory=list)
     kept_states: dict[str, set[str]] = field(default_factory=dict)
 
     def carry_out(self, storage: Storage, *, keep: bool = False) -> None:

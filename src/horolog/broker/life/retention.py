@@ -41,9 +41,8 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
     in_window = shard.log_times.since(mono_ms)
     stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
     halves = checkpoint.columns.get("halves")
-    if halves is not None and len(
-        halves
-    ):  # as it says, not as they are now: what ended meanwhile may not be durable
+    # Ask the checkpoint, not the present state: what ended since then may not be durable
+    if halves is not None and len(halves):
         stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
     held = _segments_held(log)

@@ -213,15 +213,13 @@ class BulkRecalls:
                 compares = bool(command.tag or task.operation)
                 limit = min(left, BULK_TAGGED_ROWS) if compares else left
                 if compares and task.copies:
-                    limit = min(
-                        limit, 2 * room.rows
-                    )  # more would be read, and again for the next piece
+                    # What is read beyond that would be read again for the next piece
+                    limit = min(limit, 2 * room.rows)
                 if not isinstance(source, FarRun):
                     self._repair(source, source.damaged_between(first, first + limit))
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
-                if isinstance(
-                    source, FarRun
-                ):  # sorted, so what it has to be asked for is known now
+                # A run is sorted, so the rows to ask it for are known now
+                if isinstance(source, FarRun):
                     self._repair(source, rows[~is_readable(source.entries(rows))])
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = _matching(task, source, rows)

@@ -79,9 +79,8 @@ class OpenHalves:
         self._ends_keyed = False  # whether one of them has user keys
         self._by_key: dict[int, int] = {}  # key → position of the newest, open or over
         self._of_topic: Counter[int] = Counter()
-        self._looks: list[
-            tuple[int, int]
-        ] = []  # (next ms, position), a heap; with some that are old
+        # A heap of (next ms, position); some entries are out of date
+        self._looks: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self.open)

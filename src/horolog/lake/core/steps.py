@@ -149,9 +149,8 @@ def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_wh
             lake.happened(offload_id, Event.FREEZE)
         case "commit":
             _cut(store, lake.offloads[offload_id].from_ms)
-            for (
-                missing
-            ) in far.missing:  # a replay: its file went when all of it was handed over or offloaded
+            # In a replay a file may be gone: all of it was handed over or offloaded since
+            for missing in far.missing:
                 missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
             _freeze(far, frozen=False)
             lake.commit(offload_id, fields, end, step.counts)

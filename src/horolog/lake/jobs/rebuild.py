@@ -171,9 +171,8 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
     appended = sent(every).selectExpr("position as origin", "append_ms")
     rows = recalls.join(appended, "origin", "left").toArrow()
-    append_ms = (
-        rows.column("append_ms").fill_null(0).to_numpy()
-    )  # adopted ones are in the far store
+    # Adopted rows have none: they are in the far store
+    append_ms = rows.column("append_ms").fill_null(0).to_numpy()
     far = _is_far(rows.column("due_ms").to_numpy(), append_ms)
     gone = np.empty(len(rows), GONE)
     for name, column in (("number", "number"), ("topic", "topic"), ("due_ms", "due_ms")):

@@ -105,8 +105,7 @@ class LatePromotion:
         try:
             await self._engine.submit(TellTierProblem(said))
         except HorologError as error:
-            _log.info(
-                "not told yet: %s", first_line(error)
-            )  # it stops, or is busy: at the next look
+            # The broker stops or is busy: try again at the next look
+            _log.info("not told yet: %s", first_line(error))
             return
         self._problem = why

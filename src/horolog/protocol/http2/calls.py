@@ -42,9 +42,8 @@ _BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
 _END = hpack.encode([(b"grpc-status", b"0")])
 _TIMEOUT_MS = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
 _TIMEOUT_DIGITS = 8
-_UNFINISHED_MAX = REQUEST_BYTES_MAX + (
-    16 << 20
-)  # bytes of requests of a connection that have not ended
+# Bytes of requests of a connection that have not ended
+_UNFINISHED_MAX = REQUEST_BYTES_MAX + (16 << 20)
 
 
 class Asked(NamedTuple):

@@ -39,17 +39,15 @@ _TEXT = rb'"([^"\x00-\x1f]*)"'
 _SIGNED = rb'"([0-9A-Za-z+/=]{1,64})"'
 SIGNATURE = "Signature"
 
-_FIELDS: dict[
-    int, tuple[str, ...]
-] = {  # topic, queue, born time, properties, whether it is a batch
+# Topic, queue, born time, properties, whether it is a batch
+_FIELDS: dict[int, tuple[str, ...]] = {
     Code.SEND_MESSAGE: ("topic", "queueId", "bornTimestamp", "properties", "batch"),
     Code.SEND_MESSAGE_V2: ("b", "e", "g", "i", "m"),
 }
 _NO_BATCH = frozenset({"false", "0", ""})
 
-Values = tuple[
-    bytes, bytes, bytes, bytes
-]  # opaque, queue, born, and the properties as they are stored
+# Opaque, queue, born, and the properties as they are stored
+Values = tuple[bytes, bytes, bytes, bytes]
 Cut = tuple[int, int, int, int]  # as of `Reader.cut`
 
 

@@ -27,9 +27,8 @@ from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
 _Table = npt.NDArray[np.uint8]
 _ID, _TAGS, _GROUP = b"UNIQ_KEY", b"TAGS", b"__SHARDINGKEY"
 _NAME, _VALUE, _LETTERS, _DIGITS, _FIRST_DIGIT = range(5)  # what stands in a column
-_MAY_BE = np.zeros(
-    (5, 256), np.bool_
-)  # [of these, byte]; a byte of a name is what it is in the first row
+# [of these, byte]; a byte of a name is what it is in the first row
+_MAY_BE = np.zeros((5, 256), np.bool_)
 _MAY_BE[_VALUE, 3:128] = True
 _MAY_BE[_LETTERS, [byte for byte in range(128) if bytes((byte,)).isalnum()]] = True
 _MAY_BE[_DIGITS, 48:58] = _MAY_BE[_FIRST_DIGIT, 49:58] = True

@@ -62,9 +62,8 @@ class PullCodes:
         poll_ms = 0
         if flags & _MAY_WAIT:
             poll_ms = integer(frame, "suspendTimeoutMillis", 0)
-        limit = max(
-            1, integer(frame, "maxMsgNums", low=0, high=_I32)
-        )  # of 0 official brokers give one
+        # Official brokers give one message to whoever asks for none
+        limit = max(1, integer(frame, "maxMsgNums", low=0, high=_I32))
         room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=_I32)
         first = integer(frame, "queueOffset")
         if flags & _COMMITS:

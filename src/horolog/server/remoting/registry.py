@@ -76,9 +76,8 @@ class Registry:
         self.on_producer: Callable[[str], None] = _nobody_cares  # a producer of a group has come
         self._subscription_bytes = 0  # of all subscriptions
         self._on: dict[RemotingLink, set[_Place]] = {}  # who registered on a connection
-        self._wanted: dict[
-            str, dict[str, Subscription]
-        ] = {}  # of groups that were asked for since they changed
+        # Merged subscriptions of groups, as of their last change
+        self._wanted: dict[str, dict[str, Subscription]] = {}
 
     # --- what clients say -------------------------------------------------------------------------
 
