@@ -7,7 +7,8 @@ import pytest
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES, parse, seal
 from horolog.log.frame_reader import Hole
-from horolog.log.segment import SegmentWriter, Write
+from horolog.log.scan import Identity, LogEnd, LogScan
+from horolog.log.segment import SegmentReader, SegmentWriter, Write, segment_name
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
@@ -152,9 +153,6 @@ def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) 
     file.write(new_end, filler)
     file.write(ghost_at, ghost)
     # The filler holds no valid record, so a scan alone is asked: where does the valid log end?
-    from horolog.log.scan import Identity, LogEnd, LogScan
-    from horolog.log.segment import SegmentReader
-
     scan = LogScan(
         SegmentReader(world.disk, "shard-00/log", 65_536),
         Identity(log.log_id, 0),
@@ -167,6 +165,23 @@ def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) 
     assert ghost_at not in seen
     assert scan.end == ghost_at
     assert scan.outcome is LogEnd.TORN
+
+
+def test_a_promise_is_found_where_two_reads_meet() -> None:
+    """The only frame that proves damage begins two bytes before the end of the first 4 MiB, which are read at once."""
+    disk, size, at = FaultyDisk(), 8 << 20, (4 << 20) - 2
+    disk.make_dir("log")
+    file = disk.open(f"log/{segment_name(0)}", create=True)
+    file.write(0, b"no frame")
+    file.write(
+        at,
+        seal(log_id=7, shard=0, base=at, durable=at, append_ms=0, epoch=1, count=0, body=b""),
+    )
+    file.truncate(size)
+    reader = SegmentReader(disk, "log", size)
+    scan = LogScan(reader, Identity(7, 0), start=0, limit=size, epoch=0, durable=0)
+    assert list(scan.frames()) == []
+    assert (scan.outcome, scan.stated_by) == (LogEnd.DAMAGED, at)
 
 
 def test_a_forged_frame_inside_a_body_is_never_served(world) -> None:

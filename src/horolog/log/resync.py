@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
 
@@ -28,15 +28,24 @@ def next_frame(
 
     A frame that a client forged inside a body would have to name its own position and the random id of this log.
     """
+    for header in headers_in(read, at, stop):
+        if header.end <= stop and intact_frame(read, log_id, header.base) is not None:
+            return header
+    return None
+
+
+def headers_in(
+    read: Callable[[int, int], bytes | memoryview], at: int, stop: int
+) -> Iterator[FrameHeader]:
+    """Every intact header in [at, stop), all of one segment, that stands at the log position which it names."""
     while at + HEADER_BYTES <= stop:
-        chunk = read(at, min(_CHUNK, stop - at))
+        chunk = bytes(read(at, min(_CHUNK, stop - at)))
         if len(chunk) < HEADER_BYTES:
-            return None
+            return
         found = chunk.find(MAGIC)
         while found >= 0:
-            frame = intact_frame(read, log_id, at + found)
-            if frame is not None and frame[0].end <= stop:
-                return frame[0]
+            header = parse(read(at + found, HEADER_BYTES))
+            if header is not None and header.base == at + found:
+                yield header
             found = chunk.find(MAGIC, found + 1)
         at += len(chunk) - len(MAGIC) + 1
-    return None

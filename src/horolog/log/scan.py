@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
-from horolog.log.resync import intact_frame, next_frame
+from horolog.log.resync import headers_in, intact_frame, next_frame
 from horolog.log.segment import SegmentReader
 
 _CHUNK = 4 << 20
@@ -106,22 +106,12 @@ class LogScan:
             chunk = self._reader.bytes_at(position, stop - position)
             if chunk and np.frombuffer(chunk, np.uint8).any():
                 self.outcome = LogEnd.TORN
-                self._search(chunk, position, at)
+                first = max(at, position - position % size, position - len(MAGIC) + 1)
+                for header in headers_in(self._reader.bytes_at, first, stop):
+                    if header.log_id == self._identity.log_id and header.durable > at:
+                        self.outcome, self.stated_by = LogEnd.DAMAGED, header.base
+                        break
             position = stop
-
-    def _search(self, chunk: bytes, position: int, bad: int) -> None:
-        found = chunk.find(MAGIC)
-        while found >= 0:
-            header = parse(self._reader.bytes_at(position + found, HEADER_BYTES))
-            if (
-                header is not None
-                and header.base == position + found
-                and header.log_id == self._identity.log_id
-                and header.durable > bad
-            ):
-                self.outcome, self.stated_by = LogEnd.DAMAGED, position + found
-                return
-            found = chunk.find(MAGIC, found + 1)
 
 
 class SalvageScan:

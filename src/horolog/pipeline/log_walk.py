@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from horolog.errors import HorologError
 from horolog.log.controls import Control, read_control
-from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.frame import HEADER_BYTES, FrameHeader, body_intact, check_version, parse
 from horolog.log.record import Kind, offsets_of
+from horolog.log.resync import headers_in
 from horolog.log.segment import segment_name
 from horolog.pipeline.data_files import Bytes, LogPlan, Segment, files_of, mapped_file
 from horolog.storage.meta import SHARD
 
 Rows = npt.NDArray[np.int64]
 STRETCH_ROWS = 65_536
-_CHUNK = 4 << 20
 
 
 class Stretch(NamedTuple):
@@ -130,14 +130,14 @@ class SegmentWalk:
             return None
 
     def _next_frame(self, view: memoryview, at: int, stop: int) -> int:
-        while at < stop:
-            chunk = bytes(view[at : min(at + _CHUNK, stop)])
-            found = chunk.find(MAGIC)
-            while found >= 0:
-                if self._frame(view, at + found) is not None:
-                    return at + found
-                found = chunk.find(MAGIC, found + 1)
-            at += max(1, len(chunk) - len(MAGIC) + 1) if at + len(chunk) < stop else len(chunk)
+        base = self._segment.base
+
+        def read(position: int, length: int) -> memoryview:
+            return view[position - base : position - base + length]
+
+        for header in headers_in(read, base + at, base + stop):
+            if self._frame(view, header.base - base) is not None:
+                return header.base - base
         return stop
 
 

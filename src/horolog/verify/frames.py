@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
+from horolog.log.frame import HEADER_BYTES, FrameHeader, body_intact, check_version, parse
+from horolog.log.resync import headers_in
 from horolog.log.segment import segment_name
 from horolog.verify.holes import Holes
-from horolog.verify.reading import WINDOW_BYTES, Reading, Source
+from horolog.verify.reading import Reading, Source
 
 
 class Bad(NamedTuple):
@@ -152,16 +153,13 @@ class LogWalk:
 
     def _next_header(self, source: Source, at: int, base: int) -> int:
         """Offset of the next intact header that is in its place, or the end of the segment."""
-        while at < min(source.size, self._size):
-            piece = source.read(at, WINDOW_BYTES)
-            found = piece.find(MAGIC)
-            if found < 0:
-                at += max(1, len(piece) - len(MAGIC) + 1)
-                continue
-            header = parse(source.read(at + found, HEADER_BYTES))
-            if header is not None and not self._wrong(header, base + at + found, base):
-                return at + found
-            at += found + 1
+
+        def read(position: int, length: int) -> bytes:
+            return source.read(position - base, length)
+
+        for header in headers_in(read, base + at, base + min(source.size, self._size)):
+            if not self._wrong(header, header.base, base):
+                return header.base - base
         return self._size
 
     def judge(self, promised: int) -> bool:

@@ -18,7 +18,6 @@ from horolog.log.controls import CONTROL_KINDS, Control, read_control
 from horolog.log.frame import (
     HEADER_BYTES,
     KNOWN_INCOMPATIBLE,
-    MAGIC,
     VERSION,
     FrameHeader,
     body_intact,
@@ -26,6 +25,7 @@ from horolog.log.frame import (
 )
 from horolog.log.half_records import HalfMessage, HalfOutcome
 from horolog.log.record import MESSAGE_KINDS, Kind, offsets_of
+from horolog.log.resync import headers_in
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import decode
 from horolog.units import counted
@@ -93,17 +93,13 @@ class SegmentFile:
 
     def _next_header(self, at: int) -> int:
         """Offset of the next intact header in its place, or the end of the file."""
-        while at < len(self._content):
-            block = bytes(self._content[at : at + _BLOCK])
-            found = block.find(MAGIC)
-            if found < 0:
-                at += _BLOCK - len(MAGIC) + 1
-                continue
-            header = parse(self._content, at + found)
-            if header is not None and header.base == self.base + at + found:
-                return at + found
-            at += found + 1
-        return len(self._content)
+        base, content = self.base, self._content
+
+        def read(position: int, length: int) -> memoryview:
+            return content[position - base : position - base + length]
+
+        following = next(headers_in(read, base + at, base + len(content)), None)
+        return len(content) if following is None else following.base - base
 
     def _judge(self, bad: list[int]) -> None:
         for at in bad:
