@@ -27,9 +27,8 @@ UNIT_MS = {
 }
 # A century: more is a typing error, and stays far from int64's end
 DURATION_MAX_MS = 36_525 * DAY_MS
-TIME_MAX_MS = (
-    253_402_300_799_999  # the last millisecond of the year 9999, the end of ISO 8601's range
-)
+# The last millisecond of the year 9999, the end of ISO 8601's range
+TIME_MAX_MS = 253_402_300_799_999
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+\Z")
 _ISO = re.compile(

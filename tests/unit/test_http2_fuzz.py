@@ -26,9 +26,8 @@ from horolog.protocol.http2.calls import (
 from horolog.protocol.http2.events import Done, Limits
 
 LIMITS = Limits(streams=8, queued_bytes=100_000, resets_burst=20, frames_burst=60)
-OWED_FOR_A_BYTE = (
-    3  # a PRIORITY of 14 bytes may be answered with a reset of 13, a fault with a sentence
-)
+# A PRIORITY of 14 bytes may be answered with a reset of 13, a fault with a sentence
+OWED_FOR_A_BYTE = 3
 OWED_ANYWAY = 400
 
 

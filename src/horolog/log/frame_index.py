@@ -28,9 +28,8 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.resync import next_frame
 
 _SEGMENTS_MAX = 64  # 1 MiB of slots
-_BLOCKS_MAX = (
-    256  # with the positions of all their frames: some 100 KiB, 2 MiB if all frames are marks
-)
+# Blocks kept with the positions of all their frames: some 100 KiB, 2 MiB if all frames are marks
+_BLOCKS_MAX = 256
 _GAPS_MAX = 4_096  # remembered of a segment; the rest of one that has more counts as lost
 
 

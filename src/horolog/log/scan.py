@@ -58,9 +58,8 @@ class LogScan:
         self.end = start
         self.epoch = epoch
         self.last_frame = -1
-        self.stated = (
-            durable  # the highest durable position that the checkpoint or a valid frame states
-        )
+        # The highest durable position that the checkpoint or a valid frame states
+        self.stated = durable
         self.outcome = LogEnd.WHOLE
         self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
 

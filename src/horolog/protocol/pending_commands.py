@@ -21,9 +21,8 @@ class CountPending:
     """Exact counts of scheduled messages; gives `PendingCounts`."""
 
     topic: str = ""
-    hour: int | None = (
-        None  # number (epoch ms // 3 600 000): by second of that hour, whatever `by` is
-    )
+    # An hour number (epoch ms // 3 600 000): count by second of that hour, whatever `by` is
+    hour: int | None = None
     by: CountBy = CountBy.HOUR  # SECOND needs `hour`
     # By hour: only hours that begin in [from_ms, to_ms).
     from_ms: int = 0

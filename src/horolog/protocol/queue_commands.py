@@ -116,9 +116,8 @@ class GroupSettings:
     orderly: bool = False
     retry_queues: int = 1
     retry_max: int = 16  # further attempts after the first
-    backoff: Backoff | None = (
-        None  # pauses between attempts; None: those of RocketMQ's delay levels
-    )
+    # Pauses between attempts; None: those of RocketMQ's delay levels
+    backoff: Backoff | None = None
     # Everything that a client stored with the group and that means nothing here: given back as it came.
     attributes: dict[str, object] = field(default_factory=dict)
 

@@ -100,9 +100,8 @@ class Reschedule:
     origin: int = -1  # as of `Recall`
     elsewhere: Elsewhere | None = None  # likewise
     now: bool = False
-    expected_due_ms: int | None = (
-        None  # DUE_TIME_CHANGED if it is due at another time; None: whenever
-    )
+    # Refuse with DUE_TIME_CHANGED if it is due at another time; None: move it anyway
+    expected_due_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -40,9 +40,8 @@ class Ready:
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
         self.leases_max = LEASES_MAX
-        self.is_short = (
-            False  # whether something was kept back, because there was no room for its lease
-        )
+        # Whether something was kept back, because there was no room for its lease
+        self.is_short = False
         self._tally = Tally()
         self._grants = 0
         self._turn: dict[tuple[int, int], int] = {}

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-_CACHED_ROWS = (
-    256  # values made at once: what has just been copied is still in the processor's cache
-)
+# Rows made at once: what was just copied is still in the processor's cache
+_CACHED_ROWS = 256
 
 
 def values_of(array: pa.Array) -> Iterator[bytes]:

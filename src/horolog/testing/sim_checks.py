@@ -61,9 +61,8 @@ class History:
         self.acked: set[tuple[str, str, int, int]] = set()
         # What bit rot may have taken: it may be missing, or not be found
         self.excused: set[str] = set()
-        self.lost_keys = (
-            False  # rot may have taken ways to find a message: NOT_FOUND says nothing any more
-        )
+        # Rot may have taken ways to find a message: NOT_FOUND says nothing any more
+        self.lost_keys = False
 
     def sent(
         self, message_id: str, topic: str, due_ms: int, wall_ms: int, tag: str | None = None

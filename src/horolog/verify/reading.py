@@ -22,8 +22,8 @@ Report = Callable[[str, int, int], None]
 class Reading:
     """What all parts of one verification share.
 
-    quick  leave out what must read the bodies: records and their sums
-    told   called with what is being read, bytes done, bytes in all
+    quick   leave out what must read the bodies: records and their sums
+    report  called with what is being read, bytes done, bytes in all
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class RecordCheck:
     """Checks the records of one frame after the other.
 
     names   topic id → name; topics that the log makes are added
-    told    called with a log position and what is wrong there
+    report  called with a log position and what is wrong there
     """
 
     def __init__(self, names: dict[int, str], report: Callable[[int, str], None]) -> None:

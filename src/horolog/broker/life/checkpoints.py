@@ -29,9 +29,8 @@ class Checkpoints:
         self._written_at = 0  # monotonic ms of the last append
         self._waiting: snapshot.Decided | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
-        self._no_space = (
-            False  # for the one before: a long tail does not ask before its time is there
-        )
+        # The last one found no space: until the interval is over a long tail asks for none
+        self._no_space = False
         self._life = Life.NONE
         self._job: CheckpointJob | None = None
 

@@ -51,9 +51,8 @@ class _Same(NamedTuple):
     message_id: str | None
     attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
-    body: bytes = (
-        b""  # of a first attempt; clients that send a copy themselves may compress it again
-    )
+    # Body of a first attempt; clients that send a copy themselves may compress it again
+    body: bytes = b""
     origin_id: str = ""  # and where that was stored
     born_ms: int = 0
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by

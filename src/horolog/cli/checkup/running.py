@@ -15,9 +15,8 @@ from horolog.errors import HorologError
 from horolog.limits import CONNECTIONS_MAX, DAY_MS, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
 from horolog.units import counted
 
-CLOCK_OFF_MS = (
-    1_000  # a message is handed over so much too early or late by the clock of whoever looks
-)
+# By an operator's clock messages are handed over this much early or late
+CLOCK_OFF_MS = 1_000
 LATE_MS = 1_000  # hand-over takes a few milliseconds
 LAG_MS = 10 * MINUTE_MS
 DISK_FREE_MIN = 2_048 * MIB  # a segment of the log, the next one, and files of the next hours

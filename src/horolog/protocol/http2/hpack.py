@@ -43,9 +43,8 @@ STATIC: tuple[Field, ...] = tuple(
 assert len(STATIC) == 61
 ENTRY_OVERHEAD = 32  # octets that an entry counts beyond its text (§4.1)
 TABLE_BYTES = 4_096  # of the dynamic table: the initial value of the protocol, kept by this end
-LOWERED = (
-    b"\x20"  # "the dynamic table has 0 bytes now": all that an encoder without a table must say
-)
+# "the dynamic table has 0 bytes now": all that an encoder without a table must say
+LOWERED = b"\x20"
 _INTEGER_MAX = 1 << 28  # no index, length or size of ours is larger
 
 

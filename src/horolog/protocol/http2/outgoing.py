@@ -10,9 +10,8 @@ from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 from horolog.protocol.http2.frames import Type
 from horolog.protocol.http2.streams import State, Step, Stream, after
 
-_LEFT_MAX = (
-    1_024  # streams that we ended before the peer did: frames of them may still be under way
-)
+# Streams that we ended before the peer did: frames of them may still be under way
+_LEFT_MAX = 1_024
 _ANSWERED = after(State.HALF_CLOSED, Step.OUR_END)
 _DATA = Type.DATA << 8
 _HEAD = Type.HEADERS << 8 | frames.END_HEADERS

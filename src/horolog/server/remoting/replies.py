@@ -25,9 +25,8 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-_TAKE_S = (
-    10.0  # as official brokers wait for a client to take a reply; who replied has given up by then
-)
+# Official brokers wait this long for a client to take a reply; who replied has given up by then
+_TAKE_S = 10.0
 _SHORT = "abcdefghijk"
 _LONG = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",

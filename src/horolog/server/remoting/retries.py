@@ -14,9 +14,8 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-_SAYS_HOW_OFTEN = (
-    121  # ordinal of RocketMQ 3.4.9: what an older client says of attempts means nothing
-)
+# Ordinal of RocketMQ 3.4.9: the count of attempts that an older client states means nothing
+_SAYS_HOW_OFTEN = 121
 _I32 = 1 << 31
 
 
