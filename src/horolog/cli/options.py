@@ -51,9 +51,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.
 
 
 class _NoBlanks(typer.core.TyperCommand):
-    """A command whose options are not given as "", which a variable of a shell is that has no value.
+    """A command that refuses an empty option, which is what a shell variable without a value gives.
 
-    As if it were left out `--in "$DELAY"` would send at once, and `--tag "$TAG"` recall what has other tags.
+    Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages with other tags.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -86,7 +86,7 @@ def register(
 ) -> None:
     """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
 
-    hidden  a name of before, which goes on to work
+    hidden  a former name, which still works
     blanks  an option may be empty, which means something
     """
     text = inspect.cleandoc(command.__doc__ or "")

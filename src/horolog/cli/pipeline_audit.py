@@ -97,7 +97,7 @@ def audit(
 
 
 def verdict(result: AuditResult) -> Exit:
-    """FAULTS must not be what a job exits with that crashed, nor Python's own 1."""
+    """The exit code: FAULTS, which neither a job that crashed nor Python itself exits with, or OK."""
     return Exit.FAULTS if result.faults else Exit.OK
 
 

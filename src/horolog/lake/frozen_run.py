@@ -27,8 +27,8 @@ Rows = npt.NDArray[np.int64]
 class FrozenRun:
     """Rows [first, stop) of one run file, without those that are gone.
 
-    told  as `POST /v1/offloads/begin` describes it: path, log_id, first, stop, gone; of adopted runs also position
-          and first_row, which make the origins of its messages
+    fields  as `POST /v1/offloads/begin` describes it: path, log_id, first, stop, gone; for adopted runs also position
+            and first_row, which make the origins of its messages
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:

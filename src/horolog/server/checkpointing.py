@@ -18,8 +18,8 @@ from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_AGAIN_S = 0.5  # one that came to nothing, on a full disk or while time flies, is asked for again
-_TAKEN_S = 60.0  # by then one is durable, however slow its syncs are
+_AGAIN_S = 0.5  # a checkpoint that came to nothing, on a full disk or as simulated time flies, is asked for again
+_TAKEN_S = 60.0  # in which a checkpoint becomes durable, however slow its syncs are
 
 
 class _Wish(NamedTuple):

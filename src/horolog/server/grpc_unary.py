@@ -87,18 +87,19 @@ class UnaryCalls:
 
     @property
     def paths(self) -> set[bytes]:
-        """Of the calls that are answered."""
+        """Paths of the calls that this answers."""
         return set(self._methods)
 
     def stop(self) -> None:
-        """Give those up that are under way in tasks."""
+        """Cancel the calls that are under way in tasks."""
         for task in list(self._tasks):
             task.cancel()
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message each, which came together; sends to one topic, and acks, are one command each time.
+        """Take calls with one message each that came together.
 
-        The others come after them, in their order.
+        Sends become one command for each topic, acks one for each group and topic; the other calls come after them, in
+        their order.
         """
         sends: list[tuple[QuickSend, Call]] = []
         acks: list[tuple[QuickAck, Call]] = []

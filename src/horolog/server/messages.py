@@ -44,7 +44,7 @@ _IN_TIER = {
     MessageState.IN_TIER: MessageEvent.OFFLOADED,
     MessageState.RECALLED: MessageEvent.RECALLED,
 }
-_TRIES_MAX = 8  # while messages come into the tier, or back, in between
+_TRIES_MAX = 8  # times that the tier is read while messages go there or come back
 
 
 class Submits(Protocol):
@@ -92,9 +92,9 @@ def _tier_of(engine: Submits, answer: LookElsewhere) -> TierReader:
 
 
 async def recall_many(engine: Submits, command: RecallMany) -> RecalledMany:
-    """How many of a window were meant: those in the tier, row by row, and then those that are here; IN_TIER as above.
+    """Recall a window: the rows of the tier first, then what waits here.  Gives how many those were; IN_TIER as above.
 
-    What comes back in between is found here, and what goes there in between is looked for again.
+    What comes back from the tier meanwhile is found here; what goes there meanwhile is looked for again.
     """
     here: RecalledMany | LookElsewhere = await engine.submit(command)
     if isinstance(here, RecalledMany):

@@ -50,7 +50,7 @@ def read_input(
 ) -> DataFrame:
     """The rows of files of one kind (CSV with a header, JSON with an object a line, Parquet), or of a database table.
 
-    Lines that are no rows are rows, too: `text_files`, and `selected` knows them.
+    Lines that cannot be parsed become rows too (`text_files`); `selected` recognises them.
     options  of Spark's reader, which win over what is set here
     """
     from py4j.protocol import Py4JError
@@ -79,7 +79,7 @@ def read_input(
 def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:
     """The columns of the sink; BAD_REQUEST that names the column whose expression is wrong.
 
-    Of a line that is no row there is its text alone, for the reason why it is refused.
+    A line that could not be parsed has its text alone, so that its refusal can say why.
     unit  of due times that are numbers, also as texts
     """
     made = _messages(df, columns, unit)
@@ -122,7 +122,7 @@ def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Col
     """
     from pyspark.sql import functions as sql
 
-    # What stands in it twice Spark works out once, and outside of it: the expression must stand in it once.
+    # Spark works out once, and outside of `try_add`, what stands in it twice: so the expression must stand in it once.
     made = _as_time(sql.expr(expression), _type_of(df, "deliver_at", expression), unit)
     due = sql.try_add(made, sql.expr("interval 0 seconds"))
     named = [quoted(name) for name in df.columns if _is_named(name, expression)]

@@ -21,7 +21,7 @@ class Answers:
 
     now_ms     this machine's clock when the broker told its own, and `slack_ms` how far apart that was asked and heard
     groups     rows of /v1/groups
-    behind     of those with most that waits: the whole group
+    lagging    the groups with the longest backlog, each in full
     guarded    whether somebody without a key is refused
     process    the broker's, if it runs on this machine and may be looked at
     """

@@ -206,4 +206,4 @@ class PopCodes:
 
 
 def _nobody(result: object) -> None:
-    """For commands whose result nobody is told."""
+    """Drop a result that nobody is told."""

@@ -153,4 +153,4 @@ class PullCodes:
 
 
 def _nobody(result: object) -> None:
-    """For commands whose result nobody is told."""
+    """Drop a result that nobody is told."""

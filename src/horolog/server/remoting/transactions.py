@@ -65,7 +65,7 @@ class TransactionCodes:
     # --- whom to ask ------------------------------------------------------------------------------
 
     def produces(self, link: RemotingLink, command: SendHalf) -> None:
-        """A half message comes: its sender may not have sent a heartbeat yet."""
+        """Note who sends a half message: it may not have sent a heartbeat yet."""
         records, _ = command.columns()
         stored = layout.topic_and_properties(records[RECORD_HEAD_BYTES:])[1]
         group = properties.value_of(stored, properties.PRODUCER_GROUP) or ""
