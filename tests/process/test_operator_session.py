@@ -11,6 +11,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from pathlib import Path
@@ -34,6 +35,18 @@ def run(words: list[str], admin: str = "http://127.0.0.1:1") -> subprocess.Compl
         check=False,
         env={**os.environ, "HOROLOG_ADMIN": admin, "COLUMNS": "80"},
     )
+
+
+def top_in_ascii(admin: str) -> str:
+    """A frame, as a locale prints it that has no other letters."""
+    return subprocess.run(
+        [sys.executable, "-m", "horolog", "top", "--once", "--admin", admin],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "60"},
+    ).stdout
 
 
 def doctor(*words: str, admin: str = "http://127.0.0.1:1") -> tuple[int, dict[str, dict[str, str]]]:
@@ -63,6 +76,7 @@ def test_doctor_and_one_frame() -> None:
         assert re.search(r"^shop +1 +1 +0$", shown.stdout, re.MULTILINE)
         assert re.search(r"^a second +[\d.]", shown.stdout, re.MULTILINE)
         assert max(map(len, shown.stdout.splitlines())) <= 80
+        assert top_in_ascii(broker.admin_url).startswith("healthy")
         os.kill(broker.pid, signal.SIGSTOP)
         code, found = doctor(admin=broker.admin_url)
         os.kill(broker.pid, signal.SIGCONT)
@@ -82,6 +96,7 @@ def test_doctor_of_a_stopped_directory(tmp_path: Path) -> None:
         assert broker.stop() == 0
     code, found = doctor("--data", str(data))
     assert code == 0
+    assert "scheduled" not in run(["doctor", "--data", str(data)]).stdout  # it has not counted them
     assert found["clock"]["seen"].startswith("simulated")
     for path in (data / "shard-00" / "checkpoint").iterdir():
         content = bytearray(path.read_bytes())

@@ -134,6 +134,14 @@ def test_a_port_in_use(tmp_path: Path, flag: str) -> None:
     assert pending_after_start(tmp_path / "data") == 0
 
 
+@pytest.mark.parametrize("flags", [[], ["--no-remoting"]])
+def test_a_host_that_is_not_ours(tmp_path: Path, flags: list[str]) -> None:
+    """The address is to blame, not the port that is opened first."""
+    error = refused(BrokerProcess(tmp_path / "data", arguments=["--host=999.1.1.1", *flags]))
+    assert error.exit_code == 2
+    assert "horolog: --host: '999.1.1.1' is no address of this machine" in error.stderr
+
+
 def test_a_port_of_another_broker(horolog_broker: BrokerProcess, tmp_path: Path) -> None:
     """Sockets of gRPC do not share the port silently."""
     port = int(horolog_broker.grpc_endpoint.rpartition(":")[2])

@@ -229,6 +229,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["clock", "advance", "30"], "DURATION: '30' is not a duration"),
         (["topic", "list", "--admin", "ftp://x"], "--admin: 'ftp://x' is not a URL"),
         (["fly"], "No such command 'fly'"),
+        (["send", "t", "a\udcff"], "BODY: is not UTF-8 text"),
+        (["send", "t", "x", "--key", "a", "--key", "\udcff"], "--key: is not UTF-8 text"),
+        (["backup", "/tmp/\udcff"], "DIR: '/tmp/\\udcff' is not UTF-8 text"),
+        (["schedule", "create", "s", "t", "x", "--every", "0s"], "--every: '0s' is no time at all"),
     ],
 )
 def test_a_usage_error_is_one_sentence_that_names_the_flag(

@@ -135,6 +135,7 @@ def test_a_directory_as_left_is_clean(made: Path) -> None:
         assert verdict.clean, said(verdict)
         assert not verdict.findings.notes
         assert verdict.log_end == verdict.checkpoint
+        assert (verdict.as_json()["scheduled"] is None) == quick  # not counted is not 0
     assert (verdict.scheduled, verify(made).scheduled) == (0, 4 * 40 + 5 - 3), (
         "three were due already"
     )

@@ -26,6 +26,7 @@ from horolog.errors import ErrorCode, refused
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
+_SHOWN = 100  # characters of an answer that nobody understands
 ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
 
 
@@ -127,7 +128,10 @@ class AdminClient:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             text = response.read()
-        except (OSError, http.client.HTTPException) as error:
+        except http.client.HTTPException as error:
+            # Something answers, in a language that is not ours; what it said may be anything.
+            raise self._stranger(str(error) or type(error).__name__) from None
+        except OSError as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             do = "start one with `horolog serve`, or name another with --admin URL"
             if isinstance(error, TimeoutError):
@@ -135,7 +139,27 @@ class AdminClient:
             raise UnreachableError(f"no broker answers at {self.url} ({why}); {do}") from None
         finally:
             connection.close()
-        return _result(text)
+        return self._result(response.status, text)
+
+    def _result(self, status: int, text: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        match answer:
+            case {"result": dict(result)}:
+                return result
+            case {"error": {"code": str(), "message": str(), "field": str(), "limit": str()}}:
+                raise error_from_body(answer)
+        raise self._stranger(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
+
+    def _stranger(self, said: str) -> UnreachableError:
+        """The error for an answer that no broker gives: of a proxy, of another server, or of half a broker."""
+        shown = "".join(c if c.isprintable() else "·" for c in said[:_SHOWN])
+        return UnreachableError(
+            f"what answers at {self.url} is not a broker's admin port ({shown});"
+            " name another with --admin URL"
+        )
 
 
 def _with(path: str, parameters: Mapping[str, object] | None) -> str:
@@ -146,17 +170,6 @@ def _with(path: str, parameters: Mapping[str, object] | None) -> str:
         if setting is not None and setting != ""
     }
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def _result(text: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        raise error_from_body(text[:200]) from None
-    if isinstance(answer, dict) and isinstance(answer.get("result"), dict):
-        result: dict[str, Any] = answer["result"]
-        return result
-    raise error_from_body(answer)
 
 
 def path_of(*parts: str) -> str:

@@ -43,7 +43,7 @@ def backup(
     """
     client = connect(admin)
     with typed_as(_FLAGS):
-        begun = client.post("/v1/backup", {"directory": str(directory.absolute()), "full": full})
+        begun = client.post("/v1/backup", {"directory": _absolute(directory), "full": full})
     ended = _wait(client, begun, quiet=as_json)
     if as_json:
         print_json(ended)
@@ -58,6 +58,20 @@ def backup(
     for damage in ended["damaged"]:
         typer.echo(f"damaged when it was copied: {damage}", err=True)
     return Exit.FAULTS if ended["damaged"] else Exit.OK
+
+
+def _absolute(directory: Path) -> str:
+    """The path as a request can carry it."""
+    from horolog.errors import refused
+
+    try:
+        path = str(directory.absolute())
+        path.encode()
+    except OSError as error:
+        raise refused("DIR", f"the current directory is gone ({error.strerror})") from None
+    except UnicodeEncodeError:
+        raise refused("DIR", f"{path!r} is not UTF-8 text") from None
+    return path
 
 
 def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

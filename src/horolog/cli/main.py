@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -130,6 +132,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; errors are one sentence on stderr."""
     try:
         code = app(args=arguments, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, so that a full disk is told as any other failure
     except typer.Exit as ended:
         return ended.exit_code
     except HorologError as error:
@@ -137,14 +141,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough; the interpreter must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # whoever read us (head, less) has seen enough
         return Exit.OK
+    except OSError as error:
+        _give_up_output()
+        place = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{place}{error.strerror or error}", Exit.FAILURE)
     except UnreachableError as error:
         return _complain(str(error), Exit.UNREACHABLE)
     except UsageError as error:
         return _usage(error)
     return code if isinstance(code, int) else Exit.OK
+
+
+def _give_up_output() -> None:
+    """Let the interpreter, which writes what is left at its exit, not fail on it again."""
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):  # no file is behind it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Any) -> int:
@@ -164,4 +178,6 @@ def _complain(sentence: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the `horolog` script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the locale cannot write is no reason to end
     sys.exit(run())

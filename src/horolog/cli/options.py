@@ -61,6 +61,7 @@ class _NoBlanks(typer.core.TyperCommand):
         left = super().parse_args(ctx, args)
         for parameter in self.params:
             name = parameter.name or ""
+            _check_text(parameter, ctx.params.get(name))
             source = ctx.get_parameter_source(name)
             if source is None or source.name != "COMMANDLINE":
                 continue
@@ -74,6 +75,19 @@ class _NoBlanks(typer.core.TyperCommand):
 
 def _several(given: object) -> Sequence[object]:
     return given if isinstance(given, list | tuple) else ()
+
+
+def _check_text(parameter: Any, given: object) -> None:
+    """Refuse bytes that are not UTF-8 where text is wanted: no request could carry them.  Paths may be any bytes."""
+    for text in (given, *_several(given)):
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                is_option = parameter.param_type_name == "option"
+                flag = parameter.opts[0] if is_option else parameter.metavar
+                why = f"{flag}: is not UTF-8 text"
+                raise HorologError(ErrorCode.BAD_REQUEST, why, field=flag) from None
 
 
 def register(

@@ -86,13 +86,13 @@ def wanted_fields(
     message_group: str | None,
 ) -> dict[str, Any]:
     """The request's fields that these stand for."""
-    from horolog.units import parse_duration_ms, parse_interval_ms, parse_time_ms
+    from horolog.units import parse_duration_ms, parse_time_ms
 
     return {
         "topic": topic,
         **payload(body),
         "cron": cron or None,
-        "every_ms": parse_interval_ms(every, field="--every") if every else None,
+        "every_ms": _interval_ms(every) if every else None,
         "zone": zone,
         "gap": None if gap is None else gap.value,
         "overlap": None if overlap is None else overlap.value,
@@ -106,3 +106,14 @@ def wanted_fields(
         "properties": properties_of(property_ or []),
         "message_group": message_group,
     }
+
+
+def _interval_ms(every: str) -> int:
+    """What --every says; to the broker 0 would be a schedule without an interval."""
+    from horolog.errors import refused
+    from horolog.units import parse_interval_ms
+
+    interval_ms = parse_interval_ms(every, field="--every")
+    if not interval_ms:
+        raise refused("--every", f"{every!r} is no time at all; at least 1s is needed")
+    return interval_ms

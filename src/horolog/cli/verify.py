@@ -61,9 +61,13 @@ def _show(directory: Path, verdict: Verdict) -> None:
         typer.echo(f"… and {findings.count - len(findings.kept)} more")
     for note in findings.notes:
         typer.echo(f"note: {note}")
+    read = (
+        ""  # what --quick has not counted is not told as 0
+        if verdict.quick
+        else f", {counted(verdict.records, 'record')}, {verdict.scheduled:,} scheduled"
+    )
     what = "clean" if verdict.clean else counted(findings.count, "finding")
     typer.echo(
         f"{directory}: {what}; {size_text(verdict.bytes)}, log {verdict.log_start} to"
-        f" {verdict.log_end}, {counted(verdict.frames, 'frame')}, {counted(verdict.records, 'record')},"
-        f" {verdict.scheduled:,} scheduled"
+        f" {verdict.log_end}, {counted(verdict.frames, 'frame')}{read}"
     )

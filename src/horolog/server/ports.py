@@ -17,8 +17,12 @@ def port_in_use(flag: str, port: int, why: str) -> HorologError:
     )
 
 
+# The address is to blame for these, whichever port comes first.
+_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
 def bind(host: str, port: int, flag: str) -> socket.socket:
-    """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`."""
+    """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`, an address `--host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -27,6 +31,12 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
         sock.listen(_BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
     except OSError as error:
         sock.close()
+        if isinstance(error, socket.gaierror) or error.errno in _ADDRESS:
+            raise refused(
+                "--host",
+                f"{host!r} is no address of this machine ({error.strerror or error})",
+                code=ErrorCode.CONFIG,
+            ) from None
         why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
         raise port_in_use(flag, port, why) from None
     return sock

@@ -50,6 +50,7 @@ class Verdict:
     log_end: int = 0
     checkpoint: int = -1  # log position of the newest intact one; −1: there is none
     frames: int = 0
+    quick: bool = False  # the records were not read, so neither of the next two is known
     records: int = 0
     scheduled: int = 0
     bytes: int = 0
@@ -70,8 +71,8 @@ class Verdict:
             "log_end": self.log_end,
             "checkpoint": self.checkpoint,
             "frames": self.frames,
-            "records": self.records,
-            "scheduled": self.scheduled,
+            "records": None if self.quick else self.records,
+            "scheduled": None if self.quick else self.scheduled,
             "bytes": self.bytes,
             "holes": self.holes,
             "hole_bytes": self.hole_bytes,
@@ -128,7 +129,7 @@ def verify_directory(
 
     The caller holds the directory's lock.  Errors as `read_meta`.
     """
-    verdict = Verdict()
+    verdict = Verdict(quick=quick)
     log_id, segment_bytes = read_meta(storage, verdict.findings)
     reading = Reading(storage, verdict.findings, quick=quick, report=report)
     return _Verification(reading, verdict, log_id, segment_bytes).run()

@@ -41,6 +41,8 @@ def check_running(client: AdminClient) -> list[Check]:
         do = (
             "its process is stopped or overloaded: look at CPU, disk and its log"
             if "timed out" in str(error)
+            else "name the admin port of the broker with --admin; its ready line has it"
+            if "is not a broker's" in str(error)
             else "start it, or name another one with --admin; `horolog doctor --data DIR` looks at a stopped one"
         )
         return [Check("broker", State.WRONG, str(error).partition(";")[0], do)]

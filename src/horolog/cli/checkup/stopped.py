@@ -73,7 +73,7 @@ def _verified(directory: Path, report: Report) -> list[Check]:
     verdict = verify_directory(Disk(directory, read_only=True), quick=True, report=report)
     findings = verdict.findings
     if verdict.clean:
-        seen = f"{size_text(verdict.bytes)}, {counted(verdict.scheduled, 'message')} scheduled"
+        seen = f"{size_text(verdict.bytes)}, {counted(verdict.frames, 'frame')} of the log"
         notes = [Check("verify", State.NOTE, note) for note in findings.notes[:_SHOWN]]
         return [Check("verify", State.OK, seen), *notes]
     kept = [f"{each.file} at {each.position}: {each.what}" for each in findings.kept[:_SHOWN]]

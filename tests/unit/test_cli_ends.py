@@ -1,0 +1,92 @@
+"""What the command line says when what it talks or writes to is not what it should be."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from horolog.admin.client import AdminClient
+from horolog.cli.checkup.running import check_running
+from horolog.cli.exits import Exit
+from horolog.cli.main import run
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b"\x00\xff SMTP ready\r\n", "·ÿ SMTP ready"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "HTTP 200, <html>"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", "HTTP 200, []"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{'error': null}", "HTTP 200, "),
+        (b"HTTP/1.1 500 Oh\r\ncontent-length: 5\r\n\r\n\x1b[2J!", "HTTP 500, ·[2J!"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}", "IncompleteRead"),
+    ],
+)
+def test_somebody_else_answers(said: bytes, shown: str, capsys) -> None:
+    """Another server at the port is told as that, on one line, and not as a broker that is down."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        def answer() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert run(["pending", "--admin", url]) == Exit.UNREACHABLE
+        answering.join()
+    sentence = capsys.readouterr().err
+    assert sentence.startswith(f"horolog: what answers at {url} is not a broker's admin port (")
+    assert shown in sentence
+    assert sentence.count("\n") == 1
+    assert sentence[:-1].isprintable()
+
+
+def test_output_that_cannot_be_written() -> None:
+    """A full disk is a sentence and exit code 1, not a traceback."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "horolog", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == Exit.FAILURE
+    assert ended.stderr == "horolog: No space left on device\n"
+
+
+def test_the_doctor_of_somebody_else() -> None:
+    """A server that is no broker does not lack an administrator's name."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (found,) = check_running(AdminClient(url))
+        answering.join()
+    assert found.do.startswith("name the admin port of the broker")
+
+
+def test_a_backup_from_a_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run(["backup", "here"]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("horolog: DIR: the current directory is gone")
