@@ -21,14 +21,16 @@ const TITLES = {
   forbidden: "You have no rights here",
 };
 
-/** It could not be got. `again` is called by the button. */
-export function errorState(error, again) {
+const ITSELF = "It is asked again by itself.";
+
+/** It could not be got. `again` is called by the button; `repeats`: without the button, too. */
+export function errorState(error, again, repeats = true) {
   const where = [error.field && `field: ${error.field}`, error.limit && `limit: ${error.limit}`].filter(Boolean);
   return h(
     "div",
     { class: "state error", role: "alert" },
     h("strong", {}, TITLES[error.code] ?? error.message),
-    error.code === "unreachable" ? h("p", {}, error.message, "; it is asked again by itself.") : null,
+    error.code === "unreachable" ? h("p", {}, error.message, repeats ? `. ${ITSELF}` : ".") : null,
     error.code === "unauthorized" || error.code === "forbidden" ? h("p", {}, error.message) : null,
     h("p", { class: "faint" }, h("code", {}, error.code), where.length ? ` · ${where.join(" · ")}` : ""),
     again && h("button", { type: "button", onclick: again }, "Try again"),
@@ -36,8 +38,8 @@ export function errorState(error, again) {
 }
 
 /** Above what is old. */
-export function staleNote(atMs, error) {
-  return h("p", { class: "state stale", role: "status" }, `As of ${clockText(atMs)}: ${error.message}. It is asked again by itself.`);
+export function staleNote(atMs, error, repeats) {
+  return h("p", { class: "state stale", role: "status" }, `As of ${clockText(atMs)}: ${error.message}.`, repeats ? ` ${ITSELF}` : "");
 }
 
 /**
@@ -69,8 +71,8 @@ export function place(root, { load, draw, everyMs = 0, signal, isEmpty = () => n
     failed: (error) => {
       if (drawn) {
         body.classList.add("is-old");
-        show(note, staleNote(atMs, error));
-      } else show(body, errorState(error, () => again()));
+        show(note, staleNote(atMs, error, everyMs > 0));
+      } else show(body, errorState(error, () => again(), everyMs > 0));
     },
   });
   return again;
