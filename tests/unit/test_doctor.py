@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ from horolog.cli.checkup.answers import Answers
 from horolog.cli.checkup.check import State, is_well
 from horolog.cli.checkup.local_process import LocalProcess, _address
 from horolog.cli.checkup.running import examine
+from horolog.cli.checkup.stopped import check_stopped
+from horolog.server.open_broker import open_engine
 
 NOW_MS = 1_772_964_000_000
 LATENESS = {"bounds_ms": [1, 60_000], "minute": [5, 0, 0], "minute_p99_ms": 2}
@@ -45,6 +51,28 @@ def test_all_is_well() -> None:
     assert is_well(checks)
     assert {check.state for check in checks} == {State.OK}
     assert not any(check.do for check in checks)
+
+
+def test_a_stopped_directory_that_cannot_be_written(tmp_path: Path, monkeypatch) -> None:
+    """The mount is acted: whoever runs the tests may be root, whom no permission stops."""
+
+    async def begin_and_end() -> None:
+        engine = await open_engine(tmp_path, clock="system", segment_bytes=1 << 20)
+        await engine.stop()
+
+    asyncio.run(begin_and_end())
+    real = os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    checks = check_stopped(tmp_path, lambda what, done, total: None)
+    assert {check.name: check.state for check in checks}["writable"] is State.WARNING
+    assert not is_well(checks)
+    assert checks[-1].state is State.OK  # it was verified all the same
 
 
 def broker(**changes: Any) -> dict[str, Any]:

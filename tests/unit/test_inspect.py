@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -223,6 +225,21 @@ def test_checkpoint_queue_and_meta(tmp_path: Path) -> None:
     (tmp_path / "meta").write_text('{"format": 1}')
     assert inspect(tmp_path / "meta").fields == {"format": 1}
     assert {each.kind for each in inspect_tree(tmp_path)} == {"consume queue", "checkpoint", "meta"}
+
+
+def test_what_cannot_be_read_is_not_told_as_intact(tmp_path, monkeypatch) -> None:
+    """The kernel's refusal is acted: whoever runs the tests may be root, whom it refuses nothing."""
+    (tmp_path / "meta").write_bytes(b"x")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    (report,) = inspect_tree(tmp_path)
+    assert report.problems == [f"FILE: cannot read {tmp_path / 'meta'}: Permission denied"]
+    with pytest.raises(HorologError) as refused:
+        inspect_file(tmp_path / "meta", limit=1, show_records=False)
+    assert refused.value.code is ErrorCode.DISK_FAILED
 
 
 def _columns() -> dict[str, np.dtype[np.void]]:

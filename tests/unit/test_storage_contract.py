@@ -300,6 +300,12 @@ def test_lock_names_the_process_that_holds_it(tmp_path) -> None:
     assert caught.value.code is ErrorCode.DIRECTORY_FOREIGN
 
 
+def test_a_lock_that_is_no_file_is_named(tmp_path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(HorologError, match=f"^--data-dir: {tmp_path}/lock: Is a directory$"):
+        DirectoryLock(tmp_path)
+
+
 def test_a_file_of_somebody_else_is_told_with_its_owner(tmp_path, monkeypatch) -> None:
     """The kernel's refusal is acted: whoever runs the tests may be root, whom it refuses nothing."""
     path = tmp_path / "log"

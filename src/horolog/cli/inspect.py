@@ -28,8 +28,8 @@ def inspect(
 ) -> int:
     """Read a file of a data directory offline: fields, rows, and the verdict on every check sum.
 
-    Nothing is changed, and no broker is needed. Exit code 0: intact (a torn tail is); 1: damaged;
-    3: no such file.
+    Nothing is changed, and no broker is needed. Exit code 0: intact (a torn tail is); 1: damaged,
+    or it cannot be read; 3: no such file.
 
     Examples:
       horolog inspect horolog-data/shard-00/log/00000000000000000000.log --records

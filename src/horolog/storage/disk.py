@@ -222,8 +222,9 @@ class Disk:
 
 def _unusable(directory: Path, error: OSError) -> HorologError:
     code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-    why = f"{error.strerror}{_whose(directory) if isinstance(error, PermissionError) else ''}"
-    return refused("--data-dir", f"{directory}: {why}", code=code)
+    path = Path(error.filename or directory)  # the directory, one above it, or its lock
+    why = f"{error.strerror}{_whose(path) if isinstance(error, PermissionError) else ''}"
+    return refused("--data-dir", f"{path}: {why}", code=code)
 
 
 class DirectoryLock:

@@ -28,6 +28,9 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
         return [Check("directory", State.WRONG, error.message, _ADVICE.get(error.code, _LOOK))]
     try:
         found = [Check("directory", State.OK, str(directory)), *_owner(directory)]
+        if lock is None:
+            seen = "is read-only for whoever runs this: its broker does not start like that"
+            found.append(Check("writable", State.WARNING, seen, _ADVICE["writable"]))
         found += [_clock(directory), disk_check(shutil.disk_usage(directory).free), _files()]
         return found + _verified(directory, report)
     except HorologError as error:
@@ -41,6 +44,7 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
 _LOOK = "horolog verify DIR tells all of it; docs/guides/operate.md#damage says what to do"
 _ADVICE = {
     "owner": "chown -R USER DIR, as root; then start the broker, and run this, as that user",
+    "writable": "look at the owner, the permissions and the mount of DIR; or run this as the broker's user",
     ErrorCode.NOT_FOUND: "name the directory of --data-dir, the one with the file `meta`",
     ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data, and look at that one",
 }

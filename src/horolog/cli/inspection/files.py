@@ -53,7 +53,7 @@ def _beside(path: Path, name: str) -> memoryview | None:
 
 
 def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
-    """Read one file.  Missing or unreadable: NOT_FOUND; no file of horolog's: BAD_REQUEST."""
+    """Read one file.  Missing: NOT_FOUND; unreadable: DISK_FAILED; no file of horolog's: BAD_REQUEST."""
     try:
         with _mapped(path) as content:
             return _read(path, content, limit, show_records)
@@ -65,7 +65,7 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
         raise refused("FILE", f"there is no {path}", code=ErrorCode.NOT_FOUND) from None
     except OSError as error:
         raise refused(
-            "FILE", f"cannot read {path}: {error.strerror}", code=ErrorCode.NOT_FOUND
+            "FILE", f"cannot read {path}: {error.strerror}", code=ErrorCode.DISK_FAILED
         ) from None
 
 
@@ -115,4 +115,6 @@ def inspect_tree(directory: Path) -> Iterator[Report]:
         try:
             yield inspect_file(path, limit=0, show_records=False)
         except HorologError as error:
-            yield Report(str(path), "unknown", notes=[error.message])
+            unread = error.code is ErrorCode.DISK_FAILED  # nobody knows whether it is intact
+            why = [error.message]
+            yield Report(str(path), "unknown", notes=[] if unread else why, problems=why * unread)
