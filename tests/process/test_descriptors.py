@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +56,39 @@ def send(channel: grpc.Channel, name: str) -> Any:
     message = pb.Message(topic=pb.Resource(name="t"), body=b"x", system_properties=system)
     request = pb.SendMessageRequest(messages=[message])
     return call(request, metadata=[("x-mq-client-id", "c")], timeout=30)
+
+
+def test_standard_files_that_are_closed(tmp_path) -> None:
+    """Their numbers are given to no socket and no file of the broker."""
+    command = ["sh", "-c", 'exec "$0" "$@" <&- 2>&-', *installed_command()]
+    with BrokerProcess(tmp_path / "data", clock="system", command=command) as broker:
+        for standard in (0, 2):
+            assert os.readlink(f"/proc/{broker.pid}/fd/{standard}") == os.devnull
+        assert broker.admin.get("/v1/topics") == {"topics": []}
+        assert broker.stop() == 0
+
+
+def test_stdout_that_cannot_be_written(tmp_path) -> None:
+    """The broker serves without its ready line, and ends well."""
+    command = [*installed_command(), "serve", f"--data-dir={tmp_path / 'data'}", "--no-remoting"]
+    with (
+        open("/dev/full", "wb") as full,
+        subprocess.Popen(
+            [*command, "--grpc-port=0", "--admin-port=0"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as broker,
+    ):
+        assert broker.stderr is not None
+        lines = iter(broker.stderr.readline, "")
+        assert any("stdout takes no ready line (No space left on device)" in each for each in lines)
+        ready = next(each for each in lines if " ready grpc-port=" in each)
+        port = re.search(r"admin-port=(\d+)", ready)
+        assert port is not None
+        assert AdminClient(f"http://127.0.0.1:{port[1]}").get("/v1/topics") == {"topics": []}
+        broker.terminate()
+        assert broker.wait(30) == 0
 
 
 def test_more_connections_than_descriptors_end_nothing(narrow: BrokerProcess) -> None:

@@ -176,8 +176,22 @@ def _complain(sentence: str, code: int) -> int:
     return code
 
 
+def _open_standard_files() -> None:
+    """Let 0, 1 and 2 be open, whoever started us.
+
+    Else the next file or socket gets that number: a log segment would take what an abort prints, and uvloop ends the
+    process when it closes a socket of such a number.
+    """
+    for standard in range(3):
+        try:
+            os.fstat(standard)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+
+
 def main() -> None:
     """Entry point of the `horolog` script."""
+    _open_standard_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what the locale cannot write is no reason to end
     sys.exit(run())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from horolog.storage.descriptors import room_for
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
+
+log = logging.getLogger("horolog.server")
 
 
 class Reloaded(Protocol):
@@ -42,8 +46,13 @@ class Door(KnowsClients, Protocol):
         ...
 
 
-def _print_line(line: str) -> None:
-    print(line, flush=True)
+def print_ready(line: str) -> None:
+    """Print the line to stdout; a reader that has gone, or a full disk under it, ends no broker."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        log.warning("stdout takes no ready line (%s); the log has it", error.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it is written at the exit
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Parts:
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_doors: Callable[[RunningEngine, Settings, socket.socket | None, Guard | None], list[Door]]
-    say: Callable[[str], None] = _print_line
+    say: Callable[[str], None] = print_ready
     make_exposition: Callable[[RunningEngine, Settings], Exposition | None] = lambda *_: None
     promote: Promote | None = None
 
