@@ -41,7 +41,7 @@ def refused(code: ErrorCode, field: str, limit: str = "", **fields: Any) -> Horo
 
 def of_stored_size(size: int) -> dict[str, str]:
     """System properties that make the stored properties of a plain message `size` bytes long."""
-    empty = len(properties.encode({"UNIQ_KEY": "m", "TRACE_CONTEXT": ""}))
+    empty = len(properties.IN_REGION + properties.encode({"UNIQ_KEY": "m", "TRACE_CONTEXT": ""}))
     return {"TRACE_CONTEXT": "c" * (size - empty)}
 
 
@@ -192,6 +192,7 @@ def test_what_is_stored() -> None:
     assert stored(message) == {
         "colour": "grün",
         "PGROUP": "p",
+        "MSG_REGION": "DefaultRegion",
         "UNIQ_KEY": "m",
         "TAGS": "TagA",
         "KEYS": "k1 k2",
@@ -201,7 +202,7 @@ def test_what_is_stored() -> None:
     assert message.due_ms == 5_000
     assert message.tags_code == tags_code("TagA")
     assert message.type is MessageType.DELAY
-    assert stored(send()) == {"UNIQ_KEY": "m"}
+    assert stored(send()) == {"MSG_REGION": "DefaultRegion", "UNIQ_KEY": "m"}
 
 
 ANY = st.text(st.characters(), max_size=20)
@@ -236,7 +237,7 @@ def test_any_fields(
     except HorologError as error:
         assert error.field
         return
-    wanted = {**user, "UNIQ_KEY": message_id}
+    wanted = {**user, "MSG_REGION": "DefaultRegion", "UNIQ_KEY": message_id}
     wanted |= {"TAGS": tag} if tag is not None else {}
     wanted |= {"KEYS": " ".join(keys)} if keys else {}
     wanted |= {"__SHARDINGKEY": group} if group is not None else {}

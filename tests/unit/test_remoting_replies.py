@@ -67,7 +67,7 @@ def test_a_request_is_stored_with_the_cluster_whose_reply_topic_its_reply_goes_t
             fields = {**reply_fields(topic="orders"), "properties": texts(**given)}
             _, kept = stored(door, client.done(Code.SEND_MESSAGE_V2, short(fields), b"how much?"))
             kept.pop("UNIQ_KEY")
-            assert kept == {**asked, "CLUSTER": "east"}
+            assert kept == {**asked, "CLUSTER": "east", "MSG_REGION": "DefaultRegion"}
 
 
 @pytest.mark.parametrize("code", [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2])

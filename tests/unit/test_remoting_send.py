@@ -56,7 +56,9 @@ def take(broker, topic: str = "t") -> list[tuple[layout.Stored, dict[str, str]]]
     while messages := broker.ask(Receive("g", topic, -1, "*", 32, 60_000, False, 0, "c")).messages:
         for each in messages:
             found = layout.decode(each.layout)
-            got.append((found, properties.decode(found.properties)))
+            kept = properties.decode(found.properties)
+            assert kept.pop("MSG_REGION") == "DefaultRegion"
+            got.append((found, kept))
     return got
 
 
@@ -74,7 +76,7 @@ def test_a_message_is_stored_as_it_came(broker, code) -> None:
     assert isinstance(answer, Answer)
     ((found, kept),) = take(broker)
     assert kept == fields
-    assert found.properties == stored(fields).encode(), "byte for byte"
+    assert found.properties == properties.IN_REGION + stored(fields).encode(), "byte for byte"
     assert (found.queue_id, found.queue_offset) == (3, 0)
     assert (found.sys_flag, found.flag, found.reconsume_times) == (layout.COMPRESSED, -7, 2)
     assert (found.born_ms, found.born_host) == (1_700_000_000_000, PEER)
@@ -87,6 +89,21 @@ def test_a_message_is_stored_as_it_came(broker, code) -> None:
         "MSG_REGION": "DefaultRegion",
         "TRACE_ON": "true",
     }
+
+
+@pytest.mark.parametrize("region", ["", "east"])
+def test_each_message_has_one_region_however_it_is_read(region) -> None:
+    """The full way, by its shape, or as rows; one that was received and is sent on keeps its own."""
+    own = {"MSG_REGION": region} if region else {}
+    items = [item({"UNIQ_KEY": f"m{i:03}", **own}) for i in range(200)]
+    shapes = Shapes()
+    mark = f"\x01{region or 'DefaultRegion'}\x02".encode()
+    for size in (1, 90, 2, 200):
+        frame = batch_frame(items[:size])
+        (gathered,), _ = gather([frame], PEER, SITE, lambda n: [b""] * n, shapes)
+        records, sizes = gathered.command.columns()
+        assert records.count(b"MSG_REGION") == records.count(mark) == len(sizes) == size
+    assert shapes.shape_of(b"UNIQ_KEY\x01m001\x02" + properties.encode(own))
 
 
 def test_sends_that_came_together_are_one_command_a_topic(broker) -> None:
@@ -267,7 +284,7 @@ def test_records_are_what_rocketmq_would_have_stored(given, body, end, queue) ->
     ((record, sizes),) = [each.command.columns() for each in gathered]
     assert sizes == [len(record)]
     found = layout.decode(record[32:])
-    assert properties.decode(found.properties) == given
+    assert properties.decode(found.properties) == {"MSG_REGION": "DefaultRegion", **given}
     assert (found.topic, found.body, found.queue_id) == ("t", body, queue)
 
 

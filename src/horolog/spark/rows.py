@@ -150,7 +150,7 @@ def _stored_properties(table: pa.Table, ids: pa.Array, due_ms: npt.NDArray[np.in
     columns = set(table.column_names)
     if "properties" in columns:
         pieces.append(user_properties(one_array(table.column("properties"))))
-    pieces += [_text(f"{names.UNIQ_KEY}\x01"), ids]
+    pieces += [_text(f"{names.IN_REGION.decode()}{names.UNIQ_KEY}\x01"), ids]
     if "tag" in columns:
         pieces += [_text("\x02"), _optional(names.TAGS, one_array(table.column("tag")))]
     else:

@@ -22,9 +22,8 @@ from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, key_hash_of, la
 from horolog.protocol.rocketmq.record_columns import Messages, records_of
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT
 
-_TIMER, _UNIQ_KEY = (
-    name.encode() + b"\x01" for name in (properties.TIMER_DELIVER_MS, properties.UNIQ_KEY)
-)
+_TIMER = f"{properties.TIMER_DELIVER_MS}\x01".encode()
+_ID = properties.IN_REGION + f"{properties.UNIQ_KEY}\x01".encode()
 
 
 def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
@@ -64,7 +63,7 @@ def _record(named: tuple[str, bytes, bytes], cut: Cut, peer: Peer) -> tuple[byte
         return None
     born_ms, made = of_producer(named[0], seconds, nanos, host)
     timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
-    stored = b"".join((user, made, trace, _UNIQ_KEY, message_id, b"\x02", marks, timer))
+    stored = b"".join((user, made, trace, _ID, message_id, b"\x02", marks, timer))
     pieces = layout_pieces(named[1], body, stored, sys_flag, 0, born_ms, peer, ANY_QUEUE)
     size = RECORD_HEAD_BYTES + HEAD.size + len(body) + len(named[1]) + 2 + len(stored)
     hashed = key_hash_of(named[2], message_id)
@@ -133,7 +132,7 @@ def _rows(topic: str, cuts: Sequence[Cut]) -> list[tuple[Any, ...]] | None:
         except HorologError:
             return None
         timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
-        text = b"".join((user, made, trace, _UNIQ_KEY, message_id, b"\x02", marks, timer))
+        text = b"".join((user, made, trace, _ID, message_id, b"\x02", marks, timer))
         if len(text) > STORED_PROPERTIES_MAX:
             return None
         head = has_keys, code, group, due_ms, 0

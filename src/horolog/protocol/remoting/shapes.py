@@ -29,6 +29,7 @@ from typing import Any
 from horolog.limits import SHAPE_NAMES_MAX, SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.wanted import Wanted, Ways
 from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
+from horolog.protocol.rocketmq.properties import IN_REGION, REGION
 
 _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
@@ -73,6 +74,7 @@ class PropertyShape:
     names      each once; none with a meaning of its own that `_CAUGHT` does not know
     ends       whether a separator stands after the last value too
     keyed      whether KEYS is one of them
+    region     what is stored in front of them
     delay      the one that delays; empty: none
     separator  what stands between these properties and more of them
     """
@@ -82,6 +84,7 @@ class PropertyShape:
         pattern = rb"\x02".join(pieces) + (rb"\x02" if ends else b"")
         self.names = names
         self.keyed = _KEYS in names
+        self.region = b"" if REGION.encode() in names else IN_REGION
         self._has_id = _ID in names
         self.delay = next((name for name in names if name in PLAIN_DELAYS), b"")
         groups = [name for name in names if name in _CAUGHT]
@@ -145,6 +148,8 @@ class PropertyShape:
             between = b""
         if self.delay:
             texts = [text + between + real for text, real in zip(texts, ways.reals, strict=True)]
+        if self.region:
+            texts = [self.region + text for text in texts]
         keyed = [self.keyed] * len(texts)
         return Wanted(texts, ids, keyed, columns[self._tag], columns[self._group], due_ms, lanes)
 

@@ -74,7 +74,7 @@ def read_rows(texts: _Table, ways: Ways, shapes: Shapes) -> TextRows | None:
             return _as_bytes(texts[:, start:stop])
         return [first[start:stop]]
 
-    pieces = [texts]
+    pieces = [_table(shape.region), texts] if shape.region else [texts]
     due_ms: Sequence[int] = (0,)
     lanes: Sequence[int] = (0,)
     if shape.delay:

@@ -9,12 +9,14 @@ from horolog.errors import HorologError, refused
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
 from horolog.protocol.rocketmq.message import check_id, check_stored_size
+from horolog.protocol.rocketmq.properties import IN_REGION, REGION
 
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
 _GROUP = b"\x02__SHARDINGKEY\x01"
 assert len(_ID) == 10
 _ASKS, _CLUSTER = b"\x02REPLY_TO_CLIENT\x01", b"\x02CLUSTER\x01"
 _POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
+_REGION = f"\x02{REGION}\x01".encode()
 
 
 class Ways(NamedTuple):
@@ -51,6 +53,8 @@ def _read(
     if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
         check_stored_size(len(stored))
     marked = b"\x02" + stored
+    if _REGION not in marked:
+        marked = b"\x02" + IN_REGION + stored
     if _POP in marked:  # of a message that was received: it is not leased any more
         marked = without(marked, _POP)
     at = marked.rfind(_ID)

@@ -185,7 +185,7 @@ def encode(
     packed = encode_layout(
         topic,
         body,
-        b"".join((of_user, system_properties, stored.encode())),
+        b"".join((of_user, system_properties, names.IN_REGION, stored.encode())),
         sys_flag,
         0,
         born_ms,

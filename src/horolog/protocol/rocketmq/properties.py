@@ -26,6 +26,9 @@ REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+REGION = "MSG_REGION"
+IN_REGION = f"{REGION}\x01DefaultRegion\x02".encode()
+"""Stored with every message, as RocketMQ does: Java's 4.x consumers drop what they trace of messages without a region."""
 
 DELAYS = frozenset(
     ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", TIMER_DELIVER_MS, "__STARTDELIVERTIME"]
