@@ -1,15 +1,17 @@
 """What a client sees: `python -m benchmarks.wire`, or as part of `make bench`.
 
 A broker in a process of its own (flush sync, bodies of 200 bytes), and a generator in another one, which shares the
-cores with it: `grpc_load` for 5.x clients, `remoting_load` for 4.x clients, each with 2 connections.  128 requests are
+cores with it: `grpc_load` for 5.x clients, `remoting_load` for 4.x clients, with 2 connections each.  128 requests are
 under way on a connection; 32 (gRPC) or 16 (remoting) where they carry batches.
 
 grpc_single           scheduled messages, one a request
 grpc_batch            scheduled messages, 32 a request
 grpc_normal           messages that are visible at once, 32 a request
+grpc_each             scheduled messages, of 64 connections with one request under way on each
 grpc_receive          receives of up to 32 messages, and an ack for each message
 grpc_receive_batched  the same with one ack for the messages of a receive
 remoting_single       scheduled messages, one a request
+remoting_each         scheduled messages, of 64 connections with one request under way on each
 remoting_batch        scheduled messages, 32 a request, each with its own due time
 remoting_normal       messages that are visible at once, 32 a request
 remoting_pull         pulls of what remoting_normal has sent, by one puller for each queue
@@ -60,11 +62,13 @@ class Row(NamedTuple):
     reads: str = ""
 
 
+_EACH = "--connections 64 --window 1"
 _LATER = "--topic later --due-in-ms 36000000"
 # Rows of one list share a broker.
 ROWS: list[dict[str, Row]] = [
     {
         "grpc_single": Row("grpc_load", f"send {_LATER}", 0.25),
+        "grpc_each": Row("grpc_load", f"send {_LATER} {_EACH}", 0.25),
         "grpc_batch": Row("grpc_load", f"send {_LATER} --batch 32 --window 32"),
         "grpc_normal": Row("grpc_load", "send --topic now --batch 32 --window 32"),
         "grpc_receive": Row(
@@ -76,6 +80,7 @@ ROWS: list[dict[str, Row]] = [
     },
     {
         "remoting_single": Row("remoting_load", f"send {_LATER} --spread-ms 36000000"),
+        "remoting_each": Row("remoting_load", f"send {_LATER} --spread-ms 36000000 {_EACH}", 0.25),
         "remoting_batch": Row(
             "remoting_load", f"send {_LATER} --spread-ms 36000000 --batch 32 --window 16", 2
         ),

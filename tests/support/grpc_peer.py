@@ -48,6 +48,7 @@ class Peer:
 
     def __init__(self, door: Door, front: GrpcFront, window: int = frames.WINDOW_MAX) -> None:
         self.heads: dict[int, dict[bytes, bytes]] = {}
+        self.writes: list[list[Type]] = []  # what frames each write has had
         self.bodies: dict[int, bytes] = {}
         self.stream = -1
         self._decoder = hpack.Decoder(1 << 16)
@@ -71,8 +72,10 @@ class Peer:
         pass
 
     def write(self, raw: bytes) -> None:
+        self.writes.append(written := [])
         while raw:
             size, kind = int.from_bytes(raw[:3], "big"), raw[3]
+            written.append(Type(kind))
             stream = int.from_bytes(raw[5:HEADER_BYTES], "big")
             payload, raw = raw[HEADER_BYTES : HEADER_BYTES + size], raw[HEADER_BYTES + size :]
             if kind == Type.HEADERS:

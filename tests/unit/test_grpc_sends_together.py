@@ -142,6 +142,30 @@ def test_sends_to_a_topic_are_one_command(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_sends_of_several_connections_are_one_command(tmp_path: Path) -> None:
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        asked: list[Any] = []
+        ask = engine.ask
+
+        def noted(command: Any, then: Callable[[object], None]) -> Ticket:
+            asked.append(command)
+            return ask(command, then)
+
+        engine.ask = noted  # type: ignore[method-assign]
+        new, soon = Names(), engine.clock.wall_ms() // 1_000 + SOON_S
+        peers = [Peer(door, front) for _ in range(3)]
+        names = [[new() for _ in range(count)] for count in (1, 3, 2)]
+        for peer, own in zip(peers, names, strict=True):
+            peer.say(peer.call(SEND, batch(*[message(name, "delay", soon) for name in own])))
+        for peer, own in zip(peers, names, strict=True):
+            ((_, _, answer, handles),) = answers_of(await peer.answers(1))
+            assert [entry.message_id for entry in answer.entries] == own
+            assert [handle.message_id for handle in handles] == own
+        assert [len(command.columns().sizes) for command in asked] == [6]
+
+    run(tmp_path, story)
+
+
 def test_a_refusal_of_the_command_is_the_answer_to_each(tmp_path: Path) -> None:
     async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
         full = HorologError(ErrorCode.TOO_MANY_REQUESTS, "broker: full", field="broker")

@@ -46,13 +46,14 @@ def test_rows_are_those_of_each_message(messages: list[tuple[bytes, bytes, bool]
     for i, (topic, text, keyed) in enumerate(messages):
         name = b"id%d" % i
         one = Messages(
-            [b"KEYS\x01body\x02"], [0], [0], [0], [0], [0], [text], [name], [keyed], [0], [0], [0], [0]
+            [b"KEYS\x01body\x02"], [0], [0], [0], [0], [0], [text], [name], [keyed], [0], [0], [0], [0],
+            [(bytes(4), 0)],
         )  # fmt: skip
         starts.append(len(body))
         expected.append((key_hash_of(topic + b"\0", name), BASE + len(body)))
         if keyed:
             expected += [(user_key_hash_of(topic, w), BASE + len(body)) for w in _words(text)]
-        body += records_of(topic, (b"\0\0\0\0", 0), one).records
+        body += records_of(topic, one).records
     at = np.array(starts)
     heads = get(np.frombuffer(body, np.uint8), at, HEAD)
     assert [bool(flags & HAS_KEYS) for flags in heads["flags"]] == [m[2] for m in messages]

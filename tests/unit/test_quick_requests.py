@@ -139,13 +139,14 @@ ONE = st.one_of(GOOD_MESSAGES, GOOD_MESSAGES, MESSAGES)
 def test_sends_that_are_gathered_have_the_records_that_each_has_alone(batches) -> None:
     raws = [pb.SendMessageRequest(messages=each).SerializeToString() for each in batches]
     requests = [each for each in map(read_send, raws) if isinstance(each, QuickSend)]
-    found, alone = gather(requests, PEER)
+    peers = [PEER._replace(port=port) for port in range(len(requests))]
+    found, alone = gather(requests, peers)
     assert len({gathered.command.topic for gathered in found}) == len(found)
     places = [*alone]
     for command, ids, own, ends in found:
         columns, at, first = command.columns(), 0, 0
         for place, end in zip(own, ends, strict=True):
-            single, refused = to_send_quickly(requests[place], PEER)
+            single, refused = to_send_quickly(requests[place], peers[place])
             assert not refused
             sizes = columns.sizes[first:end]
             assert single.columns() == (columns.records[at : at + sum(sizes)], sizes)

@@ -26,22 +26,23 @@ _ROW = st.tuples(
     st.sampled_from([0, 0, 1, (1 << 32) - 1]),  # code of the message group
     st.sampled_from([0, -5_000, 1_700_000_000_000]),
     st.integers(0, 18),
+    st.sampled_from([HOST, HOST, (b"\x7f\0\0\1", 65_535), (bytes(4), 0)]),
 )
 
 
 @given(st.lists(_ROW, min_size=1, max_size=40), st.sampled_from([b"t", b"orders-\xc3\xbc"]))
 def test_columns_give_what_one_by_one_gives(rows: list[tuple[object, ...]], topic: bytes) -> None:
     messages = made.Messages(*[list(column) for column in zip(*rows, strict=True)])
-    assert made._in_columns(topic, HOST, messages) == made._one_by_one(topic, HOST, messages)
+    assert made._in_columns(topic, messages) == made._one_by_one(topic, messages)
 
 
 def test_a_record_is_a_head_and_a_layout() -> None:
     count = 3 * made._FEW
     ids = [b"id%d" % i for i in range(count)]
     one = [[b"body"], [7], [2], [1], [3], [1_700_000_000_000], [b"KEYS\x01k\x02"]]
-    more = [[True], [99], [0], [-5_000], [2]]
+    more = [[True], [99], [0], [-5_000], [2], [HOST]]
     messages = made.Messages(*[each * count for each in one], ids, *[each * count for each in more])
-    records, sizes = made.records_of(b"topic", HOST, messages)
+    records, sizes = made.records_of(b"topic", messages)
     assert sizes == [len(records) // count] * count
     for i, name in enumerate(ids):
         record = records[i * sizes[0] : (i + 1) * sizes[0]]

@@ -20,6 +20,7 @@ messages                            recall, reschedule and find, wherever a mess
 adoptions                           staging, and the file work of commits
 dead_letters, listing, resets       commands of many turns: re-drive, page by page, reset offsets
 transaction_checks                  who is asked what became of a transaction
+together                            requests of several connections as one command
 auto_create, message_id             topics and ids that clients leave to the broker
 connected, meters, rates            what operators are told
 logs, supervisor, memory            stderr, the service manager, and what the process keeps

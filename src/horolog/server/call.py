@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError
@@ -149,8 +151,13 @@ class Call:
 
 
 def answer_all(calls: Sequence[Call], answers: Sequence[bytes]) -> None:
-    """Answer calls that came together; none of them holds a poll."""
-    calls[0].line.answer_all(calls, answers)
+    """Answer calls that came together, maybe by several connections; none of them holds a poll."""
+    start = 0
+    for line, group in groupby(calls, key=attrgetter("line")):
+        own = list(group)
+        end = start + len(own)
+        line.answer_all(own, answers[start:end])
+        start = end
 
 
 def expected(error: object) -> HorologError:

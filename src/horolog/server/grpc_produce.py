@@ -67,8 +67,9 @@ class ProducerCalls:
         self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
 
     def send_all(self, sends: Sequence[tuple[QuickSend, Call]]) -> None:
-        """Store the messages of requests that came together by one connection."""
-        found, alone = gather([request for request, _ in sends], sends[0][1].peer)
+        """Store the messages of requests that came together."""
+        peers = [call.peer for _, call in sends]
+        found, alone = gather([request for request, _ in sends], peers)
         for place in alone:
             self.send(*sends[place])
         for gathered in found:

@@ -21,6 +21,7 @@ from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.grpc_transactions import TransactionCalls
+from horolog.server.together import parts
 
 NOT_IMPLEMENTED = (
     "UpdateOffset",
@@ -65,6 +66,7 @@ class UnaryCalls:
         self._consumers = consumers
         self._access = access
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sends: list[tuple[QuickSend, Call]] = []  # until `_store`
         handlers: dict[str, Handler] = {
             "SendMessage": producers.send,
             "ReceiveMessage": consumers.receive,
@@ -98,8 +100,8 @@ class UnaryCalls:
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
         """Take calls with one message each that came together.
 
-        Sends become one command for each topic, acks one for each group and topic; the other calls come after them, in
-        their order.
+        Acks become one command for each group and topic, and the other calls come after them, in their order.  Sends
+        become one command for each topic, together with what other connections send meanwhile.
         """
         sends: list[tuple[QuickSend, Call]] = []
         acks: list[tuple[QuickAck, Call]] = []
@@ -126,10 +128,10 @@ class UnaryCalls:
                 acks.append((request, call))
             else:
                 others.append((method, request, call))
-        if len(sends) == 1 and len(sends[0][0].messages) == 1:
-            self._handle(self._send, *sends[0])
-        elif sends:
-            self._store(sends)
+        if sends:
+            if not self._sends:
+                asyncio.get_running_loop().call_soon(self._store)
+            self._sends += sends
         if acks:
             self._consumers.ack_all(acks)
         for each in others:
@@ -146,12 +148,17 @@ class UnaryCalls:
             return False
         return True
 
-    def _store(self, sends: list[tuple[QuickSend, Call]]) -> None:
-        try:
-            self._producers.send_all(sends)
-        except Exception as error:  # noqa: BLE001 - as in `_may`
-            for _, call in sends:
-                call.answer(_refusal(self._send, error))
+    def _store(self) -> None:
+        sends, self._sends = self._sends, []
+        if len(sends) == 1 and len(sends[0][0].messages) == 1:
+            self._handle(self._send, *sends[0])
+            return
+        for part in parts(sends, lambda each: (len(each[0].messages), len(each[0].raw))):
+            try:
+                self._producers.send_all(part)
+            except Exception as error:  # noqa: BLE001 - as in `_may`
+                for _, call in part:
+                    call.answer(_refusal(self._send, error))
 
     def _handle(self, method: _Method, request: Any, call: Call) -> None:
         try:

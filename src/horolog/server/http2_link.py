@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from horolog.server.call import Call
 from horolog.server.link import Link, Links
 
 _PING = b"horolog\0"
+_PONG_S = 0.05
 _WHY = b"too many connections: the broker takes no more of them"
 # GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it: gRPC clients would take the connection for made, and come
 # again ten times a second.  So they take it for failed, and wait longer each time.
@@ -54,6 +56,7 @@ class Http2Link(Link):
         self._open: dict[int, Call] = {}
         self.calls = Calls(service.streaming, limits)
         self.pinged_ms = 0  # 0: it was heard since
+        self._pong: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer, which lives: records of TLS tell that too."""
@@ -62,6 +65,8 @@ class Http2Link(Link):
 
     def gone(self) -> None:
         """The peer has gone: nobody waits for its answers."""
+        if self._pong is not None:
+            self._pong.cancel()
         self.calls.http.abort(Code.NO_ERROR)
         for stream in list(self._open):
             self._drop(stream)
@@ -156,6 +161,22 @@ class Http2Link(Link):
         self.calls.cancel(stream)
         self._drop(stream)
         self.owes()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether only a ping is to be answered, and calls are.
+
+        Clients in Go and Java send one with every call, to measure the connection.
+        """
+        if not self.requests or not self.calls.http.out.has_only_pongs:
+            return False
+        if self._pong is None:
+            self._pong = self._door.loop.call_later(_PONG_S, self._write_pong)
+        return True
+
+    def _write_pong(self) -> None:
+        self._pong = None
+        self.flush()
 
     def take_output(self) -> bytes:
         """Everything that is to be written now."""

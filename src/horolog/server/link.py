@@ -94,6 +94,11 @@ class Link(asyncio.Protocol):
         raise NotImplementedError
 
     @property
+    def can_wait(self) -> bool:
+        """Whether what is to be written after `hear` goes with the answers to come, which saves a write."""
+        return False
+
+    @property
     def untaken(self) -> int:
         """Bytes of answers that the peer has not taken."""
         return self._transport.get_write_buffer_size()
@@ -167,6 +172,9 @@ class Link(asyncio.Protocol):
         if data:
             self._owes = True  # what is said meanwhile is written by `flush`, at the end
             self.hear(data, now_ms)
+            if self.can_wait:
+                self._owes = False
+                return
         self.flush()
 
     def eof_received(self) -> bool:

@@ -84,8 +84,10 @@ class Gathered(NamedTuple):
     ends: list[int]
 
 
-def gather(requests: Sequence[QuickSend], peer: Peer) -> tuple[list[Gathered], list[int]]:
-    """Commands for requests, and the places of those that must go alone."""
+def gather(
+    requests: Sequence[QuickSend], peers: Sequence[Peer]
+) -> tuple[list[Gathered], list[int]]:
+    """Commands for requests, and the places of those that must go alone; `peers` is where each comes from."""
     of_topics: dict[str, list[int]] = {}
     for place, request in enumerate(requests):
         of_topics.setdefault(request.topic, []).append(place)
@@ -101,7 +103,7 @@ def gather(requests: Sequence[QuickSend], peer: Peer) -> tuple[list[Gathered], l
         taken: list[int] = []
         ends: list[int] = []
         for place in places:
-            made = _rows(topic, requests[place].messages)
+            made = _rows(topic, requests[place].messages, peers[place])
             if made is None:
                 alone.append(place)
                 continue
@@ -110,12 +112,12 @@ def gather(requests: Sequence[QuickSend], peer: Peer) -> tuple[list[Gathered], l
             ends.append(len(rows))
         if rows:
             messages = Messages(*zip(*rows, strict=True))
-            records = records_of(topic.encode(), peer, messages)
+            records = records_of(topic.encode(), messages)
             found.append(Gathered(SendMessages(topic, records), list(messages.ids), taken, ends))
     return found, alone
 
 
-def _rows(topic: str, cuts: Sequence[Cut]) -> list[tuple[Any, ...]] | None:
+def _rows(topic: str, cuts: Sequence[Cut], peer: Peer) -> list[tuple[Any, ...]] | None:
     """Messages as rows of `Messages`; None if one of them breaks a limit."""
     rows: list[tuple[Any, ...]] = []
     for message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ in cuts:
@@ -135,7 +137,7 @@ def _rows(topic: str, cuts: Sequence[Cut]) -> list[tuple[Any, ...]] | None:
         text = b"".join((user, made, trace, _ID, message_id, b"\x02", marks, timer))
         if len(text) > STORED_PROPERTIES_MAX:
             return None
-        head = has_keys, code, group, due_ms, 0
+        head = has_keys, code, group, due_ms, 0, peer
         rows.append((body, 0, ANY_QUEUE, sys_flag, 0, born_ms, text, message_id, *head))
     return rows
 

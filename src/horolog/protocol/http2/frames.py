@@ -17,6 +17,7 @@ from enum import IntEnum
 from horolog.protocol.http2.faults import Code, StreamFault, expect
 
 HEADER_BYTES = 9
+TYPE_AT = 3  # in a frame
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW_INITIAL = 65_535
 WINDOW_MAX = 0x7FFF_FFFF

@@ -41,6 +41,11 @@ class Outgoing:
         self._owes_table_change = False
         self._left: OrderedDict[int, None] = OrderedDict()
 
+    @property
+    def has_only_pongs(self) -> bool:
+        """Whether what is to be written are answers to pings, if anything is."""
+        return all(frame[frames.TYPE_AT] == Type.PING for frame in self.ready)
+
     # --- answers --------------------------------------------------------------------------------
 
     def respond(self, stream: int, head: bytes, content: bytes, trailers: bytes) -> None:

@@ -17,13 +17,10 @@ from horolog.protocol.transaction_commands import SendHalf, as_half
 class Building:
     """A command while its messages are gathered."""
 
-    def __init__(
-        self, topic: str, name: bytes, born_host: tuple[bytes, int], *, is_half: bool = False
-    ) -> None:
+    def __init__(self, topic: str, name: bytes, *, is_half: bool = False) -> None:
         self._is_half = is_half
         self._topic = topic
         self._name = name
-        self._born_host = born_host
         self._columns: list[list[Any]] = [[] for _ in Messages._fields]
         self._records: list[bytes] = []  # of messages that are in no column any more
         self._sizes: list[int] = []  # of these
@@ -57,11 +54,13 @@ class Building:
             at += count
         self._parts += counts
 
-    def add_run(self, run: Alike, messages: Messages) -> None:
+    def add_runs(self, runs: Sequence[Alike], messages: Messages) -> None:
         """Take up frames of one message each."""
-        first = len(self)
-        self._taken.append(Run(run, range(first, first + len(run))))
-        self._parts += [1] * len(run)
+        at = len(self)
+        for run in runs:
+            self._taken.append(Run(run, range(at, at + len(run))))
+            at += len(run)
+        self._parts += [1] * len(messages.bodies)
         self._add(messages)
 
     def _add(self, messages: Messages) -> None:
@@ -72,7 +71,7 @@ class Building:
         """Make records of what is in columns."""
         if self._columns[0]:
             messages = Messages(*self._columns)
-            made = records_of(self._name, self._born_host, messages)
+            made = records_of(self._name, messages)
             self._records.append(made.records)
             self._sizes += made.sizes
             self._ids += messages.ids

@@ -104,10 +104,17 @@ class Gathered(NamedTuple):
 
     def alone(self) -> list[Gathered]:
         """The same sends, each frame with a command of its own."""
+        return self._split(self.requests)
+
+    def alone_by_run(self) -> list[Gathered]:
+        """The same sends, with a command for each of what was taken."""
+        return self._split(self.taken)
+
+    def _split(self, taken: Sequence[Request | Run]) -> list[Gathered]:
         records, sizes = self.command.columns()
         found = []
         at = 0
-        for frame, rows in self.requests:
+        for asked, rows in taken:
             chosen = sizes[rows.start : rows.stop]
             end = at + sum(chosen)
             command = type(self.command)(
@@ -117,7 +124,9 @@ class Gathered(NamedTuple):
                 any_type=True,
             )
             ids = self.ids[rows.start : rows.stop]
-            found.append(Gathered(command, ids, [Request(frame, range(len(rows)))]))
+            own = range(len(rows))
+            each = Run(asked, own) if isinstance(asked, Alike) else Request(asked, own)
+            found.append(Gathered(command, ids, [each]))
             at = end
         return found
 

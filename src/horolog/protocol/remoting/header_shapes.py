@@ -27,6 +27,7 @@ from horolog.protocol.remoting.frame_reader import Reader, read_frame
 from horolog.protocol.remoting.shapes import Pace
 
 _RUN_MAX = 256  # frames
+_MET_MAX = 512  # shapes that are remembered for connections to come
 _FEW = 4  # frames of a chunk that are quicker read one by one
 _TOKEN = re.compile(
     rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
@@ -120,8 +121,14 @@ class HeaderShape:
         if marks:
             return None
         pieces.append(re.escape(header[last:]))
-        order = [groups.index(group) + 1 for group in range(count)]
-        return cls(b"".join(pieces), order, sample, (queue, born, properties))
+        pattern, order = b"".join(pieces), [groups.index(group) + 1 for group in range(count)]
+        shape = _met.get(pattern)
+        if shape is None or shape._order != order:
+            shape = cls(pattern, order, sample, (queue, born, properties))
+            if len(_met) >= _MET_MAX:
+                _met.clear()
+            _met[pattern] = shape
+        return shape
 
     def read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
         """What the header there says, and its signature; None if it is of another shape."""
@@ -175,6 +182,10 @@ class HeaderShape:
         if signature:
             fields[SIGNATURE] = signature.decode()
         return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
+
+
+# By its pattern, so that what many clients send alike is of one shape.
+_met: dict[bytes, HeaderShape] = {}
 
 
 def _stored(text: bytes) -> bytes:

@@ -30,7 +30,7 @@ from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways, half_message, is_half, of_half
 from horolog.protocol.rocketmq.message import check_body
-from horolog.protocol.rocketmq.record_columns import Messages
+from horolog.protocol.rocketmq.record_columns import Host, Messages
 
 _MANY = 96  # messages of batches that are quicker read as rows of bytes
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
@@ -54,7 +54,7 @@ class _Gathering:
 
     def __init__(
         self,
-        born_host: tuple[bytes, int],
+        born_host: Host,
         site: Site,
         new_ids: Callable[[int], list[bytes]],
         shapes: Shapes,
@@ -86,39 +86,17 @@ class _Gathering:
             self._full.append(self._building.pop(topic))
             taken = None
         if taken is None:
-            taken = self._building[topic] = Building(topic, shared.name, self._born_host)
+            taken = self._building[topic] = Building(topic, shared.name)
         return taken
 
     def take_run(self, run: Alike) -> bool:
         """Take up a run; False if something is wrong with one of its frames: then each is for itself."""
         self._settle()
-        _, queues, born_ms, texts, _ = run.columns
-        code, get = run.sample.code, run.sample.fields.get
-        topic, _, sys_flag, _, flags, _, attempts, batch = names_of(code)
-        same = [get(name) for name in (sys_flag, flags, attempts, batch)]
-        sizes = list(map(len, run.bodies))
-        if min(sizes) == 0 or max(sizes) > BODY_MAX:
+        read = _read_run(run, [self._born_host] * len(run), self._ways, self._shapes)
+        if read is None:
             return False
-        try:
-            of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
-            if any(each.is_half for each in of.values()):
-                return False
-            ways = self._ways([of[queue].real for queue in queues])
-            wanted = self._shapes.read(texts, ways)
-            if wanted is None:
-                wanted = Wanted.of(texts, ways)
-                self._shapes.missed(texts)
-        except HorologError:
-            return False
-        count, shared = len(run), of[queues[0]]
-        where = _Where(
-            [shared.flag] * count,
-            [of[queue].queue_id for queue in queues],
-            [shared.sys_flag] * count,
-            [shared.attempts] * count,
-            list(map(int, born_ms)),
-        )
-        self._room(shared, count).add_run(run, _messages(run.bodies, where, wanted))
+        shared, messages = read
+        self._room(shared, len(run)).add_runs([run], messages)
         return True
 
     def take(self, frame: Frame) -> None:
@@ -157,8 +135,8 @@ class _Gathering:
         where = _Where(
             [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
         )
-        half = Building(shared.topic, shared.name, self._born_host, is_half=True)
-        half.add([frame], [1], _messages([frame.body], where, wanted))
+        half = Building(shared.topic, shared.name, is_half=True)
+        half.add([frame], [1], _messages([frame.body], where, wanted, [self._born_host]))
         self._full.append(half)
 
     def _wait(self, batch: Batch) -> None:
@@ -237,12 +215,13 @@ class _Gathering:
             where.born_ms.extend([born_ms] * count)
         building = self._room(batches[0].shared, len(bodies))
         frames = [batch.frame for batch in batches]
-        building.add(frames, counts, _messages(bodies, where, wanted))
+        hosts = [self._born_host] * len(bodies)
+        building.add(frames, counts, _messages(bodies, where, wanted, hosts))
 
 
 def gather(
     frames: Iterable[Frame | Alike],
-    born_host: tuple[bytes, int],
+    born_host: Host,
     site: Site,
     new_ids: Callable[[int], list[bytes]],
     shapes: Shapes,
@@ -264,12 +243,77 @@ def gather(
     return gathering.commands(), gathering.refused
 
 
+def gather_alike(
+    runs: Sequence[Alike],
+    born_hosts: Sequence[Host],
+    site: Site,
+    new_ids: Callable[[int], list[bytes]],
+    shapes: Shapes,
+) -> Gathered | None:
+    """One command for runs of one shape that several clients have sent; None if something is wrong with a frame.
+
+    born_hosts  of each run
+    shapes      what was learned of the messages of such runs
+    """
+    whole = Alike(runs[0].shape)
+    hosts: list[Host] = []
+    for run, host in zip(runs, born_hosts, strict=True):
+        whole.add(run.columns, run.bodies)
+        hosts += [host] * len(run)
+    cluster = site.cluster.encode()
+    read = _read_run(whole, hosts, lambda reals: Ways(site.levels, reals, new_ids, cluster), shapes)
+    if read is None:
+        return None
+    shared, messages = read
+    building = Building(shared.topic, shared.name)
+    building.add_runs(runs, messages)
+    return building.gathered()
+
+
+def _read_run(
+    run: Alike,
+    born_hosts: Sequence[Host],
+    ways_of: Callable[[Sequence[bytes]], Ways],
+    shapes: Shapes,
+) -> tuple[Shared, Messages] | None:
+    """What the frames of a run share, and their messages; None if something is wrong with one of them."""
+    _, queues, born_ms, texts, _ = run.columns
+    code, get = run.sample.code, run.sample.fields.get
+    topic, _, sys_flag, _, flags, _, attempts, batch = names_of(code)
+    same = [get(name) for name in (sys_flag, flags, attempts, batch)]
+    sizes = list(map(len, run.bodies))
+    if min(sizes) == 0 or max(sizes) > BODY_MAX:
+        return None
+    try:
+        of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
+        if any(each.is_half for each in of.values()):
+            return None
+        ways = ways_of([of[queue].real for queue in queues])
+        wanted = shapes.read(texts, ways)
+        if wanted is None:
+            wanted = Wanted.of(texts, ways)
+            shapes.missed(texts)
+    except HorologError:
+        return None
+    count, shared = len(run), of[queues[0]]
+    where = _Where(
+        [shared.flag] * count,
+        [of[queue].queue_id for queue in queues],
+        [shared.sys_flag] * count,
+        [shared.attempts] * count,
+        list(map(int, born_ms)),
+    )
+    return shared, _messages(run.bodies, where, wanted, born_hosts)
+
+
 def _producers_of(frame: Frame) -> str:
     """The producer group that sends a frame."""
     return frame.fields.get("producerGroup" if frame.code == Code.SEND_MESSAGE else "a", "")
 
 
-def _messages(bodies: Sequence[bytes], where: _Where, wanted: Wanted) -> Messages:
+def _messages(
+    bodies: Sequence[bytes], where: _Where, wanted: Wanted, born_hosts: Sequence[Host]
+) -> Messages:
     codes = {tag: code_of_tag(tag) for tag in set(wanted.tags)}
     groups = {group: code_of_group(group) for group in set(wanted.groups)}
     return Messages(
@@ -282,4 +326,5 @@ def _messages(bodies: Sequence[bytes], where: _Where, wanted: Wanted) -> Message
         [groups[group] for group in wanted.groups],
         wanted.due_ms,
         wanted.lanes,
+        born_hosts,
     )

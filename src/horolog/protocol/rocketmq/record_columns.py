@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ _FEW = 16  # messages
 _NORMAL, _FIFO, _DELAY = map(int, (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY))
 
 
+Host: TypeAlias = tuple[bytes, int]  # IPv4 address and port
+
+
 class Messages(NamedTuple):
     """Messages of a topic, as columns of equal length."""
 
@@ -58,13 +61,14 @@ class Messages(NamedTuple):
     groups: Sequence[int]  # `group_code` of each
     due_ms: Sequence[int]  # as in a head as sent
     lanes: Sequence[int]
+    born_hosts: Sequence[Host]
 
 
-def records_of(topic: bytes, born_host: tuple[bytes, int], messages: Messages) -> NewRecords:
-    """Their records, in order; `born_host` is IPv4 address and port."""
+def records_of(topic: bytes, messages: Messages) -> NewRecords:
+    """Their records, in order."""
     if len(messages.bodies) <= _FEW:
-        return _one_by_one(topic, born_host, messages)
-    return _in_columns(topic, born_host, messages)
+        return _one_by_one(topic, messages)
+    return _in_columns(topic, messages)
 
 
 class RecordRows(NamedTuple):
@@ -88,7 +92,7 @@ class RecordRows(NamedTuple):
     lanes: Sequence[int]
 
 
-def records_of_rows(topic: bytes, born_host: tuple[bytes, int], rows: RecordRows) -> NewRecords:
+def records_of_rows(topic: bytes, born_host: Host, rows: RecordRows) -> NewRecords:
     """Their records, in order: that of the first message over and over, with what is different in the others."""
     count, body_size = rows.bodies.shape
     bodies: list[bytes] = np.ascontiguousarray(rows.bodies).view(f"V{body_size}")[:, 0].tolist()
@@ -106,8 +110,9 @@ def records_of_rows(topic: bytes, born_host: tuple[bytes, int], rows: RecordRows
         rows.groups[:1],
         rows.due_ms[:1],
         rows.lanes[:1],
+        [born_host],
     )
-    record, (size,) = _one_by_one(topic, born_host, one)
+    record, (size,) = _one_by_one(topic, one)
     found: Any = np.empty((count, size), np.uint8)
     found[:] = np.frombuffer(record, np.uint8)
     fixed = found[:, :_BEFORE_BODY].view(_FIXED)[:, 0]
@@ -136,7 +141,7 @@ def records_of_rows(topic: bytes, born_host: tuple[bytes, int], rows: RecordRows
     return NewRecords(found.tobytes(), [size] * count)
 
 
-def _in_columns(topic: bytes, born_host: tuple[bytes, int], messages: Messages) -> NewRecords:
+def _in_columns(topic: bytes, messages: Messages) -> NewRecords:
     count = len(messages.bodies)
     fixed: Any = np.zeros(count, _FIXED)
     body_sizes = np.fromiter(map(len, messages.bodies), np.int64, count)
@@ -162,7 +167,7 @@ def _in_columns(topic: bytes, born_host: tuple[bytes, int], messages: Messages) 
     _fill(fixed["flag"], messages.flags)
     _fill(fixed["sys_flag"], messages.sys_flags)
     _fill(fixed["born_ms"], messages.born_ms)
-    fixed["born_address"], fixed["born_port"] = born_host
+    _fill_hosts(fixed, messages.born_hosts)
     _fill(fixed["reconsume_times"], messages.attempts)
     fixed["body_length"] = body_sizes
     return NewRecords(_joined(fixed, topic, messages, text_sizes), sizes.tolist())
@@ -174,6 +179,16 @@ def _fill(column: npt.NDArray[Any], values: Sequence[int]) -> None:
     column[:] = first if values.count(first) == len(values) else values
 
 
+def _fill_hosts(fixed: Any, hosts: Sequence[Host]) -> None:
+    first = hosts[0]
+    if hosts.count(first) == len(hosts):
+        fixed["born_address"], fixed["born_port"] = first
+        return
+    addresses, ports = zip(*hosts, strict=True)
+    fixed["born_address"] = np.frombuffer(b"".join(addresses), "V4")
+    fixed["born_port"] = ports
+
+
 def _joined(fixed: Any, topic: bytes, messages: Messages, text_sizes: Sequence[int]) -> bytes:
     name = bytes((len(topic),)) + topic
     middles = {size: name + size.to_bytes(2, "big") for size in set(text_sizes)}
@@ -183,13 +198,13 @@ def _joined(fixed: Any, topic: bytes, messages: Messages, text_sizes: Sequence[i
     return b"".join(chain.from_iterable(rows))
 
 
-def _one_by_one(topic: bytes, born_host: tuple[bytes, int], messages: Messages) -> NewRecords:
+def _one_by_one(topic: bytes, messages: Messages) -> NewRecords:
     pieces: list[bytes] = []
     sizes: list[int] = []
     key, name = topic + b"\0", bytes((len(topic),)) + topic
     for row in zip(*messages, strict=True):
         body, flag, queue_id, sys_flag, attempts, born_ms, stored, message_id, *head = row
-        keyed, code, group, due_ms, lane = head
+        keyed, code, group, due_ms, lane, born_host = head
         size = _BEFORE_BODY + len(body) + len(name) + 2 + len(stored)
         kind = _FIFO if group else _DELAY if due_ms else _NORMAL
         key_hash = xxh64_intdigest(key + message_id, KEY_HASH_SEED)

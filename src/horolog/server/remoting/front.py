@@ -119,6 +119,7 @@ class RemotingFront:
         self._intake = intake or Intake()
         self._idle_ms = idle_ms
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sends: list[tuple[RemotingLink, Sequence[Frame | Alike]]] = []  # until `_store`
 
     @property
     def codes(self) -> list[Code]:
@@ -252,11 +253,17 @@ class RemotingFront:
             request.answer(answer)
 
     def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
-        """All sends of a chunk have come."""
+        """All sends of a chunk have come; they are stored together with what other connections send meanwhile."""
         if self._access is not None:
             frames = self._allowed(self._access, link, frames)
         if frames:
-            self._produce.take(link, frames)
+            if not self._sends:
+                asyncio.get_running_loop().call_soon(self._store)
+            self._sends.append((link, frames))
+
+    def _store(self) -> None:
+        sends, self._sends = self._sends, []
+        self._produce.take_all(sends)
 
     @staticmethod
     def _allowed(

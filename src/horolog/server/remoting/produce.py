@@ -1,7 +1,8 @@
 """Sends of 4.x clients, and recalls.
 
-All sends that came in one piece are one command for each topic (`protocol.remoting.send`): what a command costs is
-shared by them, and each frame has its own answer.  A topic that is not there is made, if that is wanted, as RocketMQ
+All sends that came in one piece are one command for each topic (`protocol.remoting.send`), and sends of one shape that
+came by several connections at once are one command too: what a command costs is shared by them, and each frame has its
+own answer.  A topic that is not there is made, if that is wanted, as RocketMQ
 makes it: with as many queues as the client asks for, at most those of the template topic.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_DEFAULT
@@ -18,10 +20,11 @@ from horolog.protocol.commands import Recall, RecallStatus, Sent
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered
-from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.header_shapes import Alike, HeaderShape
 from horolog.protocol.remoting.request import Answer, integer, text
-from horolog.protocol.remoting.send import gather
+from horolog.protocol.remoting.send import gather, gather_alike
 from horolog.protocol.remoting.sent import ready_answers
+from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
@@ -33,6 +36,14 @@ from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import retry_of
 from horolog.server.remoting.transactions import TransactionCodes
+from horolog.server.together import parts
+
+
+class _Sender(NamedTuple):
+    """Who has sent a run."""
+
+    link: RemotingLink
+    run: Alike
 
 
 class ProduceCodes:
@@ -42,6 +53,7 @@ class ProduceCodes:
         self._node = node
         self._transactions = transactions
         self._making: set[asyncio.Task[None]] = set()
+        self._shapes = Shapes()  # of messages that come by several connections
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -55,6 +67,56 @@ class ProduceCodes:
     def send(self, request: Request) -> None:
         """Store a message, or the messages of a batch; due later if a property says so."""
         self.take(request.link, [request.frame])
+
+    def take_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
+        """Store the messages of all sends that several connections have sent at about the same time."""
+        alike: dict[HeaderShape, list[_Sender]] = {}
+        for link, frames in sends:
+            only = frames[0] if len(frames) == 1 else None
+            if isinstance(only, Alike):
+                alike.setdefault(only.shape, []).append(_Sender(link, only))
+            else:
+                self.take(link, frames)
+        for senders in alike.values():
+            for part in parts(senders, lambda each: (len(each.run), each.run.body_bytes)):
+                self._take_alike(part)
+
+    def _take_alike(self, senders: list[_Sender]) -> None:
+        gathered = None
+        if len(senders) > 1:
+            runs = [each.run for each in senders]
+            hosts = [(each.link.peer.host, each.link.peer.port) for each in senders]
+            try:
+                gathered = gather_alike(
+                    runs, hosts, self._node.site, self._node.new_ids, self._shapes
+                )
+            except Exception as error:  # noqa: BLE001 - as in `take`
+                for link, run in senders:
+                    for frame in run.frames():
+                        link.fail(frame, error)
+                return
+        if gathered is None:
+            for link, run in senders:
+                self.take(link, [run])
+            return
+        self._node.engine.ask(gathered.command, partial(self._sent_alike, senders, gathered))
+
+    def _sent_alike(self, senders: list[_Sender], gathered: Gathered, result: object) -> None:
+        ready = None
+        if isinstance(result, Sent):
+            ready = ready_answers(gathered, result, self._node.site)
+        if ready is None:
+            for (link, _), alone, (_, rows) in zip(
+                senders, gathered.alone_by_run(), gathered.taken, strict=True
+            ):
+                part = result.part(rows.start, rows.stop) if isinstance(result, Sent) else result
+                self._sent(link, alone, part)
+            return
+        at = 0
+        for link, run in senders:
+            end = at if run.sample.is_one_way else at + len(run)
+            link.answer_all([run], ready[at:end])
+            at = end
 
     def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Store the messages of all sends that came in one chunk of a connection."""
