@@ -156,9 +156,9 @@ def test_a_crowd_of_sends_in_one_turn_cannot_overrun_the_space(small) -> None:
 def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
     """The next segment cannot be allocated: the log grows in the reserve, and all that was promised happens."""
     due_ms = small.clock.wall_ms() + 60_000
-    send(small, "due", 150, due_ms=due_ms)
+    send(small, "due", 150, due_ms=due_ms, size=975)
     recalled = small.clock.wall_ms() + 10 * HOUR
-    send(small, "later", 5, due_ms=recalled)
+    send(small, "later", 5, due_ms=recalled, size=975)  # near the end of a segment
     checkpoint(small)
     log = small.broker._opened.broker.shard.log
     before = log.end // SEGMENT

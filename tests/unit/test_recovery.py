@@ -60,7 +60,7 @@ def fill(world, n: int = 40, start: int = 0) -> None:
     messages = [
         encode(
             topic="t",
-            body=b"x" * 50,
+            body=b"x" * 25,
             message_id=f"m{i}",
             type=MessageType.DELAY,
             due_ms=now + 60_000 + i,

@@ -86,7 +86,8 @@ def test_a_dead_letter_is_the_message_again(broker) -> None:
     stored = layout.decode(message.layout)
     assert (stored.topic, stored.body, stored.reconsume_times) == ("t", b"body of a", 0)
     assert message.attempt == 1
-    assert known(message) == {"UNIQ_KEY": "a", "TAGS": "T", "KEYS": "k", "colour": "blue"}
+    own = {"UNIQ_KEY": "a", "TAGS": "T", "KEYS": "k", "colour": "blue"}
+    assert known(message) == {"MSG_REGION": "DefaultRegion", **own}
     assert names(receive(broker, group="g")) == ["a"], "its group gets it too, from the beginning"
 
 

@@ -81,7 +81,8 @@ def test_a_popped_message_without_room_for_its_handle_leaves_the_others_readable
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         door.create("orders", queues=1)
-        known = {"UNIQ_KEY": "A", "x": "y" * (32_767 - len("UNIQ_KEY.A.x..."))}
+        room = 32_767 - len(properties.IN_REGION)
+        known = {"UNIQ_KEY": "A", "x": "y" * (room - len("UNIQ_KEY.A.x..."))}
         client.done(Code.SEND_MESSAGE_V2, sending(properties=known), b"full")
         client.done(Code.SEND_MESSAGE_V2, sending(properties={"UNIQ_KEY": "B"}), b"usual")
         full, usual = layouts(client.done(Code.POP_MESSAGE, popping()).body)

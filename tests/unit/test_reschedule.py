@@ -124,6 +124,7 @@ def test_the_layout_may_become_longer(world, broker) -> None:
     found = layout.decode(changed)
     assert len(changed) == len(stored) + 1
     assert properties.decode(found.properties) == {
+        "MSG_REGION": "DefaultRegion",
         "UNIQ_KEY": "m",
         "TIMER_DELIVER_MS": "1000000000000",
     }

@@ -2,8 +2,8 @@
 
 `gather` makes one command of all sends to a topic that came in one piece, so what a command costs is shared by them;
 `Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`header_shapes`), and batches are
-read together.  Properties are stored as they came: only those that the broker goes by are looked for, in their stored
-form: by their shape (`shapes`), or the full way (`wanted`).
+read together.  Properties are stored as they came, behind a region: only those that the broker goes by are looked for,
+in their stored form: by their shape (`shapes`), or the full way (`wanted`).
 
 A batch (code 320, or the field `batch`) has its messages in the body (`batch`).  Each has its own due time; they are
 taken together or not at all.
