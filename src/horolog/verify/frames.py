@@ -51,6 +51,7 @@ class LogWalk:
         self._stated = 0
         self._bad: list[Bad] = []
         self.holes = Holes()  # as far as the log has been read
+        self._is_gapless = True  # every segment was there, and could be read
         self._blank: list[int] = []  # where the rest of a segment is zero
         self.bases = self._segment_bases()
         self.start = self.bases[0] if self.bases else 0
@@ -80,12 +81,24 @@ class LogWalk:
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
         """Intact frames in order; without their bodies in a quick verification."""
+        following = self.start
         for base in self.bases:
+            if following < base:  # told as missing; what points there is no finding of its own
+                self._is_gapless = False
+                self.holes.add(following, base)
+            following = base + self._size
+            is_read = False
             with (
                 self._reading.part(self._path(base)),
                 self._reading.source(self._path(base)) as source,
             ):
                 yield from self._segment(source, base)
+                is_read = True
+            if not is_read:
+                self._is_gapless = False
+                first = max(base, self.end, self.holes.stop)
+                if first < following:
+                    self.holes.add(first, following)
 
     def _segment(self, source: Source, base: int) -> Iterator[tuple[FrameHeader, bytes]]:
         at = 0
@@ -192,4 +205,4 @@ class LogWalk:
                 self._path(self.end), self.end, f"the log ends here; {promised} had been durable"
             )
             return False
-        return not damage
+        return self._is_gapless and not damage

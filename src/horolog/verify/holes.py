@@ -29,6 +29,11 @@ class Holes:
         """Of all of them."""
         return sum(self._stops) - sum(self._firsts)
 
+    @property
+    def stop(self) -> int:
+        """Where the last one stops; 0: there is none."""
+        return self._stops[-1] if self._stops else 0
+
     def add(self, first: int, stop: int) -> None:
         """One more, after the others; one that goes on where the last one ends is the same."""
         assert first < stop, "a hole has bytes"

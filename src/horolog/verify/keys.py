@@ -79,7 +79,7 @@ class KeyIndexCheck:
             mine = self._comparable(rows)
             n = int(mine.sum())
             same = np.zeros(n, bool)
-            there = min(n, len(keys) - at)
+            there = max(0, min(n, len(keys) - at))
             same[:there] = (rows.keys[mine][:there] == keys[at : at + there]) & (
                 rows.positions[mine][:there] == positions[at : at + there]
             )
