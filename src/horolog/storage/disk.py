@@ -29,10 +29,15 @@ _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwi
 
 @contextmanager
 def _translated(operation: str, path: Path) -> Iterator[None]:
-    """Turn an OSError into the HorologError of its kind; a missing file stays FileNotFoundError."""
+    """Turn an OSError into the HorologError of its kind; a missing file stays FileNotFoundError.
+
+    A link to what is not there is no missing file: the directory lists it.
+    """
     try:
         yield
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise _failure(operation, path, error) from error
         raise
     except OSError as error:
         raise _failure(operation, path, error) from error
@@ -44,6 +49,8 @@ def _failure(operation: str, path: Path, error: OSError) -> HorologError:
         # Also for want of space: what was written may be lost already.
         code = ErrorCode.DISK_FAILED
     why = f"{error.strerror}{_whose(path) if isinstance(error, PermissionError) else ''}"
+    if isinstance(error, FileNotFoundError):
+        why += f"; it is a link to {os.readlink(path)}"
     return HorologError(code, f"{operation} {path}: {why}", field=str(path))
 
 

@@ -14,6 +14,7 @@ from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import named_files as far_files
 from horolog.delay.key_run import parse_run_name
 from horolog.delay.state import state_name
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.log.consume_queue import UNIT_BYTES, queue_dir_name, queue_file_name
@@ -83,11 +84,16 @@ def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedF
     found = []
     rows, sealed = captured.get("rows", 0), captured.get("sealed", 0)
     for name in storage.list(place):
-        file = storage.open(f"{place}/{name}")
         try:
-            header = decode_header(file.read(0, KEYS_HEADER_BYTES))
-        finally:
-            file.close()
+            file = storage.open(f"{place}/{name}")
+            try:
+                header = decode_header(file.read(0, KEYS_HEADER_BYTES))
+            finally:
+                file.close()
+        except HorologError as error:
+            if error.code is not ErrorCode.DISK_FAILED:
+                raise
+            continue  # such as a directory in its place: a start makes the index again
         if header is None or header.first >= rows:
             continue
         if header.first + header.capacity <= sealed:
