@@ -72,7 +72,7 @@ def test_a_half_message_is_seen_when_it_is_committed(door, client) -> None:
     assert found.body == b"1"
     assert found.prepared_offset == int(half.fields["msgId"][16:], 16)
     known = properties.decode(found.properties)
-    assert (known["PGROUP"], "TRAN_MSG" in known) == ("pg", False)
+    assert (known["PGROUP"], known["TRAN_MSG"]) == ("pg", "true"), "for Java's getTransactionId()"
     assert end(client, half, ROLLBACK).code == Status.SYSTEM_ERROR
 
 
@@ -151,6 +151,18 @@ def test_a_transaction_is_made_with_the_topic_or_in_one_of_any_type(door, client
     assert len(consumed(door, "plain")) == 1
     retried = client.call(Code.SEND_MESSAGE_V2, sending(properties=HALF, b="%RETRY%g"), b"1")
     assert retried.code == Status.INVALID_PARAMETER
+
+
+def test_a_consumer_sends_a_committed_message_back_with_all_its_properties(door, client) -> None:
+    half = begin(client)
+    assert end(client, half, COMMIT).code == Status.SUCCESS
+    (found,) = consumed(door)
+    known = properties.decode(found.properties) | {"DELAY": "1", "RETRY_TOPIC": "orders"}
+    fields = sending(properties=known, b="%RETRY%g", f=PREPARED, j=1)
+    assert client.call(Code.SEND_MESSAGE_V2, fields, b"1").code == Status.SUCCESS
+    door.advance(1_000)
+    (again,) = consumed(door, "%RETRY%g")
+    assert again.reconsume_times == 1
 
 
 def test_a_batch_has_no_messages_of_transactions(door, client) -> None:

@@ -85,7 +85,7 @@ def test_the_committed_message_names_its_half_message(world, broker) -> None:
     stored = layout.decode(record[32:])
     assert stored.prepared_offset == position
     assert stored.sys_flag & layout.TRANSACTION_BITS == layout.TRANSACTION_COMMITTED
-    assert properties.TRANSACTION not in properties.decode(stored.properties)
+    assert properties.decode(stored.properties)[properties.TRANSACTION] == "true"
 
 
 def test_what_is_rolled_back_never_comes(world, broker) -> None:

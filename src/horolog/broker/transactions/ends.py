@@ -113,7 +113,10 @@ class Ends:
         return found[ENVELOPE_BYTES:]
 
     def _committed(self, half: Half, now: Now) -> bytes:
-        """The record of a message whose transaction is committed; DAMAGED if it cannot be read any more."""
+        """The record of a message whose transaction is committed; DAMAGED if it cannot be read any more.
+
+        It keeps TRAN_MSG, as RocketMQ's does: by it Java's consumers know that it has a transaction id.
+        """
         record = self.record(half)
         if isinstance(record, Hole):
             raise HorologError(ErrorCode.DAMAGED, f"transaction: {record.why}")
@@ -126,11 +129,7 @@ class Ends:
         head["kind"] = Kind.SCHEDULED if is_later else Kind.MESSAGE
         head["lane"] *= is_later
         head["due_ms"] = due_ms
-        stored = layout.topic_and_properties(record[HEAD_BYTES:])[1]
-        made = layout.committed(record[HEAD_BYTES:], half.position)
-        made = layout.with_properties(made, without(stored, properties.TRANSACTION))
-        head["size"] = HEAD_BYTES + len(made)
-        return head.tobytes() + made
+        return head.tobytes() + layout.committed(record[HEAD_BYTES:], half.position)
 
     def give_up(self, half: Half) -> None:
         """Nobody knows what became of it: its message goes where operators look; that topic is there."""

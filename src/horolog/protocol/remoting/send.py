@@ -113,7 +113,8 @@ class _Gathering:
         shared = shared_by(frame.code, *texts)
         born_ms = integer(frame, born, 0)
         text = get(properties, "").encode()
-        if shared.is_half or (not shared.is_batch and is_half(text)):
+        again = shared.attempts > 0  # of a message that was consumed: its transaction is over
+        if not again and (shared.is_half or (not shared.is_batch and is_half(text))):
             self._take_half(frame, shared, born_ms, of_half(text, _producers_of(frame)))
             return
         if shared.is_batch:
@@ -121,7 +122,7 @@ class _Gathering:
             return
         self._settle()
         check_body(frame.body)
-        wanted = Wanted.of((text,), self._ways((shared.real,)))
+        wanted = Wanted.of((text,), self._ways((shared.real,))._replace(takes_halves=again))
         items = Items((shared.flag,), (frame.body,), (text,))
         self._add([Batch(frame, shared, born_ms, None, items)], wanted)
 
