@@ -13,6 +13,9 @@ it got no answer.  `_Same.is_wanted_beside` tells which.
 The body counts because ids are not unique: clients make them of their IPv4 address and process id, which are the same in
 many a container, and of a counter.  What another client has sent must not be taken for a repeat, and lost.
 
+A message that a 4.x consumer has received keeps its id when it is sent on, perhaps with a delay.  It is told from a repeat
+of the first send by properties that clients give to what they receive.
+
 A hash of topic and id only points to a record; the record itself says whether topic, id and body are the same.  A
 filter (`key_filter`) spares nearly all new messages that search.  Nothing of this is logged or replayed: what is
 not appended leaves no trace, and the window survives a restart because key index and log do.
@@ -38,6 +41,7 @@ from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
 _PATIENCE_MS = 200  # that every client has before it sends again
+_RECEIVED = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "1ST_POP_TIME")
 _NEWEST = 64  # records of a key that are looked at: one id may be in all messages of a benchmark
 
 
@@ -51,8 +55,9 @@ class _Same(NamedTuple):
     message_id: str | None
     attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
-    # Body of a first attempt; clients that send a copy themselves may compress it again
+# Body of a first attempt; clients that send a copy themselves may compress it again
     body: bytes = b""
+    received: tuple[str | None, ...] = ()  # of a first attempt: when, if it was, before it was sent
     origin_id: str = ""  # and where that was stored
     born_ms: int = 0
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
@@ -64,7 +69,7 @@ class _Same(NamedTuple):
         A consumer that sends a copy itself, because it got no answer to its send-back, knows no log position and
         says the message id in its place.
         """
-        if self[:4] != other[:4]:
+        if self[:_SAME] != other[:_SAME]:
             return False
         return self.origin_id == other.origin_id or self.message_id in (
             self.origin_id,
@@ -86,6 +91,9 @@ class _Same(NamedTuple):
         if answered:
             return bool(apart) or age_ms < _PATIENCE_MS
         return 0 < apart < _PATIENCE_MS
+
+
+_SAME = _Same._fields.index("origin_id")  # so many fields must be equal
 
 
 class Reused(NamedTuple):
@@ -158,7 +166,7 @@ class Repeats:
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found:
                 same = _same(record(row))
-                rows = firsts.setdefault((int(topics[row]), *same[:4]), {})
+                rows = firsts.setdefault((int(topics[row]), *same[:_SAME]), {})
                 first = rows.get(same.origin_id, rows.get(same.message_id or ""))
                 if first is None and same.origin_id == same.message_id:
                     first = next(iter(rows.values()), None)
@@ -269,14 +277,14 @@ def _same(record: bytes) -> _Same:
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
     if not stored.reconsume_times:
         of_4x = stored.born_ms, stored.born_host, stored.store_ms
-        return _Same(message_id, 0, "", stored.body, "", *of_4x)
+        received = tuple(properties.value_of(stored.properties, name) for name in _RECEIVED)
+        return _Same(message_id, 0, "", stored.body, received, "", *of_4x)
     known = properties.decode(stored.properties)
     return _Same(
         message_id,
         1 if stored.topic.startswith(DEAD_LETTER_PREFIX) else stored.reconsume_times,
         known.get(properties.RETRY_TOPIC, ""),
-        b"",
-        known.get(properties.ORIGIN_MESSAGE_ID, ""),
+        origin_id=known.get(properties.ORIGIN_MESSAGE_ID, ""),
     )
 
 
