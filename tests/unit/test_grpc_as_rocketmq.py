@@ -79,6 +79,28 @@ def test_an_ack_names_its_code(tmp_path: Path) -> None:
     with_door(tmp_path, story)
 
 
+def test_a_refused_change_gives_the_handle_back(tmp_path: Path) -> None:
+    """Java's client keeps the handle of any answer, so without it the message could not be acknowledged."""
+
+    async def story(door: Door) -> None:
+        topic, group = pb.Resource(name="mixed"), pb.Resource(name="g")
+        await door.call("SendMessage", sending(message()))
+        handle = (await door.receive())[1].message.system_properties.receipt_handle
+        request = pb.ChangeInvisibleDurationRequest(
+            topic=topic,
+            group=group,
+            receipt_handle=handle,
+            invisible_duration=Duration(seconds=13 * 3_600),
+        )
+        refused = await door.call("ChangeInvisibleDuration", request)
+        assert refused.status.code == pb.ILLEGAL_INVISIBLE_TIME
+        entry = pb.AckMessageEntry(message_id="id-1", receipt_handle=refused.receipt_handle)
+        acked = pb.AckMessageRequest(topic=topic, group=group, entries=[entry])
+        assert (await door.call("AckMessage", acked)).status.code == pb.OK
+
+    with_door(tmp_path, story)
+
+
 def test_an_unknown_topic_has_rocketmqs_words(tmp_path: Path) -> None:
     async def story(door: Door) -> None:
         request = pb.QueryRouteRequest(topic=pb.Resource(name="nowhere"), endpoints=ENDPOINTS)

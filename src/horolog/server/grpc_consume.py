@@ -138,7 +138,19 @@ class ConsumerCalls:
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
-        """Renew or give back a message."""
+        """Renew or give back a message.
+
+        Java's client takes the handle of any answer for the message's next one: a refusal gives back the one it had.
+        """
+        try:
+            changed = await self._changed(request)
+        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
+            status = status_of(expected(error))
+            kept = request.receipt_handle
+            return pb.ChangeInvisibleDurationResponse(status=status, receipt_handle=kept)
+        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
+
+    async def _changed(self, request: pb.ChangeInvisibleDurationRequest) -> Changed:
         changed: Changed = await self._engine.submit(
             ChangeInvisible(
                 check_group(name_of(request.group)),
@@ -152,7 +164,7 @@ class ConsumerCalls:
                 by_group=not request.HasField("invisible_duration"),
             )
         )
-        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
+        return changed
 
     async def forward_to_dead_letters(
         self, request: pb.ForwardMessageToDeadLetterQueueRequest, call: Call
