@@ -322,6 +322,22 @@ def test_a_pull_goes_by_the_subscription_of_the_heartbeat(tmp_path: Path) -> Non
         assert newer.code == Status.SUBSCRIPTION_NOT_LATEST
 
 
+def test_a_group_that_may_not_broadcast_does_not_consume_so(tmp_path: Path) -> None:
+    """As `mqadmin updateSubGroup` sets a group without `-d true`."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 1)
+        door.submit(PutGroup("g", GroupSettings(broadcast_enable=False)))
+        for model, code in (("BROADCASTING", Status.NO_PERMISSION), ("CLUSTERING", Status.SUCCESS)):
+            consumer = {
+                "groupName": "g",
+                "messageModel": model,
+                "subscriptionDataSet": [{"topic": "orders", "subString": "*"}],
+            }
+            client.done(Code.HEART_BEAT, body={"clientID": "c", "consumerDataSet": [consumer]})
+            answer = client.call(Code.PULL_MESSAGE, pulling(sysFlag=0))
+            assert answer.code == code, answer.remark
+
+
 def test_a_waiting_pull_ends_in_time(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         door.create("orders")

@@ -44,13 +44,15 @@ class Groups:
             raise _not_found(name)
         return group_id
 
-    def check_may_consume(self, group_id: int) -> None:
+    def check_may_consume(self, group_id: int, *, broadcasts: bool = False) -> None:
         """FORBIDDEN if the settings of a group say so."""
         groups = self._shard.ready.groups
-        if not groups.settings_of(group_id).consume_enable:
+        settings = groups.settings_of(group_id)
+        if not settings.consume_enable or (broadcasts and not settings.broadcast_enable):
+            what = "consume by broadcasting" if settings.consume_enable else "consume"
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"consumer group {groups.names[group_id]!r} may not consume: its settings say so",
+                f"consumer group {groups.names[group_id]!r} may not {what}: its settings say so",
                 field="consumer group",
             )
 

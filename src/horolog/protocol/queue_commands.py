@@ -39,6 +39,7 @@ class Pull:
     client_id: str = ""
     group: str = ""  # whose settings may forbid it; "": nobody's
     is_sql: bool = False  # the filter is a SQL92 expression
+    broadcasts: bool = False  # all members of the group get everything
 
 
 @dataclass(slots=True)

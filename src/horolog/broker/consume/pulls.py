@@ -74,7 +74,8 @@ class Pulls:
         topic.check_readable()
         queue = queue_of(topic, command.queue_id)
         if command.group:
-            self._groups.check_may_consume(self._groups.known(command.group))
+            group = self._groups.known(command.group)
+            self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
         if not queue.first <= first <= length:

@@ -79,6 +79,7 @@ class PullCodes:
             max(0, min(poll_ms, POLL_MAX_MS)),
             group=group,
             is_sql=expression.type == SQL92,
+            broadcasts=not flags & _SUBSCRIBES and self._node.registry.broadcasts(group),
         )
         if command.poll_ms:
             request.park()

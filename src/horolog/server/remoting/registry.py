@@ -20,6 +20,7 @@ from horolog.protocol.remoting.heartbeat import (
     ConsumerData,
     ConsumeType,
     Heartbeat,
+    MessageModel,
     Subscription,
 )
 from horolog.server.connected import POP, PULL, PUSH, REMOTING, ConnectedClient, shown_topics
@@ -209,6 +210,13 @@ class Registry:
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """What a group wants of a topic: what its member says that has changed it last."""
         return self._wanted_by(group).get(topic)
+
+    def broadcasts(self, group: str) -> bool:
+        """Whether each member of a group gets everything, as one of them says."""
+        members = self._groups.get(group)
+        if not members:
+            return False
+        return next(iter(members.values())).consumer.model is MessageModel.BROADCASTING
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
         """What a group wants, by topic."""
